@@ -1,0 +1,29 @@
+# Two commands: `make demo` shows what KernBench does, `make test` proves that it is right. Both build .venv themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test check fuzz bench clean
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup
+	PYTHON=$(PYTHON) scripts/setup $(VENV)
+	touch $@
+
+demo: $(STAMP)  ## probe the default machine and draw it
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
+
+test: $(STAMP)  ## the whole suite, in parallel
+	$(BIN)/python -m pytest -n auto -q
+
+check: $(STAMP)  ## format, lint, types, import order, tests
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
+
+fuzz: $(STAMP)  ## the long round: 10,000 mutated machines and command lines
+	$(BIN)/python -m tests.fuzz --rounds 10000
+
+bench: $(STAMP)  ## fabric speed against the naive model, as ratios
+	$(BIN)/python benchmarks/fabric.py
+
+clean:
+	rm -rf $(VENV) build dist demo-out .pytest_cache .mypy_cache .ruff_cache

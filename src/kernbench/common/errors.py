@@ -1,0 +1,93 @@
+"""The error tree. Every error says what, where and how to mend it, and keeps those as attributes.
+
+KernBenchError                 anything a user can cause and mend; the command turns it into exit code 2
+    TopologyError              a machine description is wrong; carries every fault found, not only the first
+    AddressError               an address does not decode, or does not fit its window
+    AllocationError            a memory is full, or a free does not match an allocation
+    RoutingError               no such node, or no way between two nodes
+    FabricError                a transfer the network cannot carry
+    MessageError               a request with a field missing or out of range
+    ComponentError             an implementation cannot be found, or does not honour its contract
+    UsageError                 a wrong argument on the command line or in a call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class KernBenchError(Exception):
+    """Something the user can mend: `what` happened, `where`, and how to `mend` it."""
+
+    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.mend = mend
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.mend:
+            lines.append(f"  mend:  {self.mend}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a machine description. `where` is `file:line`, `key` is the key path."""
+
+    what: str
+    where: str
+    key: str
+    mend: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}  {self.key}" if self.key else self.where
+        return f"{self.what}\n  where: {place}\n  mend:  {self.mend}"
+
+
+class TopologyError(KernBenchError):
+    """A machine description is wrong. `faults` holds all that was found in one reading."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        if not faults:
+            raise ValueError("a TopologyError needs at least one fault")
+        self.faults = tuple(faults)
+        first = self.faults[0]
+        where = f"{first.where}  {first.key}" if first.key else first.where
+        super().__init__(first.what, where=where, mend=first.mend)
+
+    def __str__(self) -> str:
+        head = "" if len(self.faults) == 1 else f"{len(self.faults)} faults in the machine description\n"
+        return head + "\n".join(str(fault) for fault in self.faults)
+
+
+class AddressError(KernBenchError):
+    """An address does not decode, or a field does not fit its window."""
+
+
+class AllocationError(KernBenchError):
+    """A memory has no block of that size, or a free does not match an allocation."""
+
+
+class RoutingError(KernBenchError):
+    """No such node, or no way between two nodes."""
+
+
+class FabricError(KernBenchError):
+    """A transfer the network cannot carry: an unknown path, no bandwidth, a size or time out of range."""
+
+
+class MessageError(KernBenchError):
+    """A request with a field missing or out of range."""
+
+
+class ComponentError(KernBenchError):
+    """A component implementation cannot be found, or does not honour its contract."""
+
+
+class UsageError(KernBenchError):
+    """A wrong argument on the command line or in a call."""

@@ -1,0 +1,110 @@
+"""Places in the tray and their names. Node names are printed and parsed here and nowhere else.
+
+    host, fabric.switch0                                                the tray
+    sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
+    sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
+    sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
+    sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HOST = "host"
+SWITCH = "fabric.switch0"
+
+_PLACE = re.compile(r"sip(\d+)(?:\.(?:cube(\d+)|(io\d+))(?:\.pe(\d+))?)?(?:\.|$)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SipId:
+    sip: int
+
+    def __str__(self) -> str:
+        return f"sip{self.sip}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CubeId:
+    sip: int
+    cube: int
+
+    def __str__(self) -> str:
+        return f"sip{self.sip}.cube{self.cube}"
+
+    def m_cpu(self) -> str:
+        return f"{self}.m_cpu"
+
+    def sram(self) -> str:
+        return f"{self}.sram"
+
+    def hbm_ctrl(self, pe: int) -> str:
+        return f"{self}.hbm_ctrl.pe{pe}"
+
+    def router(self, row: int, col: int) -> str:
+        return f"{self}.noc.r{row}c{col}"
+
+    def ucie(self, side: str) -> str:
+        return f"{self}.ucie-{side}"
+
+    def ucie_conn(self, side: str, n: int) -> str:
+        return f"{self}.ucie-{side}.conn{n}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PeId:
+    sip: int
+    cube: int
+    pe: int
+
+    def __str__(self) -> str:
+        return f"sip{self.sip}.cube{self.cube}.pe{self.pe}"
+
+    def part(self, kind: str) -> str:
+        """The node of one of the PE's components, say `pe_dma`."""
+        return f"{self}.{kind}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IoId:
+    sip: int
+    name: str  # "io0"
+
+    def __str__(self) -> str:
+        return f"sip{self.sip}.{self.name}"
+
+    def pcie_ep(self) -> str:
+        return f"{self}.pcie_ep"
+
+    def io_cpu(self) -> str:
+        return f"{self}.io_cpu"
+
+    def io_noc(self) -> str:
+        return f"{self}.io_noc"
+
+    def io_ucie(self, phy: str) -> str:
+        return f"{self}.io_ucie.{phy}"
+
+    def conn(self, phy: str, n: int) -> str:
+        return f"{self}.conn.{phy}.{n}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is: -1 or "" for a level it does not belong to."""
+
+    sip: int = -1
+    cube: int = -1
+    pe: int = -1
+    io: str = ""
+
+    @classmethod
+    def of(cls, node: str) -> Place:
+        """Read a node's place from its name; the tray's own nodes belong to no SIP."""
+        found = _PLACE.match(node)
+        if not found:
+            return cls()
+        sip, cube, io, pe = found.groups()
+        return cls(int(sip), int(cube) if cube else -1, int(pe) if pe else -1, io or "")

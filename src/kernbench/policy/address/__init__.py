@@ -1,0 +1,1 @@
+"""Physical addresses, the capacity behind them, and the allocators that hand them out."""

@@ -1,0 +1,72 @@
+"""Who owns which bytes of physical memory: an allocator for each PE's HBM slice and TCM, and for each cube's SRAM.
+
+Allocators hand out full addresses and take them back with the same size; anything else is an AllocationError.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.errors import AllocationError
+from kernbench.common.ids import CubeId, PeId
+from kernbench.policy.address.capacity import AddressConfig
+from kernbench.policy.address.free_list import FreeList
+from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
+
+__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator"]
+
+
+class PEMemAllocator:
+    """One PE's HBM slice and the part of its TCM that its scheduler does not keep."""
+
+    def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
+        self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg
+        self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, cfg.hbm_slice_bytes)
+        cfg.check(self._hbm_base, 1)
+        pe = PeId(sip_id, die_id, pe_id)
+        self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
+        self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
+
+    def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of this PE's HBM slice; `align` counts from the start of the slice."""
+        return PhysAddr(self._hbm_base.raw + self.hbm.alloc(nbytes, align))
+
+    def free_hbm(self, addr: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc_hbm` returned."""
+        offset = addr.raw - self._hbm_base.raw
+        if not 0 <= offset < self.cfg.hbm_slice_bytes:
+            raise _foreign(addr, self.hbm)
+        self.hbm.free(offset, nbytes)
+
+    def alloc_tcm(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of this PE's TCM."""
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
+
+    def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc_tcm` returned."""
+        mine = (addr.sip_id, addr.die_id, addr.pe_id) == (self.sip_id, self.die_id, self.pe_id)
+        if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
+            raise _foreign(addr, self.tcm)
+        self.tcm.free(addr.sub_offset, nbytes)
+
+
+class CubeSramAllocator:
+    """One cube's shared SRAM."""
+
+    def __init__(self, sip_id: int, die_id: int, cfg: AddressConfig) -> None:
+        self.sip_id, self.die_id, self.cfg = sip_id, die_id, cfg
+        cfg.check(PhysAddr.hbm_addr(sip_id, die_id, 0), 1)  # the cube exists, whatever its SRAM's size
+        self.sram = FreeList(cfg.sram_bytes_per_cube, name=f"{CubeId(sip_id, die_id)} SRAM")
+
+    def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of this cube's SRAM."""
+        return PhysAddr.cube_sram_addr(self.sip_id, self.die_id, self.sram.alloc(nbytes, align))
+
+    def free(self, addr: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc` returned."""
+        mine = (addr.sip_id, addr.die_id) == (self.sip_id, self.die_id)
+        if not mine or addr.unit_type is not UnitType.SRAM or addr.sub_offset is None:
+            raise _foreign(addr, self.sram)
+        self.sram.free(addr.sub_offset, nbytes)
+
+
+def _foreign(addr: PhysAddr, memory: FreeList) -> AllocationError:
+    return AllocationError(f"{memory.name}: {addr} is not in it", mend="free a block with the allocator it came from")

@@ -1,0 +1,140 @@
+"""What a machine implements of the address map: its sizes, and whether an access stays inside them.
+
+Decoding never asks the machine; this does. An access must lie in one memory: HBM slices have a controller each, so a
+range that runs from one slice into the next is two accesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernbench.common.errors import AddressError
+from kernbench.common.units import format_bytes
+from kernbench.policy.address.phyaddr import (
+    FIRST_IO_DIE,
+    HBM_WINDOW_BYTES,
+    IOCPU_BUDGET_BYTES,
+    MCPU_BUDGET_BYTES,
+    N_CUBE_DIES,
+    N_IO_DIES,
+    N_PES,
+    N_SIPS,
+    PE_BUDGET_BYTES,
+    SLOT_BYTES,
+    PeSubUnit,
+    PhysAddr,
+    UnitType,
+)
+
+if TYPE_CHECKING:
+    from kernbench.topology.spec import MachineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AddressConfig:
+    """The sizes of one machine that addresses and allocators depend on. HBM slice i of a cube belongs to PE i."""
+
+    n_sips: int
+    n_cubes: int  # in a SIP
+    n_io_chiplets: int  # in a SIP
+    n_pes: int  # in a cube
+    hbm_slice_bytes: int
+    sram_bytes_per_cube: int
+    tcm_bytes_per_pe: int
+    tcm_scheduler_reserved_bytes: int
+
+    def __post_init__(self) -> None:
+        tcm_bytes = PE_BUDGET_BYTES[PeSubUnit.PE_TCM]
+        for name, least, most in (
+            ("n_sips", 1, N_SIPS),
+            ("n_cubes", 1, N_CUBE_DIES),
+            ("n_io_chiplets", 0, N_IO_DIES),
+            ("n_pes", 1, N_PES),
+            ("hbm_slice_bytes", 1, HBM_WINDOW_BYTES // max(self.n_pes, 1)),
+            ("sram_bytes_per_cube", 0, SLOT_BYTES),
+            ("tcm_bytes_per_pe", 0, tcm_bytes),
+            ("tcm_scheduler_reserved_bytes", 0, self.tcm_bytes_per_pe),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise AddressError(
+                    f"{name} is {value}, which the address map cannot hold", mend=f"give {least} to {most}"
+                )
+
+    @property
+    def hbm_bytes_per_cube(self) -> int:
+        return self.hbm_slice_bytes * self.n_pes
+
+    @property
+    def tcm_allocatable_bytes(self) -> int:
+        """What the scheduler does not keep for itself; it keeps the top of the TCM."""
+        return self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes
+
+    @classmethod
+    def from_spec(cls, spec: MachineSpec) -> AddressConfig:
+        """The sizes of a checked machine description."""
+        cube = spec.cube
+        return cls(
+            n_sips=spec.n_sips,
+            n_cubes=spec.sip.n_cubes,
+            n_io_chiplets=len(spec.sip.io_chiplets),
+            n_pes=cube.n_pes,
+            hbm_slice_bytes=cube.hbm_slice_bytes,
+            sram_bytes_per_cube=cube.sram_bytes,
+            tcm_bytes_per_pe=cube.tcm_bytes,
+            tcm_scheduler_reserved_bytes=cube.tcm_reserved_bytes,
+        )
+
+    def check(self, addr: PhysAddr, nbytes: int) -> None:
+        """Refuse `nbytes` at `addr` unless they lie in one memory of this machine; raises AddressError."""
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+            raise AddressError(f"an access of {nbytes!r} bytes", mend="give a whole number of 1 or more")
+        self._check_place(addr)
+        start, size, memory = self._memory_of(addr)
+        if start + nbytes > size:
+            raise AddressError(
+                f"{nbytes} bytes at {addr} run past the end of {memory}",
+                mend=f"{memory} has {format_bytes(size)}: at most {max(size - start, 0)} bytes fit there",
+            )
+
+    def _check_place(self, addr: PhysAddr) -> None:
+        io = addr.die_id - FIRST_IO_DIE
+        _in_machine(addr, "SIP", addr.sip_id, self.n_sips)
+        if io >= 0:
+            _in_machine(addr, "IO chiplet", io, self.n_io_chiplets)
+        else:
+            _in_machine(addr, "cube", addr.die_id, self.n_cubes)
+        if addr.pe_id is not None:
+            _in_machine(addr, "PE", addr.pe_id, self.n_pes)
+        if addr.hbm_offset is not None:
+            _in_machine(addr, "HBM slice", addr.hbm_offset // self.hbm_slice_bytes, self.n_pes)
+
+    def _memory_of(self, addr: PhysAddr) -> tuple[int, int, str]:
+        """Where in its memory an address lies, how large that memory is, and what it is called."""
+        if addr.hbm_offset is not None:
+            owner, start = divmod(addr.hbm_offset, self.hbm_slice_bytes)
+            return start, self.hbm_slice_bytes, f"HBM slice {owner}"
+        offset, unit = addr.sub_offset, addr.sub_unit
+        if offset is None:
+            raise AddressError(f"{addr} is in the UAL region", mend="no machine implements memory there yet")
+        if unit is None:
+            return offset, self.sram_bytes_per_cube, "the SRAM"
+        if unit is PeSubUnit.PE_TCM:
+            return offset, self.tcm_bytes_per_pe, "the TCM"
+        if addr.unit_type is UnitType.PE:
+            return offset, PE_BUDGET_BYTES[unit], unit.name
+        if addr.unit_type is UnitType.MCPU:
+            return offset, MCPU_BUDGET_BYTES[unit], unit.name
+        return offset, IOCPU_BUDGET_BYTES[unit], unit.name
+
+
+def _in_machine(addr: PhysAddr, what: str, index: int, count: int) -> None:
+    if index >= count:
+        has = f"it has {what} 0..{count - 1}" if count else f"it has no {what}"
+        raise AddressError(f"{addr} names {what} {index}, which this machine does not have", mend=has)
+
+
+def check_capacity(addr: PhysAddr, nbytes: int, spec: MachineSpec) -> None:
+    """Refuse an access that the machine described by `spec` cannot serve; raises AddressError."""
+    AddressConfig.from_spec(spec).check(addr, nbytes)

@@ -1,0 +1,97 @@
+"""First fit over a range of bytes, with every free checked.
+
+Free blocks are kept sorted by start and never touch: a freed block is joined to its neighbours at once. Live blocks are
+remembered, so that a block freed twice, never allocated, or freed with another size is refused instead of corrupting
+the list. First fit is enough because tensors come and go almost like a stack; nothing is moved to fight fragmentation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from kernbench.common.errors import AllocationError
+
+
+def _whole(name: str, what: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise AllocationError(f"{name}: {what} is {value!r}", mend=f"give a whole number of {least} or more")
+    return value
+
+
+class FreeList:
+    """`capacity_bytes` from `base` on. `name` is what errors call it."""
+
+    def __init__(self, capacity_bytes: int, *, base: int = 0, name: str = "memory") -> None:
+        self.name = name
+        self.base = _whole(name, "base", base, 0)
+        self.capacity_bytes = _whole(name, "capacity_bytes", capacity_bytes, 0)
+        self._free: list[tuple[int, int]] = [(base, capacity_bytes)] if capacity_bytes else []  # (start, size)
+        self._live: dict[int, int] = {}  # start -> size
+        self._used_bytes = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - self._used_bytes
+
+    @property
+    def largest_free_bytes(self) -> int:
+        return max((size for _, size in self._free), default=0)
+
+    @property
+    def free_blocks(self) -> tuple[tuple[int, int], ...]:
+        """(start, size) of every free block, in order."""
+        return tuple(self._free)
+
+    def alloc(self, nbytes: int, align: int = 1) -> int:
+        """The start of a block of `nbytes`, a multiple of `align`, in the lowest place that has room.
+
+        Raises AllocationError, with the required size and the largest free block, when no place has.
+        """
+        _whole(self.name, "nbytes", nbytes, 1)
+        _whole(self.name, "align", align, 1)
+        for at, (start, size) in enumerate(self._free):
+            gap = -start % align
+            if gap + nbytes <= size:
+                pieces = ((start, gap), (start + gap + nbytes, size - gap - nbytes))
+                self._free[at : at + 1] = [piece for piece in pieces if piece[1]]
+                self._live[start + gap] = nbytes
+                self._used_bytes += nbytes
+                return start + gap
+        aligned = f" aligned to {align}" if align > 1 else ""
+        raise AllocationError(
+            f"{self.name} overflow: {nbytes} bytes{aligned} required, "
+            f"the largest free block has {self.largest_free_bytes} bytes",
+            mend=f"{self.free_bytes} of {self.capacity_bytes} bytes are free in {len(self._free)} blocks: "
+            "free something or ask for less",
+        )
+
+    def free(self, start: int, nbytes: int) -> None:
+        """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
+        if _whole(self.name, "nbytes", nbytes, 1) != self._live.get(_whole(self.name, "start", start, 0)):
+            raise AllocationError(self._why_not(start, nbytes), mend="free each block once, as it was allocated")
+        del self._live[start]
+        at = bisect_right(self._free, start, key=_block_start)
+        self._used_bytes -= nbytes
+        end = start + nbytes
+        first, last = at, at
+        if at and sum(self._free[at - 1]) == start:
+            first, start = at - 1, self._free[at - 1][0]
+        if at < len(self._free) and self._free[at][0] == end:
+            last, end = at + 1, sum(self._free[at])
+        self._free[first:last] = [(start, end - start)]
+
+    def _why_not(self, start: int, nbytes: int) -> str:
+        if start in self._live:
+            return f"{self.name}: the block at {start:#x} has {self._live[start]} bytes, not {nbytes}"
+        at = bisect_right(self._free, start, key=_block_start)
+        if at and start < sum(self._free[at - 1]):
+            return f"{self.name}: {start:#x} is free already"
+        return f"{self.name}: no block was allocated at {start:#x}"
+
+
+def _block_start(block: tuple[int, int]) -> int:
+    return block[0]

@@ -1,0 +1,295 @@
+"""The 51-bit physical address: an immutable value, decoded by bit position alone.
+
+    [50:47] sip   [46:42] die   [41:0] offset in the die
+    die 0..15    a cube         [41:38] zero  [37] 1: HBM, [36:0] offset
+                                              [37] 0: [36:34] resource, [33:0] place in it
+                 resource 0     a PE          [33] zero     [32:29] PE    [28:25] sub-unit  [24:0] offset
+                 resource 1     the M_CPU     [33:30] zero  [29:25] sub-unit  [24:0] offset
+                 resource 2     the SRAM      [33:25] zero  [24:0] offset
+    die 16..20   an IO chiplet  [41:40] zero  below 2 GiB: [30:27] sub-unit  [26:0] offset; above: UAL
+    die 21..31   reserved
+
+A bit that must be zero and is not, a reserved code, or an offset beyond its sub-unit's budget is an AddressError, so a
+PhysAddr that exists is valid. What a given machine implements of all this is not known here: see `capacity`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Literal
+
+from kernbench.common.errors import AddressError
+from kernbench.common.ids import CubeId, PeId, SipId
+from kernbench.common.units import KIB, MIB, format_bytes
+
+ADDRESS_BITS = 51
+SIP_SHIFT, DIE_SHIFT = 47, 42
+N_SIPS, N_CUBE_DIES, N_IO_DIES, N_PES = 16, 16, 5, 16
+FIRST_IO_DIE = N_CUBE_DIES
+HBM_BIT, HBM_WINDOW_BYTES = 1 << 37, 1 << 37
+RESOURCE_SHIFT, PE_SHIFT, SUB_UNIT_SHIFT, IO_SUB_UNIT_SHIFT = 34, 29, 25, 27
+SLOT_BYTES, IO_SLOT_BYTES = 1 << SUB_UNIT_SHIFT, 1 << IO_SUB_UNIT_SHIFT
+UAL_BASE, CHIPLET_WINDOW_BYTES = 1 << 31, 1 << 40
+
+AddressKind = Literal["hbm", "pe_resource", "iocpu", "ual"]
+
+
+class UnitType(Enum):
+    """Who owns a local resource of a cube. The value is the `resource` code."""
+
+    PE = 0
+    MCPU = 1
+    SRAM = 2
+
+
+class PeSubUnit(IntEnum):
+    PE_CPU_DTCM = 0
+    MATH_ENGINE_DTCM = 1
+    IPCQ = 2
+    PE_CPU_SFR = 3
+    MATH_ENGINE_SFR = 4
+    DMA_ENGINE_SFR = 5
+    PE_TCM = 6
+
+
+class McpuSubUnit(IntEnum):
+    MCPU_ITCM = 0
+    MCPU_DTCM = 1
+    IPCQ = 2
+    MCPU_SFR = 3
+    MCPU_DMA_SFR = 4
+    MCPU_SRAM = 5
+
+
+class IocpuSubUnit(IntEnum):
+    IOCPU_ITCM = 0
+    IOCPU_DTCM = 1
+    IPCQ = 2
+    IOCPU_SFR = 3
+    IO_DMA_SFR = 4
+    IO_SRAM = 5
+
+
+SubUnit = PeSubUnit | McpuSubUnit | IocpuSubUnit
+
+# Bytes behind each sub-unit, by code.
+PE_BUDGET_BYTES = (8 * KIB, 8 * KIB, 256 * KIB, 16 * KIB, 16 * KIB, 192 * KIB, 2 * MIB)
+MCPU_BUDGET_BYTES = (512 * KIB, 512 * KIB, 256 * KIB, 8 * KIB, 16 * KIB, 10 * MIB)
+IOCPU_BUDGET_BYTES = (512 * KIB, 512 * KIB, 2 * MIB, 8 * KIB, 16 * KIB, 64 * MIB)
+
+
+def _whole(name: str, value: object, first: int, end: int) -> int:
+    """`value` if it is a whole number in [first, end); raises AddressError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not first <= value < end:
+        shown = f"{value:#x}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+        raise AddressError(f"{name} is {shown}", mend=f"give a whole number from {first:#x} to {end - 1:#x}")
+    return int(value)
+
+
+def _zero(raw: int, high: int, low: int) -> None:
+    if raw >> low & (1 << high - low + 1) - 1:
+        raise AddressError(f"address {raw:#x} has bits set in [{high}:{low}]", mend="these bits must be zero")
+
+
+def _budget(raw: int, owner: str, budgets: tuple[int, ...], code: int, offset: int) -> None:
+    if code >= len(budgets):
+        raise AddressError(
+            f"address {raw:#x} names reserved sub-unit {code} of {owner}", mend=f"use one of 0..{len(budgets) - 1}"
+        )
+    if offset >= budgets[code]:
+        raise AddressError(
+            f"address {raw:#x} is at offset {offset:#x} of sub-unit {code} of {owner}",
+            mend=f"that sub-unit has {format_bytes(budgets[code])}: stay below {budgets[code]:#x}",
+        )
+
+
+def _check_cube(raw: int) -> None:
+    _zero(raw, 41, 38)
+    if raw & HBM_BIT:
+        return
+    code = raw >> RESOURCE_SHIFT & 7
+    if code == UnitType.PE.value:
+        _zero(raw, 33, 33)
+        _budget(raw, "a PE", PE_BUDGET_BYTES, raw >> SUB_UNIT_SHIFT & 15, raw & SLOT_BYTES - 1)
+    elif code == UnitType.MCPU.value:
+        _zero(raw, 33, 30)
+        _budget(raw, "an M_CPU", MCPU_BUDGET_BYTES, raw >> SUB_UNIT_SHIFT & 31, raw & SLOT_BYTES - 1)
+    elif code == UnitType.SRAM.value:
+        _zero(raw, 33, 25)
+    else:
+        raise AddressError(f"address {raw:#x} names reserved resource {code}", mend="use 0 (PE), 1 (M_CPU) or 2 (SRAM)")
+
+
+def _check(raw: int) -> None:
+    die = raw >> DIE_SHIFT & 31
+    if die < N_CUBE_DIES:
+        _check_cube(raw)
+    elif die < FIRST_IO_DIE + N_IO_DIES:
+        _zero(raw, 41, 40)
+        if raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE:
+            _budget(raw, "an IO_CPU", IOCPU_BUDGET_BYTES, raw >> IO_SUB_UNIT_SHIFT & 15, raw & IO_SLOT_BYTES - 1)
+    else:
+        raise AddressError(
+            f"address {raw:#x} names reserved die {die}", mend="cubes are dies 0..15, IO chiplets are dies 16..20"
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PhysAddr:
+    """One byte of the tray. Every field is read from the bits of `raw`; None where it does not apply."""
+
+    raw: int
+
+    def __post_init__(self) -> None:
+        _check(_whole("an address", self.raw, 0, 1 << ADDRESS_BITS))
+
+    @classmethod
+    def decode(cls, raw: int) -> PhysAddr:
+        """The address that `raw` encodes; raises AddressError when it encodes none."""
+        return cls(raw)
+
+    def encode(self) -> int:
+        return self.raw
+
+    def __int__(self) -> int:
+        return self.raw
+
+    # -- factories -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def hbm_addr(cls, sip_id: int, die_id: int, hbm_offset: int) -> PhysAddr:
+        """A byte of a cube's HBM."""
+        offset = _whole("hbm_offset", hbm_offset, 0, HBM_WINDOW_BYTES)
+        return cls(_cube_base(sip_id, die_id) | HBM_BIT | offset)
+
+    @classmethod
+    def pe_hbm_addr(
+        cls, sip_id: int, die_id: int, pe_id: int, pe_local_hbm_offset: int, slice_size_bytes: int
+    ) -> PhysAddr:
+        """A byte of the HBM slice of one PE, where every PE of the cube owns `slice_size_bytes`, in order."""
+        pe = _whole("pe_id", pe_id, 0, N_PES)
+        size = _whole("slice_size_bytes", slice_size_bytes, 1, HBM_WINDOW_BYTES + 1)
+        offset = _whole("pe_local_hbm_offset", pe_local_hbm_offset, 0, size)
+        return cls.hbm_addr(sip_id, die_id, pe * size + offset)
+
+    @classmethod
+    def pe_resource_addr(cls, sip_id: int, die_id: int, pe_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
+        """A byte of one of a PE's local memories or register files."""
+        pe = _whole("pe_id", pe_id, 0, N_PES)
+        unit, offset = _slot(sub_unit, sub_offset, PE_BUDGET_BYTES)
+        return cls(_cube_base(sip_id, die_id) | pe << PE_SHIFT | unit << SUB_UNIT_SHIFT | offset)
+
+    @classmethod
+    def pe_tcm_addr(cls, sip_id: int, die_id: int, pe_id: int, tcm_offset: int) -> PhysAddr:
+        """A byte of a PE's TCM."""
+        return cls.pe_resource_addr(sip_id, die_id, pe_id, PeSubUnit.PE_TCM, tcm_offset)
+
+    @classmethod
+    def mcpu_resource_addr(cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
+        """A byte of one of an M_CPU's local memories or register files."""
+        unit, offset = _slot(sub_unit, sub_offset, MCPU_BUDGET_BYTES)
+        resource = UnitType.MCPU.value << RESOURCE_SHIFT
+        return cls(_cube_base(sip_id, die_id) | resource | unit << SUB_UNIT_SHIFT | offset)
+
+    @classmethod
+    def cube_sram_addr(cls, sip_id: int, die_id: int, sram_offset: int) -> PhysAddr:
+        """A byte of a cube's shared SRAM."""
+        offset = _whole("sram_offset", sram_offset, 0, SLOT_BYTES)
+        return cls(_cube_base(sip_id, die_id) | UnitType.SRAM.value << RESOURCE_SHIFT | offset)
+
+    @classmethod
+    def iocpu_resource_addr(cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
+        """A byte of one of an IO_CPU's local memories or register files; `die_id` counts from 16."""
+        unit, offset = _slot(sub_unit, sub_offset, IOCPU_BUDGET_BYTES)
+        return cls(_io_base(sip_id, die_id) | unit << IO_SUB_UNIT_SHIFT | offset)
+
+    @classmethod
+    def ual_addr(cls, sip_id: int, die_id: int, chiplet_offset: int) -> PhysAddr:
+        """A byte of an IO chiplet's UAL region, which starts at 2 GiB; `die_id` counts from 16."""
+        return cls(_io_base(sip_id, die_id) | _whole("chiplet_offset", chiplet_offset, UAL_BASE, CHIPLET_WINDOW_BYTES))
+
+    # -- fields ----------------------------------------------------------------------------------------------------
+
+    @property
+    def sip_id(self) -> int:
+        return self.raw >> SIP_SHIFT
+
+    @property
+    def die_id(self) -> int:
+        return self.raw >> DIE_SHIFT & 31
+
+    @property
+    def kind(self) -> AddressKind:
+        if self.die_id < N_CUBE_DIES:
+            return "hbm" if self.raw & HBM_BIT else "pe_resource"
+        return "iocpu" if self.raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE else "ual"
+
+    @property
+    def unit_type(self) -> UnitType | None:
+        return UnitType(self.raw >> RESOURCE_SHIFT & 7) if self.kind == "pe_resource" else None
+
+    @property
+    def pe_id(self) -> int | None:
+        return self.raw >> PE_SHIFT & 15 if self.unit_type is UnitType.PE else None
+
+    @property
+    def sub_unit(self) -> SubUnit | None:
+        if self.kind == "iocpu":
+            return IocpuSubUnit(self.raw >> IO_SUB_UNIT_SHIFT & 15)
+        if self.unit_type is UnitType.PE:
+            return PeSubUnit(self.raw >> SUB_UNIT_SHIFT & 15)
+        return McpuSubUnit(self.raw >> SUB_UNIT_SHIFT & 31) if self.unit_type is UnitType.MCPU else None
+
+    @property
+    def sub_offset(self) -> int | None:
+        """The offset in the sub-unit, or in the SRAM."""
+        if self.kind == "iocpu":
+            return self.raw & IO_SLOT_BYTES - 1
+        return self.raw & SLOT_BYTES - 1 if self.kind == "pe_resource" else None
+
+    @property
+    def hbm_offset(self) -> int | None:
+        """The offset in the cube's HBM, across all its slices."""
+        return self.raw & HBM_WINDOW_BYTES - 1 if self.kind == "hbm" else None
+
+    @property
+    def chiplet_offset(self) -> int | None:
+        return self.raw & CHIPLET_WINDOW_BYTES - 1 if self.die_id >= FIRST_IO_DIE else None
+
+    def __str__(self) -> str:
+        if self.kind == "hbm":
+            return f"{CubeId(self.sip_id, self.die_id)} HBM+{self.hbm_offset:#x}"
+        if self.kind == "ual":
+            return f"{SipId(self.sip_id)}.die{self.die_id} UAL+{self.chiplet_offset:#x}"
+        if self.sub_unit is None:
+            return f"{CubeId(self.sip_id, self.die_id)} SRAM+{self.sub_offset:#x}"
+        owner: object
+        if self.kind == "iocpu":
+            owner = f"{SipId(self.sip_id)}.die{self.die_id}"  # what the chiplet is called is the machine's choice
+        elif self.pe_id is None:
+            owner = CubeId(self.sip_id, self.die_id).m_cpu()
+        else:
+            owner = PeId(self.sip_id, self.die_id, self.pe_id)
+        return f"{owner} {self.sub_unit.name}+{self.sub_offset:#x}"
+
+    def __repr__(self) -> str:
+        return f"PhysAddr({self.raw:#x}: {self})"
+
+
+def _sip(sip_id: int) -> int:
+    return _whole("sip_id", sip_id, 0, N_SIPS) << SIP_SHIFT
+
+
+def _cube_base(sip_id: int, die_id: int) -> int:
+    return _sip(sip_id) | _whole("die_id of a cube", die_id, 0, N_CUBE_DIES) << DIE_SHIFT
+
+
+def _io_base(sip_id: int, die_id: int) -> int:
+    die = _whole("die_id of an IO chiplet", die_id, FIRST_IO_DIE, FIRST_IO_DIE + N_IO_DIES)
+    return _sip(sip_id) | die << DIE_SHIFT
+
+
+def _slot(sub_unit: int, sub_offset: int, budgets: tuple[int, ...]) -> tuple[int, int]:
+    unit = _whole("sub_unit", sub_unit, 0, len(budgets))
+    return unit, _whole("sub_offset", sub_offset, 0, budgets[unit])

@@ -1,0 +1,80 @@
+"""Which node serves an address, and what the nodes of a place are called.
+
+Every name comes from `common.ids` and is checked against the machine: a node that is not there is a RoutingError, here
+and not later.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.errors import RoutingError
+from kernbench.common.ids import CubeId, IoId, PeId
+from kernbench.policy.address.capacity import AddressConfig
+from kernbench.policy.address.phyaddr import FIRST_IO_DIE, PhysAddr, UnitType
+from kernbench.topology.graph import TopologyGraph
+
+
+class AddressResolver:
+    """Names of the nodes of one machine."""
+
+    def __init__(self, graph: TopologyGraph) -> None:
+        self._nodes = graph.nodes
+        self._sizes = AddressConfig.from_spec(graph.spec)
+        self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # die 16 is the first
+
+    def resolve(self, addr: PhysAddr) -> str:
+        """The node that serves `addr`; raises RoutingError when the machine has none."""
+        if addr.hbm_offset is not None:
+            return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // self._sizes.hbm_slice_bytes)
+        io = addr.die_id - FIRST_IO_DIE
+        if addr.kind == "iocpu" and io < len(self._io_names):
+            return self.find_io_cpu(addr.sip_id, self._io_names[io])
+        if addr.unit_type is UnitType.SRAM:
+            return self.find_sram(addr.sip_id, addr.die_id)
+        if addr.unit_type is UnitType.MCPU:
+            return self.find_m_cpu(addr.sip_id, addr.die_id)
+        if addr.pe_id is not None:
+            return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
+        raise RoutingError(f"no node serves {addr}", mend="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
+
+    def find_m_cpu(self, sip: int, cube: int) -> str:
+        return self._there(CubeId(sip, cube).m_cpu())
+
+    def find_sram(self, sip: int, cube: int) -> str:
+        return self._there(CubeId(sip, cube).sram())
+
+    def find_hbm_ctrl(self, sip: int, cube: int, pe: int) -> str:
+        return self._there(CubeId(sip, cube).hbm_ctrl(pe))
+
+    def find_pe(self, sip: int, cube: int, pe: int) -> str:
+        """The PE's own name, which is the prefix of its nodes' and what `PathRouter.find_path` starts from."""
+        self.find_pe_dma(sip, cube, pe)
+        return str(PeId(sip, cube, pe))
+
+    def find_pe_dma(self, sip: int, cube: int, pe: int) -> str:
+        return self.find_pe_part(sip, cube, pe, "pe_dma")
+
+    def find_pe_part(self, sip: int, cube: int, pe: int, kind: str) -> str:
+        """One of a PE's components, say `pe_cpu`."""
+        return self._there(PeId(sip, cube, pe).part(kind))
+
+    def find_pcie_ep(self, sip: int, io_id: str = "io0") -> str:
+        return self._there(IoId(sip, io_id).pcie_ep())
+
+    def find_io_cpu(self, sip: int, io_id: str = "io0") -> str:
+        return self._there(IoId(sip, io_id).io_cpu())
+
+    def find_all_pcie_eps(self) -> list[str]:
+        """Every PCIe endpoint of the tray, by SIP and then by IO chiplet, io2 before io10."""
+        eps = [node for node in self._nodes.values() if node.id == IoId(node.place.sip, node.place.io).pcie_ep()]
+        eps.sort(key=lambda node: (node.place.sip, len(node.place.io), node.place.io))
+        return [node.id for node in eps]
+
+    def _there(self, node_id: str) -> str:
+        if node_id in self._nodes:
+            return node_id
+        sizes = self._sizes
+        raise RoutingError(
+            f"the machine has no node '{node_id}'",
+            mend=f"it has SIPs 0..{sizes.n_sips - 1}, each with cubes 0..{sizes.n_cubes - 1} "
+            f"of PEs 0..{sizes.n_pes - 1}, and {sizes.n_io_chiplets} IO chiplets",
+        )

@@ -1,0 +1,158 @@
+"""The machine as integers, and the best way from everywhere to one destination.
+
+The rule: least distance, then fewest hops, then along x before y, then the lower node. Distances are whole steps of
+2**-20 mm, the grid that machines are laid out on, so that ties are ties. Distance and hops are one integer,
+`steps << HOP_BITS | hops`, so a link of no length still costs a hop and no route can circle.
+
+What a route may pass through: transit nodes (routers, UCIe, io_noc, PCIe endpoints, the switch), and the components of
+the PE it starts in or ends in. A UCIe port is passed from die to die only: its connections are no bus between the
+routers of one die. So a port is two vertices here, one for what leaves the die and one for what comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntFlag
+from heapq import heappop, heappush
+from itertools import pairwise
+
+from kernbench.common.errors import RoutingError
+from kernbench.topology.graph import UCIE_KINDS, Edge, EdgeKind, Node, TopologyGraph
+
+STEPS_PER_MM = 1 << 20
+HOP_BITS = 20
+
+_TRANSIT_KINDS = frozenset(
+    {"noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn", "switch", "pcie_ep"}
+)
+_PORT_KINDS = frozenset({"ucie", "io_ucie"})
+_SEAM_KINDS = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
+_NOT_ALONG_X = 1 << 32  # above any vertex number
+
+
+class Traffic(IntFlag):
+    """Four graphs over the same nodes: which edges a kind of traffic may use."""
+
+    CONTROL = 1  # every edge
+    DATA = 2  # no command wires
+    HOST = 4  # no PE: what the host or an M_CPU reads and writes
+    LOCAL = 8  # no UCIe: data that stays in its cube. A command wire to the M_CPU carries it, one into a PE does not
+
+
+def _traffic_on(kind: EdgeKind, into_pe: bool) -> int:
+    on = Traffic.CONTROL
+    if kind is not EdgeKind.COMMAND:
+        on |= Traffic.DATA
+    if kind not in (EdgeKind.PE_INTERNAL, EdgeKind.PE_TO_ROUTER):
+        on |= Traffic.HOST
+    if kind not in UCIE_KINDS and not (kind is EdgeKind.COMMAND and into_pe):
+        on |= Traffic.LOCAL
+    return int(on)
+
+
+_TRAFFIC = {kind: (_traffic_on(kind, False), _traffic_on(kind, True)) for kind in EdgeKind}
+
+
+class Roadmap:
+    """Vertices and incoming edges of one machine: the nodes in order, then the inward halves of the UCIe ports."""
+
+    def __init__(self, graph: TopologyGraph) -> None:
+        nodes = list(graph.nodes.values())
+        self.ids = [node.id for node in nodes]
+        self.index = {node_id: i for i, node_id in enumerate(self.ids)}
+        self.places = [node.place for node in nodes]
+        ports = [i for i, node in enumerate(nodes) if node.kind in _PORT_KINDS]
+        self._inward = {port: len(nodes) + k for k, port in enumerate(ports)}
+        self.ids += [self.ids[port] for port in ports]
+
+        vertices = nodes + [nodes[port] for port in ports]
+        self._transit = [node.kind in _TRANSIT_KINDS for node in vertices]
+        blocks: dict[tuple[int, int, str], int] = {}
+        self._block = [blocks.setdefault((v.place.sip, v.place.cube, v.place.io), len(blocks)) for v in vertices]
+        self._blocks = list(blocks)
+        # A PE is known by its block and its number; -1 for what is in none. An hbm_ctrl is its PE's, but outside it.
+        self._pe = [
+            block << 8 | v.place.pe if v.place.pe >= 0 and v.kind != "hbm_ctrl" else -1
+            for block, v in zip(self._block, vertices, strict=True)
+        ]
+        self._into = self._incoming(graph.edges, nodes)
+
+    def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> list[list[tuple[int, int, int, int]]]:
+        """For each vertex, (from, cost, rank among equals, traffic) of every edge that ends there."""
+        into: list[list[tuple[int, int, int, int]]] = [[] for _ in self.ids]
+        index, inward, pe, block = self.index, self._inward, self._pe, self._block
+        for edge in edges:
+            u, v, kind = index[edge.src], index[edge.dst], edge.kind
+            # Positions on two dies do not compare, so only a move inside a die can be one along x.
+            along_x = block[u] == block[v] and nodes[u].x_mm != nodes[v].x_mm
+            traffic = _TRAFFIC[kind][pe[u] >= 0 or pe[v] >= 0]
+            if kind in _SEAM_KINDS:
+                v = inward.get(v, v)
+            else:
+                u = inward.get(u, u)
+            cost = round(edge.distance_mm * STEPS_PER_MM) << HOP_BITS | 1
+            into[v].append((u, cost, v if along_x else _NOT_ALONG_X | v, traffic))
+        return into
+
+    def length_mm(self, way: Sequence[int]) -> float:
+        """The length of a chain of vertices; exact, because it is summed in steps."""
+        edges = (min(cost for u, cost, _, _ in self._into[dst] if u == src) for src, dst in pairwise(way))
+        return sum(cost >> HOP_BITS for cost in edges) / STEPS_PER_MM
+
+    def vertex(self, node_id: str) -> int:
+        """The vertex of a node; raises RoutingError when the machine has no such node."""
+        try:
+            return self.index[node_id]
+        except KeyError:
+            raise RoutingError(
+                f"the machine has no node '{node_id}'", mend="`kernbench topology --json` lists what there is"
+            ) from None
+
+    def halves(self, vertex: int) -> tuple[int, ...]:
+        """A port's outward and inward vertex; any other node's only one."""
+        return (vertex, self._inward[vertex]) if vertex in self._inward else (vertex,)
+
+    def scope(self, src: int, dst: int) -> bytes:
+        """Where a search may go, a flag for each die: one cube, one SIP, or two SIPs and the tray.
+
+        Inside a SIP an IO chiplet is a door and not a corridor between cubes, so only the ends' own chiplets count.
+        """
+        a, b = self.places[src], self.places[dst]
+        if a.sip == b.sip >= 0 and a.cube == b.cube >= 0:
+            return bytes((sip, cube) == (a.sip, a.cube) for sip, cube, _ in self._blocks)
+        if a.sip == b.sip >= 0:
+            doors = ("", a.io, b.io)
+            return bytes(sip == a.sip and io in doors for sip, _, io in self._blocks)
+        return bytes(sip in (-1, a.sip, b.sip) for sip, _, _ in self._blocks)
+
+    def towards(self, dst: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
+        """The next vertex on the best way to `dst`, for every vertex in scope that can reach it.
+
+        This is Dijkstra's search run backwards. A vertex is settled after everything that comes next on its best ways,
+        because every edge costs at least a hop; so its next vertex can be chosen while edges are relaxed.
+        """
+        into, block, transit, pe = self._into, self._block, self._transit, self._pe
+        wanted, home = int(traffic), pe[dst]
+        ends = self.halves(dst)
+        cost = dict.fromkeys(ends, 0)
+        rank: dict[int, int] = {}
+        heap = [(0, end) for end in ends]
+        while heap:
+            so_far, v = heappop(heap)
+            if so_far > cost[v]:
+                continue
+            # From a PE other than the destination's the search stays in that PE: routes start there, none pass.
+            inside = pe[v] if not transit[v] and pe[v] != home else -1
+            for u, step, order, allowed in into[v]:
+                if not allowed & wanted or not scope[block[u]] or (inside >= 0 and pe[u] != inside):
+                    continue
+                total = so_far + step
+                known = cost.get(u)
+                if known is None or total < known:
+                    cost[u] = total
+                    rank[u] = order
+                    if transit[u] or pe[u] >= 0:
+                        heappush(heap, (total, u))
+                elif total == known and order < rank[u]:
+                    rank[u] = order
+        return {u: order & _NOT_ALONG_X - 1 for u, order in rank.items()}

@@ -1,0 +1,71 @@
+"""What a component's `attrs` may hold: the parameters of each builtin kind, typed and bounded.
+
+A component whose `impl` is the user's own class may have further attrs, any single values; they reach the class
+unchanged. A builtin has exactly the ones listed here, so that a misspelt name is a fault and not a silent default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from kernbench.topology.readers import (
+    Scalar,
+    Wrong,
+    closest,
+    read_number,
+    read_power_of_two,
+    read_scalar,
+    read_whole,
+)
+
+MAX_OVERHEAD_NS = 1e6
+BUILTIN_PREFIX = "builtin."
+
+_Reader = Callable[[object], Scalar]
+
+
+def _overhead_ns(value: object) -> float:
+    return read_number(value, 0.0, MAX_OVERHEAD_NS)
+
+
+_EVERY_KIND: Mapping[str, _Reader] = MappingProxyType({"overhead_ns": _overhead_ns})
+
+_OF_KIND: Mapping[str, Mapping[str, _Reader]] = MappingProxyType(
+    {
+        "hbm_ctrl": {
+            "burst_bytes": lambda value: read_power_of_two(value, 16, 65536),
+            "switch_penalty_ns": _overhead_ns,
+            "efficiency": lambda value: read_number(value, 0.001, 1.0),
+        },
+        "pe_dma": {"engines_per_direction": lambda value: read_whole(value, 1, 64)},
+        "pe_mmu": {"page_size": lambda value: read_power_of_two(value, 64, 1 << 30)},
+    }
+)
+
+
+def is_builtin(impl: str) -> bool:
+    return impl.startswith(BUILTIN_PREFIX)
+
+
+def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tuple[str, Wrong]]) -> dict[str, Scalar]:
+    """The checked attrs of a component; every fault is added to `wrong` with the attr's name.
+
+    A null attr of the user's own class is left out: that is how a file drops one that its base has.
+    """
+    known = {**_EVERY_KIND, **_OF_KIND.get(kind, {})}
+    checked: dict[str, Scalar] = {}
+    for name in known:
+        if name not in attrs:
+            wrong.append((name, Wrong(f"a {kind} needs the attr '{name}'", "add it")))
+    for name, value in attrs.items():
+        reader = known.get(name)
+        if reader is None and is_builtin(impl):
+            what = f"unknown attr '{name[:60]}' of a {kind}{closest(name, known)}"
+            wrong.append((name, Wrong(what, f"known here: {', '.join(known)}")))
+        elif reader is not None or value is not None:
+            try:
+                checked[name] = (reader or read_scalar)(value)
+            except Wrong as fault:
+                wrong.append((name, fault))
+    return checked

@@ -1,0 +1,86 @@
+"""Routers, PEs, M_CPU, SRAM, HBM controllers and UCIe ports of a cube, as a template.
+
+Distances follow the layout: between routers what lies between them, from a router to m_cpu or sram along x and y to
+where they stand, from a UCIe connection to its port along x and y from the connection's router to the middle of the
+edge. The last makes each connection as long as its wire, so that traffic takes the one nearest to its way, and a hop
+through a port is never shorter than the mesh beside it.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.ids import CubeId, PeId
+from kernbench.topology.build_pe import add_pe, pe_parts
+from kernbench.topology.graph import EdgeKind
+from kernbench.topology.mesh import SIDES, Mesh
+from kernbench.topology.spec_cube import CubeSpec
+from kernbench.topology.template import Template, part_of
+
+Point = tuple[float, float]
+
+
+def manhattan_mm(a: Point, b: Point) -> float:
+    """Wires run along x and y."""
+    return abs(a[0] - b[0]) + abs(a[1] - b[1])
+
+
+def cube_template(cube: CubeSpec, mesh: Mesh) -> Template:
+    """One cube, ready to be stamped."""
+    me = CubeId(0, 0)
+    template = Template(str(me))
+    _add_mesh(template, me, cube, mesh)
+    parts = pe_parts(cube)
+    for pe, slot in enumerate(mesh.pes):
+        add_pe(template, PeId(0, 0, pe), me.router(*slot), mesh.position(slot), parts, cube)
+    _add_hbm(template, me, cube, mesh)
+    _add_m_cpu_and_sram(template, me, cube, mesh)
+    _add_ucie(template, me, cube, mesh)
+    return template
+
+
+def _add_mesh(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    router = part_of(cube.components.router)
+    for slot in mesh.routers:
+        template.add(me.router(*slot), router, mesh.position(slot))
+    for a, b, mm in mesh.links():
+        template.link(me.router(*a), me.router(*b), EdgeKind.ROUTER_MESH, cube.links.router_bw_gbs, mm)
+
+
+def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    channels, bw_gbs = cube.hbm_channels_per_pe, cube.hbm_link_bw_gbs
+    part = part_of(
+        cube.components.hbm_ctrl, num_pcs=channels, pc_bw_gbs=bw_gbs / channels, slice_bytes=cube.hbm_slice_bytes
+    )
+    for pe, slot in enumerate(mesh.pes):
+        template.add(me.hbm_ctrl(pe), part, mesh.position(slot), pe)
+        template.link(me.router(*slot), me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, bw_gbs)
+
+
+def _add_m_cpu_and_sram(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    at = cube.placement.m_cpu.pos_mm
+    template.add(me.m_cpu(), part_of(cube.components.m_cpu), at)
+    mm = manhattan_mm(at, mesh.position(mesh.m_cpu))
+    template.link(me.m_cpu(), me.router(*mesh.m_cpu), EdgeKind.COMMAND, cube.links.m_cpu_to_router_bw_gbs, mm)
+    at = cube.placement.sram.pos_mm
+    template.add(me.sram(), part_of(cube.components.sram, size_bytes=cube.sram_bytes), at)
+    mm = manhattan_mm(at, mesh.position(mesh.sram))
+    template.link(me.router(*mesh.sram), me.sram(), EdgeKind.ROUTER_TO_SRAM, cube.links.sram_to_router_bw_gbs, mm)
+
+
+def _add_ucie(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    ucie, conn = part_of(cube.components.ucie), part_of(cube.components.ucie_conn)
+    bw_gbs = cube.ucie.per_connection_bw_gbs
+    for side in SIDES:
+        port_at = mesh.port_position(side)
+        template.add(me.ucie(side), ucie, port_at)
+        for n, slot in enumerate(mesh.conns[side]):
+            name = me.ucie_conn(side, n)
+            template.add(name, conn, mesh.conn_position(side, n))
+            template.link(
+                me.router(*slot),
+                name,
+                EdgeKind.ROUTER_TO_UCIE_CONN,
+                bw_gbs,
+                back_kind=EdgeKind.UCIE_CONN_TO_ROUTER,
+            )
+            mm = manhattan_mm(mesh.position(slot), port_at)
+            template.link(name, me.ucie(side), EdgeKind.UCIE_INTERNAL, bw_gbs, mm)

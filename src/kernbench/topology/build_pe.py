@@ -1,0 +1,59 @@
+"""The nodes and edges inside a PE.
+
+Control runs pe_cpu -> pe_scheduler -> engines; data runs between pe_dma, pe_tcm, pe_fetch_store and the two compute
+engines at the width of the TCM ports: what enters the TCM at its write port, what leaves it at its read port. A PE
+has no extent here: all its parts stand at its router, and wires inside it cost nothing.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.ids import PeId
+from kernbench.topology.graph import EdgeKind
+from kernbench.topology.spec_cube import CubeSpec, PeComponents
+from kernbench.topology.template import Part, Template, part_of
+
+PE_PARTS: tuple[str, ...] = tuple(PeComponents.model_fields)
+
+CONTROL_LINKS: tuple[tuple[str, str], ...] = (
+    ("pe_cpu", "pe_scheduler"),
+    ("pe_scheduler", "pe_dma"),
+    ("pe_scheduler", "pe_fetch_store"),
+    ("pe_scheduler", "pe_gemm"),
+    ("pe_scheduler", "pe_math"),
+    ("pe_mmu", "pe_dma"),
+    ("pe_ipcq", "pe_dma"),
+    ("pe_cpu", "pe_ipcq"),
+)
+# Towards the TCM first: that way is its write port, the way back its read port.
+DATA_LINKS: tuple[tuple[str, str], ...] = (
+    ("pe_dma", "pe_tcm"),
+    ("pe_fetch_store", "pe_tcm"),
+    ("pe_gemm", "pe_fetch_store"),
+    ("pe_math", "pe_fetch_store"),
+)
+
+
+def pe_parts(cube: CubeSpec) -> dict[str, Part]:
+    """The nine components of a PE, with what the memory map says about them."""
+    components = cube.pe_template.components
+    parts = {name: part_of(getattr(components, name)) for name in PE_PARTS}
+    parts["pe_tcm"] = part_of(components.pe_tcm, size_bytes=cube.tcm_bytes)
+    return parts
+
+
+def add_pe(
+    template: Template, pe: PeId, router: str, at: tuple[float, float], parts: dict[str, Part], cube: CubeSpec
+) -> None:
+    """One PE and its wires to the router it stands at."""
+    for name in PE_PARTS:
+        template.add(pe.part(name), parts[name], at, pe.pe)
+    for a, b in CONTROL_LINKS:
+        template.link(pe.part(a), pe.part(b), EdgeKind.PE_INTERNAL, None)
+    ports = cube.pe_template.links
+    for a, b in DATA_LINKS:
+        template.link(
+            pe.part(a), pe.part(b), EdgeKind.PE_INTERNAL, ports.tcm_write_bw_gbs, back_bw_gbs=ports.tcm_read_bw_gbs
+        )
+    template.link(pe.part("pe_dma"), router, EdgeKind.PE_TO_ROUTER, cube.links.pe_dma_to_router_bw_gbs)
+    template.link(router, pe.part("pe_cpu"), EdgeKind.COMMAND, None)
+    template.link(router, pe.part("pe_mmu"), EdgeKind.COMMAND, None)

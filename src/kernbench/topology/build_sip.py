@@ -1,0 +1,82 @@
+"""Cubes joined by UCIe, IO chiplets attached: the nodes and edges of a SIP.
+
+An IO chiplet is drawn in its own frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
+at the outer edge, io_cpu beside io_noc, the PHYs evenly along the inner edge. Wires inside it run along x and y.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.ids import CubeId, IoId, Place
+from kernbench.topology.build_cube import manhattan_mm
+from kernbench.topology.graph import Edge, EdgeKind, Node
+from kernbench.topology.mesh import snap_mm
+from kernbench.topology.ports import Chiplet
+from kernbench.topology.spec import IoChipletSpec, MachineSpec
+from kernbench.topology.template import Template, part_of
+
+
+def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
+    """One IO chiplet, ready to be stamped into every SIP."""
+    me = IoId(0, chiplet.id)
+    template = Template(str(me))
+    parts, links = io.components, io.links
+    w, h = io.size_mm.w, io.size_mm.h
+    noc_at, ep_at, cpu_at = (w / 2, h / 2), (w / 2, 0.0), (w / 4, h / 2)
+    template.add(me.pcie_ep(), part_of(parts.pcie_ep), ep_at)
+    template.add(me.io_cpu(), part_of(parts.io_cpu), cpu_at)
+    template.add(me.io_noc(), part_of(parts.io_noc), noc_at)
+    internal = EdgeKind.IO_INTERNAL
+    template.link(me.pcie_ep(), me.io_noc(), internal, links.pcie_ep_to_noc_bw_gbs, manhattan_mm(ep_at, noc_at))
+    template.link(me.io_cpu(), me.io_noc(), internal, links.io_cpu_to_noc_bw_gbs, manhattan_mm(cpu_at, noc_at))
+    ucie, conn = part_of(parts.io_ucie), part_of(parts.conn)
+    bw_gbs = links.per_connection_bw_gbs
+    for n, port in enumerate(chiplet.ports):
+        phy_at = (w * (n + 0.5) / len(chiplet.ports), h)
+        template.add(me.io_ucie(port.phy), ucie, phy_at)
+        for c in range(io.n_connections):
+            name = me.conn(port.phy, c)
+            template.add(name, conn, phy_at)
+            template.link(me.io_noc(), name, internal, bw_gbs, manhattan_mm(noc_at, phy_at))
+            template.link(name, me.io_ucie(port.phy), internal, bw_gbs)
+    return template
+
+
+def add_sip(
+    spec: MachineSpec,
+    sip: int,
+    cube: Template,
+    chiplets: tuple[tuple[Chiplet, Template], ...],
+    nodes: dict[str, Node],
+    edges: list[Edge],
+) -> None:
+    """Stamp one SIP into the graph: IO chiplets, cubes, the seams between cubes, the links to the chiplets."""
+    for chiplet, template in chiplets:
+        template.stamp(str(IoId(sip, chiplet.id)), Place(sip=sip, io=chiplet.id), nodes, edges)
+    for n in range(spec.sip.n_cubes):
+        cube.stamp(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
+    _join_cubes(spec, sip, edges)
+    bw_gbs = spec.io_chiplet.links.io_ucie_to_cube_bw_gbs
+    for chiplet, _ in chiplets:
+        for port in chiplet.ports:
+            phy = IoId(sip, chiplet.id).io_ucie(port.phy)
+            ucie = CubeId(sip, spec.sip.cube_at(port.x, port.y)).ucie(port.cube_side)
+            mm = snap_mm(port.distance_mm)
+            edges.append(Edge(phy, ucie, EdgeKind.IO_TO_CUBE, bw_gbs, mm))
+            edges.append(Edge(ucie, phy, EdgeKind.CUBE_TO_IO, bw_gbs, mm))
+
+
+def _join_cubes(spec: MachineSpec, sip: int, edges: list[Edge]) -> None:
+    link = spec.sip.links.cube_to_cube
+    w, h = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
+    mm = snap_mm(link.distance_mm)
+    for y in range(h):
+        for x in range(w):
+            here = CubeId(sip, spec.sip.cube_at(x, y))
+            pairs = []
+            if x + 1 < w:
+                pairs.append((here.ucie("E"), CubeId(sip, spec.sip.cube_at(x + 1, y)).ucie("W")))
+            if y + 1 < h:
+                pairs.append((here.ucie("S"), CubeId(sip, spec.sip.cube_at(x, y + 1)).ucie("N")))
+            for a, b in pairs:
+                edges.append(Edge(a, b, EdgeKind.UCIE_MESH, link.bw_gbs, mm))
+                edges.append(Edge(b, a, EdgeKind.UCIE_MESH, link.bw_gbs, mm))

@@ -1,0 +1,181 @@
+"""What the values of a machine must be to each other: counts and the address map, memories, links that meet something.
+
+Every check is a generator of findings over a spec whose values are each fine on their own. All are run, none stops the
+others. What must fit on the die is `fit.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernbench.common.units import is_power_of_two
+from kernbench.topology.attrs import read_attrs
+from kernbench.topology.faults import Finding
+from kernbench.topology.fit import check_fit
+from kernbench.topology.mesh import SIDES
+from kernbench.topology.ports import resolve_chiplets, shoreline
+from kernbench.topology.readers import Wrong
+from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
+from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
+
+_MEMORY = "cube.memory_map"
+_LAYOUT = "cube.pe_layout"
+
+
+def check_machine(spec: MachineSpec) -> list[Finding]:
+    """Everything wrong with a machine whose values are each of the right type and range."""
+    return [
+        *_check_sips(spec),
+        *_check_cube_mesh(spec),
+        *_check_io_chiplets(spec),
+        *_check_pe_layout(spec),
+        *_check_hbm(spec),
+        *_check_tcm(spec),
+        *_check_components(spec),
+        *_check_flit(spec),
+        *check_fit(spec.cube),
+    ]
+
+
+def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
+    sips = spec.system.sips
+    w, h = sips.grid
+    if w * h == sips.count:
+        return
+    uses = ("system.sips",)
+    if sips.w is None and sips.h is None:
+        what = f"a {sips.topology} of {sips.count} SIPs is no square, so it needs w and h"
+        yield Finding("system.sips.count", what, f"set w and h so that w x h = {sips.count}", uses)
+        return
+    key = "system.sips.w" if sips.w is not None else "system.sips.h"
+    what = f"a grid of {w} x {h} does not hold {sips.count} SIPs"
+    yield Finding(key, what, f"set w and h so that w x h = {sips.count}, or count to {w * h}", uses)
+
+
+def _check_cube_mesh(spec: MachineSpec) -> Iterator[Finding]:
+    mesh = spec.sip.cube_mesh
+    if spec.sip.n_cubes > MAX_CUBES_PER_SIP:
+        what = f"{mesh.w} x {mesh.h} = {spec.sip.n_cubes} cubes do not fit the address map"
+        yield Finding("sip.cube_mesh", what, f"keep w x h at {MAX_CUBES_PER_SIP} or less")
+
+
+def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
+    sip, key = spec.sip, "sip.io_chiplets"
+    uses = ("sip.cube_mesh", key)
+    n = len(sip.io_chiplets)
+    if not 1 <= n <= MAX_IO_CHIPLETS:
+        what = f"{n} IO chiplets are too many" if n else "without an IO chiplet nothing reaches the cubes"
+        yield Finding(key, what, f"place 1 to {MAX_IO_CHIPLETS}, say [{{ id: io0, side: N }}]")
+    ids: dict[str, int] = {}
+    taken: dict[tuple[int, int, str], str] = {}
+    for index, place in enumerate(sip.io_chiplets[:16]):
+        at = f"{key}[{index}]"
+        if place.id in ids:
+            what = f"the id '{place.id}' is taken by {key}[{ids[place.id]}]"
+            yield Finding(f"{at}.id", what, f"give another, say io{len(sip.io_chiplets)}", uses)
+        ids.setdefault(place.id, index)
+        yield from _check_cube_ports(sip, place, at, taken)
+    for index, chiplet in enumerate(resolve_chiplets(sip, 0.0)):
+        if not chiplet.ports:
+            place = sip.io_chiplets[index]
+            what = f"IO chiplet '{chiplet.id}' is connected to no cube"
+            if place.cube_ports is not None:
+                mend = "name a port, or delete this key for every cube of its side"
+                yield Finding(f"{key}[{index}].cube_ports", what, mend)
+            else:
+                mend = f"side {place.side} has no port left for it: use another side, or fewer chiplets"
+                yield Finding(f"{key}[{index}]", what, mend, uses)
+
+
+def _check_cube_ports(
+    sip: SipSpec, place: IoChipletPlace, at: str, taken: dict[tuple[int, int, str], str]
+) -> Iterator[Finding]:
+    w, h = sip.cube_mesh.w, sip.cube_mesh.h
+    uses = ("sip.cube_mesh", "sip.io_chiplets")
+    phys: list[str] = []
+    for n, port in enumerate((place.cube_ports or ())[:64]):
+        here = f"{at}.cube_ports[{n}]"
+        (x, y), side = port.cube.xy, port.cube_side or place.side
+        if x >= w or y >= h:
+            mend = f"x is 0 to {w - 1}, y is 0 to {h - 1}"
+            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", mend, uses)
+            continue
+        if (x, y) not in shoreline(sip, side):
+            open_sides = [s for s in SIDES if (x, y) in shoreline(sip, s)]
+            mend = f"use side {' or '.join(open_sides)}" if open_sides else "use a cube on the edge of the package"
+            what = f"side {side} of the cube at ({x}, {y}) faces another cube"
+            yield Finding(f"{here}.cube_side" if port.cube_side else here, what, mend, uses)
+        if (x, y, side) in taken:
+            what = f"side {side} of the cube at ({x}, {y}) is taken by {taken[x, y, side]}"
+            yield Finding(here, what, "a cube port holds one link", uses)
+        taken.setdefault((x, y, side), here)
+        phy = port.phy or f"P{n}"
+        if phy in phys:
+            yield Finding(f"{here}.phy", f"the PHY '{phy}' stands twice on this chiplet", "give each a name of its own")
+        phys.append(phy)
+
+
+def _check_pe_layout(spec: MachineSpec) -> Iterator[Finding]:
+    layout = spec.cube.pe_layout
+    if not layout.corners:
+        yield Finding(f"{_LAYOUT}.corners", "a cube without a corner has no PE", "list some of NW, NE, SW, SE")
+    for corner in ("NW", "NE", "SW", "SE"):
+        if layout.corners.count(corner) > 1:
+            yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} stands twice", "list each corner once")
+    if layout.n_pes > MAX_PES_PER_CUBE:
+        what = f"{layout.n_pes} PEs a cube do not fit the address map"
+        yield Finding(
+            f"{_LAYOUT}.pe_per_corner", what, f"keep corners x pe_per_corner at {MAX_PES_PER_CUBE} or less", (_LAYOUT,)
+        )
+
+
+def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:
+    cube, memory = spec.cube, spec.cube.memory_map
+    slices_key, pseudo_key = f"{_MEMORY}.hbm_slices_per_cube", f"{_MEMORY}.hbm_pseudo_channels"
+    channels_key = f"{_MEMORY}.hbm_channels_per_pe"
+    uses = (_LAYOUT, slices_key, pseudo_key, channels_key)
+    if cube.n_pes == 0:
+        return
+    if cube.hbm_slices != cube.n_pes:
+        what = f"{cube.hbm_slices} HBM slices for {cube.n_pes} PEs: each PE has one"
+        yield Finding(slices_key, what, f"set it to {cube.n_pes}, or to null to follow the PEs", uses)
+        return
+    pseudo, channels = memory.hbm_pseudo_channels, memory.hbm_channels_per_pe
+    if pseudo is None and channels is None:
+        what = "the number of HBM channels is not given"
+        yield Finding(channels_key, what, f"set {channels_key} or {pseudo_key}", uses)
+    elif channels is None and pseudo is not None:
+        if pseudo % cube.hbm_slices or not is_power_of_two(pseudo // cube.hbm_slices):
+            what = f"{pseudo} pseudo channels over {cube.hbm_slices} slices is not a power of two for each"
+            yield Finding(pseudo_key, what, f"give {cube.hbm_slices} times a power of two", uses)
+    elif channels is not None and pseudo is not None and pseudo != cube.hbm_slices * channels:
+        right = cube.hbm_slices * channels
+        what = f"{pseudo} pseudo channels are not {cube.hbm_slices} slices x {channels} channels"
+        yield Finding(pseudo_key, what, f"set it to {right}, or one of the two to null", uses)
+
+
+def _check_tcm(spec: MachineSpec) -> Iterator[Finding]:
+    key = f"{_MEMORY}.tcm_scheduler_reserved_mb"
+    if spec.cube.tcm_allocatable_bytes <= 0:
+        kept, size = spec.cube.memory_map.tcm_scheduler_reserved_mb, spec.cube.memory_map.tcm_mb_per_pe
+        what = f"{kept:g} MB kept of a TCM of {size:g} MB leaves nothing"
+        yield Finding(key, what, "keep less, or make the TCM larger", (key, f"{_MEMORY}.tcm_mb_per_pe"))
+
+
+def _check_components(spec: MachineSpec) -> Iterator[Finding]:
+    for key, kind, component in spec.components():
+        if component.kind != kind:
+            what = f"this place is for a {kind}, not for a '{component.kind}'"
+            yield Finding(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
+        wrong: list[tuple[str, Wrong]] = []
+        read_attrs(kind, component.impl, component.attrs, wrong)
+        for name, fault in wrong:
+            yield Finding(f"{key}.attrs.{name}", fault.what, fault.mend, (f"{key}.impl", f"{key}.attrs"))
+
+
+def _check_flit(spec: MachineSpec) -> Iterator[Finding]:
+    key = "cube.components.hbm_ctrl.attrs.burst_bytes"
+    burst = spec.cube.components.hbm_ctrl.attrs.get("burst_bytes")
+    if isinstance(burst, int) and burst != spec.system.flit_bytes:
+        what = f"a burst of {burst} bytes is not a flit of {spec.system.flit_bytes}: a channel commits flit by flit"
+        yield Finding(key, what, "set burst_bytes and system.flit_bytes to the same", (key, "system.flit_bytes"))

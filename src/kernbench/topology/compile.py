@@ -1,0 +1,70 @@
+"""From a checked spec to the frozen graph: host and switch, then SIP by SIP, then the four views.
+
+Cubes and IO chiplets are laid out once and stamped. The order of nodes and edges is fixed by the spec alone, so the
+same description gives the same graph, edge for edge.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from kernbench.common.ids import HOST, SWITCH, IoId, Place
+from kernbench.topology.build_cube import cube_template
+from kernbench.topology.build_sip import add_sip, io_template
+from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
+from kernbench.topology.layers import Overrides, Source
+from kernbench.topology.load import check_spec, load_spec
+from kernbench.topology.mesh import build_mesh, snap_mm
+from kernbench.topology.ports import Chiplet, resolve_chiplets
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_base import LinkSpec
+from kernbench.topology.template import part_of
+from kernbench.topology.views import build_views
+
+
+def load_topology(source: Source = None, overrides: Overrides | None = None) -> TopologyGraph:
+    """The machine of a YAML file, a mapping, a spec, or (None) the one shipped; `overrides` map key paths to values.
+
+    Raises TopologyError with every fault that was found.
+    """
+    return _compile(load_spec(source, overrides))
+
+
+def compile_spec(spec: MachineSpec) -> TopologyGraph:
+    """The graph of a spec; raises TopologyError when its values do not go together."""
+    check_spec(spec)
+    return _compile(spec)
+
+
+def _compile(spec: MachineSpec) -> TopologyGraph:
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+    mesh = build_mesh(spec.cube)
+    cube = cube_template(spec.cube, mesh)
+    resolved = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
+    chiplets = tuple((chiplet, io_template(spec.io_chiplet, chiplet)) for chiplet in resolved)
+    _add_tray(spec, nodes, edges)
+    for sip in range(spec.n_sips):
+        add_sip(spec, sip, cube, chiplets, nodes, edges)
+    _join_sips(spec, resolved, edges)
+    views = build_views(spec, mesh, resolved)
+    return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges), MappingProxyType(views))
+
+
+def _add_tray(spec: MachineSpec, nodes: dict[str, Node], edges: list[Edge]) -> None:
+    for name, component in ((HOST, spec.system.host), (SWITCH, spec.system.switch)):
+        part = part_of(component)
+        nodes[name] = Node(name, part.kind, part.impl, part.attrs, 0.0, 0.0, Place())
+    _pcie(HOST, SWITCH, spec.system.links.host_to_switch, edges)
+
+
+def _join_sips(spec: MachineSpec, chiplets: tuple[Chiplet, ...], edges: list[Edge]) -> None:
+    for sip in range(spec.n_sips):
+        for chiplet in chiplets:
+            _pcie(SWITCH, IoId(sip, chiplet.id).pcie_ep(), spec.system.links.io_ep_to_switch, edges)
+
+
+def _pcie(a: str, b: str, link: LinkSpec, edges: list[Edge]) -> None:
+    mm = snap_mm(link.distance_mm)
+    edges.append(Edge(a, b, EdgeKind.PCIE, link.bw_gbs, mm))
+    edges.append(Edge(b, a, EdgeKind.PCIE, link.bw_gbs, mm))

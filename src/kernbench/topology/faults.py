@@ -1,0 +1,138 @@
+"""From what is wrong to faults a person can mend: key paths, lines, and pydantic's errors in plain English."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kernbench.common.errors import Fault
+from kernbench.topology.readers import closest, show
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.yaml_marks import Mark, Marked
+
+Loc = tuple[str | int, ...]
+
+_INDEX = re.compile(r"\[(\d{1,6})\]")
+
+
+def key_path(loc: Loc) -> str:
+    """`sip.io_chiplets[0].side`."""
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def key_loc(path: str) -> Loc:
+    """Read a key path; list indices may be written `.0` or `[0]`."""
+    parts = _INDEX.sub(r".\1", path).split(".")
+    return tuple(int(part) if re.fullmatch(r"\d{1,6}", part) else part for part in parts)
+
+
+def mark_at(tree: Marked, loc: Loc) -> Mark:
+    """Where a key stands, or the nearest key around it that is there."""
+    node = tree
+    for part in loc:
+        child = child_of(node, part)
+        if child is None:
+            break
+        node = child
+    return node.mark
+
+
+def child_of(node: Marked, part: str | int) -> Marked | None:
+    if isinstance(node.value, dict):
+        return node.value.get(str(part))
+    if isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
+        return node.value[part]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong before its line is known. `uses` are the other keys that the finding depends on."""
+
+    key: str
+    what: str
+    mend: str
+    uses: tuple[str, ...] = ()
+
+    def fault(self, tree: Marked, inherited: str = "") -> Fault:
+        """The fault with its line; where that is in the `inherited` source, the user's own value is blamed instead."""
+        loc = key_loc(self.key)
+        mark = mark_at(tree, loc)
+        if mark.source == inherited:
+            for use in self.uses:
+                own = _own_value(tree, key_loc(use), inherited)
+                if own:
+                    return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.mend)
+        return Fault(self.what, str(mark), self.key, self.mend)
+
+
+def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
+    """The first value at or below `loc` that does not come from the inherited source."""
+    node = tree
+    for part in loc:
+        child = child_of(node, part)
+        if child is None:
+            return None
+        node = child
+    if isinstance(node.value, dict):
+        for key in node.value:
+            found = _own_value(tree, (*loc, key), inherited)
+            if found:
+                return found
+        return None
+    return loc if node.mark.source != inherited else None
+
+
+def findings_of(error: ValidationError) -> list[tuple[Loc, Finding]]:
+    """Every error of a validation, with the place it complains about."""
+    return [(tuple(item["loc"]), _finding(tuple(item["loc"]), item)) for item in error.errors(include_url=False)]
+
+
+def _finding(loc: Loc, item: ErrorDetails) -> Finding:
+    kind, value, context = item["type"], item.get("input"), item.get("ctx", {})
+    key = key_path(loc)
+    last = str(loc[-1]) if loc else ""
+    if kind == "wrong":
+        return Finding(key, context["what"], context["mend"])
+    if kind == "extra_forbidden":
+        known = _keys_at(loc[:-1])
+        mend = f"known keys here: {', '.join(known)}" if known else "delete it"
+        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", mend)
+    if kind == "missing":
+        return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
+    if kind in ("model_type", "model_attributes_type", "mapping_type", "dict_type"):
+        known = _keys_at(loc)
+        mend = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
+        return Finding(key, f"expected keys and values, got {show(value)}", mend)
+    if kind in ("tuple_type", "list_type"):
+        return Finding(key, f"expected a list, got {show(value)}", "write a list: [a, b]")
+    if kind in ("too_long", "too_short"):
+        return Finding(key, "the list does not have the right length", "give as many entries as the shipped machine")
+    return Finding(key, str(item["msg"]), "compare with the shipped machine")
+
+
+def _keys_at(loc: Loc) -> list[str]:
+    model: type[BaseModel] | None = MachineSpec
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part) if model else None
+        model = _model_in(field.annotation) if field else None
+    return list(model.model_fields) if model else []
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _model_in(inner)
+        if found:
+            return found
+    return None

@@ -1,0 +1,146 @@
+"""The compiled machine: nodes, directed edges and four views. Frozen; every other package reads it, none changes it.
+
+A node has a kind (what it is), an impl (which component class models it) and a position in mm. An edge is one
+direction of a link: its bandwidth is bytes per ns, or None for a control-only wire; its distance gives the
+propagation delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kernbench.common.errors import RoutingError
+from kernbench.common.ids import Place
+
+if TYPE_CHECKING:
+    from kernbench.topology.spec import MachineSpec
+
+
+class EdgeKind(StrEnum):
+    """What an edge connects. Routing decides by kind which traffic may use it."""
+
+    PE_INTERNAL = "pe_internal"
+    PE_TO_ROUTER = "pe_to_router"
+    ROUTER_MESH = "router_mesh"
+    ROUTER_TO_HBM = "router_to_hbm"
+    ROUTER_TO_SRAM = "router_to_sram"
+    COMMAND = "command"
+    ROUTER_TO_UCIE_CONN = "router_to_ucie_conn"
+    UCIE_CONN_TO_ROUTER = "ucie_conn_to_router"
+    UCIE_INTERNAL = "ucie_internal"
+    UCIE_MESH = "ucie_mesh"
+    IO_INTERNAL = "io_internal"
+    IO_TO_CUBE = "io_to_cube"
+    CUBE_TO_IO = "cube_to_io"
+    PCIE = "pcie"
+
+
+UCIE_KINDS = frozenset(
+    {
+        EdgeKind.ROUTER_TO_UCIE_CONN,
+        EdgeKind.UCIE_CONN_TO_ROUTER,
+        EdgeKind.UCIE_INTERNAL,
+        EdgeKind.UCIE_MESH,
+        EdgeKind.IO_TO_CUBE,
+        EdgeKind.CUBE_TO_IO,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One component of the machine. `attrs` are its checked parameters, `overhead_ns` among them."""
+
+    id: str
+    kind: str
+    impl: str
+    attrs: Mapping[str, float | int | str | bool]
+    x_mm: float  # position in the frame of its own die (cube or IO chiplet), or of the tray
+    y_mm: float
+    place: Place
+
+    @property
+    def overhead_ns(self) -> float:
+        return float(self.attrs.get("overhead_ns", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One direction of a link."""
+
+    src: str
+    dst: str
+    kind: EdgeKind
+    bw_gbs: float | None
+    distance_mm: float
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNode:
+    """A box in a picture: centre and size in mm, a short label and a line of detail."""
+
+    id: str
+    kind: str
+    label: str
+    detail: str
+    x_mm: float
+    y_mm: float
+    w_mm: float
+    h_mm: float
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEdge:
+    """A line in a picture; both directions of a link are drawn once."""
+
+    src: str
+    dst: str
+    kind: EdgeKind
+    label: str
+    bw_gbs: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One level of the machine as a picture shows it, in mm."""
+
+    name: str  # "system", "sip", "cube", "pe"
+    title: str
+    w_mm: float
+    h_mm: float
+    nodes: tuple[ViewNode, ...]
+    edges: tuple[ViewEdge, ...]
+
+
+@dataclass(frozen=True)
+class TopologyGraph:
+    """A machine, compiled. `spec` is the checked description it came from."""
+
+    spec: MachineSpec
+    nodes: Mapping[str, Node]
+    edges: tuple[Edge, ...]
+    views: Mapping[str, View] = field(default_factory=dict)
+
+    @cached_property
+    def edge_map(self) -> Mapping[tuple[str, str], Edge]:
+        return {(edge.src, edge.dst): edge for edge in self.edges}
+
+    def node(self, node_id: str) -> Node:
+        """The node of that name; raises RoutingError when the machine has none."""
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            raise RoutingError(
+                f"the machine has no node '{node_id}'", mend="`kernbench topology --json` lists what there is"
+            ) from None
+
+    def edge(self, src: str, dst: str) -> Edge:
+        """The edge from `src` to `dst`; raises RoutingError when there is none."""
+        try:
+            return self.edge_map[src, dst]
+        except KeyError:
+            raise RoutingError(f"no link from '{src}' to '{dst}'", mend="ask PathRouter for a path") from None

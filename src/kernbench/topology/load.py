@@ -1,0 +1,91 @@
+"""From a file, a mapping or nothing to a checked spec, or one error with every fault.
+
+Values are checked one by one first (`spec.py`), then against each other (`check.py`). When some are wrong on their
+own, the shipped machine's stand in for them, so that the rest is still checked; findings that rest on a stand-in are
+dropped.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from pydantic import ValidationError
+
+from kernbench.common.errors import TopologyError
+from kernbench.topology.check import check_machine
+from kernbench.topology.faults import Finding, Loc, findings_of, key_loc
+from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, shipped, stacked
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.yaml_marks import Mark, Marked
+
+
+def load_spec(source: Source = None, overrides: Overrides | None = None) -> MachineSpec:
+    """The checked spec of a file, a spec, a mapping or (None) the shipped machine, with `overrides` on top.
+
+    `overrides` maps key paths to values or YAML text: {"system.sips.count": 4}. Raises TopologyError with every fault.
+    """
+    if isinstance(source, MachineSpec) and not overrides:
+        check_spec(source)
+        return source
+    return _validated(stacked(source, overrides or {}))
+
+
+def check_spec(spec: MachineSpec) -> None:
+    """Raise TopologyError when the values of a spec do not go together."""
+    found = check_machine(spec)
+    if found:
+        raise TopologyError([finding.fault(Marked({}, Mark("the machine's spec"))) for finding in found])
+
+
+def _validated(tree: Marked) -> MachineSpec:
+    plain = tree.plain()
+    spec: MachineSpec | None
+    wrong: list[tuple[Loc, Finding]] = []
+    replaced: list[Loc] = []
+    try:
+        spec = MachineSpec.model_validate(plain)
+    except ValidationError as error:
+        wrong = findings_of(error)
+        spec, replaced = _patched(plain, [loc for loc, _ in wrong])
+    findings = [finding for _, finding in wrong]
+    if spec is not None:
+        findings += [finding for finding in check_machine(spec) if not _touches(finding, replaced)]
+    if findings or spec is None:
+        raise TopologyError([finding.fault(tree, SHIPPED_FILE) for finding in findings])
+    return spec
+
+
+def _patched(plain: object, locs: list[Loc]) -> tuple[MachineSpec | None, list[Loc]]:
+    """The machine with the shipped values in place of the wrong ones, so that the rest can still be checked."""
+    patched = copy.deepcopy(plain)
+    replaced: list[Loc] = []
+    sound = shipped().plain()
+    for loc in locs:
+        here, there = patched, sound
+        for depth, part in enumerate(loc):
+            if not isinstance(here, dict) or not isinstance(there, dict):
+                break
+            if part not in there:
+                here.pop(part, None)
+                break
+            ours, theirs = here.get(part), there[part]
+            if depth == len(loc) - 1 or not isinstance(ours, dict) or not isinstance(theirs, dict):
+                here[part] = copy.deepcopy(theirs)
+                replaced.append(loc[: depth + 1])
+                break
+            here, there = ours, theirs
+    try:
+        return MachineSpec.model_validate(patched), replaced
+    except ValidationError:
+        return None, replaced
+
+
+def _touches(finding: Finding, replaced: list[Loc]) -> bool:
+    """Whether a finding rests on a value that is not the user's."""
+    for key in (finding.key, *finding.uses):
+        loc = key_loc(key)
+        for other in replaced:
+            n = min(len(loc), len(other))
+            if loc[:n] == other[:n]:
+                return True
+    return False

@@ -1,0 +1,71 @@
+"""Which IO chiplet faces which cube: the ports of every chiplet, written out.
+
+A chiplet that names no `cube_ports` gets a PHY for every cube on its side of the package; several such chiplets on one
+side share that side's cubes evenly, and ports that another chiplet names stay with it. Positions are not decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.topology.spec import CubePort, IoChipletPlace, SipSpec
+from kernbench.topology.spec_base import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One PHY and the cube port it is wired to."""
+
+    phy: str
+    x: int
+    y: int
+    cube_side: Side
+    distance_mm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chiplet:
+    """An IO chiplet with its ports written out."""
+
+    id: str
+    side: Side
+    ports: tuple[Port, ...]
+
+
+def shoreline(sip: SipSpec, side: Side) -> list[tuple[int, int]]:
+    """The cubes on one side of the package, west to east or north to south."""
+    w, h = sip.cube_mesh.w, sip.cube_mesh.h
+    if side in ("N", "S"):
+        return [(x, 0 if side == "N" else h - 1) for x in range(w)]
+    return [(0 if side == "W" else w - 1, y) for y in range(h)]
+
+
+def resolve_chiplets(sip: SipSpec, distance_mm: float) -> tuple[Chiplet, ...]:
+    """Every chiplet with its ports; `distance_mm` is for ports that name none. Assumes nothing about their validity."""
+    named = {
+        (*port.cube.xy, port.cube_side or place.side) for place in sip.io_chiplets for port in place.cube_ports or ()
+    }
+    free: dict[Side, list[tuple[int, int]]] = {}
+    sharing: dict[Side, list[int]] = {}
+    for index, place in enumerate(sip.io_chiplets):
+        if place.cube_ports is None:
+            side = place.side
+            sharing.setdefault(side, []).append(index)
+            free[side] = [(x, y) for x, y in shoreline(sip, side) if (x, y, side) not in named]
+    chiplets = []
+    for index, place in enumerate(sip.io_chiplets):
+        if place.cube_ports is not None:
+            ports = tuple(_named_port(n, port, place, distance_mm) for n, port in enumerate(place.cube_ports))
+        else:
+            rank, of = sharing[place.side].index(index), len(sharing[place.side])
+            cubes = free[place.side]
+            mine = cubes[rank * len(cubes) // of : (rank + 1) * len(cubes) // of]
+            ports = tuple(Port(f"P{n}", x, y, place.side, distance_mm) for n, (x, y) in enumerate(mine))
+        chiplets.append(Chiplet(place.id, place.side, ports))
+    return tuple(chiplets)
+
+
+def _named_port(n: int, port: CubePort, place: IoChipletPlace, distance_mm: float) -> Port:
+    x, y = port.cube.xy
+    distance = distance_mm if port.distance_mm is None else port.distance_mm
+    return Port(port.phy or f"P{n}", x, y, port.cube_side or place.side, distance)

@@ -1,0 +1,142 @@
+"""One value of a machine description, read: what it must be, and in plain English what is wrong when it is not.
+
+Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and mend. The models of
+`spec.py` use them as pydantic validators, `attrs.py` calls them directly, so a number is refused in the same words
+everywhere. Readers know nothing of files or lines.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from kernbench.common.units import is_power_of_two
+
+T = TypeVar("T")
+Scalar = float | int | str | bool
+_SHOWN = 60
+
+
+class Wrong(Exception):
+    """A value is not what its key asks for."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+
+
+def show(value: object) -> str:
+    """A value as a message names it: short, and never a dump of a whole mapping."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
+        return f"a number of over {_SHOWN} digits"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}...{text[-1]}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)`, or nothing when no known word is near."""
+    found = get_close_matches(word[:_SHOWN], list(known), n=1)
+    return f" (did you mean '{found[0]}'?)" if found else ""
+
+
+def read_whole(value: object, low: int, high: int) -> int:
+    mend = f"give a whole number from {low} to {high}"
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Wrong(f"expected a whole number, got {show(value)}", mend)
+    if not low <= value <= high:
+        raise Wrong(f"{show(value)} is out of range", mend)
+    return value
+
+
+def read_power_of_two(value: object, low: int, high: int) -> int:
+    whole = read_whole(value, low, high)
+    if not is_power_of_two(whole):
+        below = 1 << (whole.bit_length() - 1)
+        near = " or ".join(str(n) for n in (below, below * 2) if low <= n <= high)
+        raise Wrong(f"{whole} is not a power of two", f"give a power of two, say {near}")
+    return whole
+
+
+def read_number(value: object, low: float, high: float, *, above: bool = False) -> float:
+    """A finite number from `low` to `high`; with `above`, `low` itself is refused."""
+    mend = f"give a number {'above' if above else 'from'} {low:g} {'and up to' if above else 'to'} {high:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong(f"expected a number, got {show(value)}", mend)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Wrong(f"{value} is not a finite number", mend)
+    if not low <= value <= high or (above and value == low):
+        raise Wrong(f"{show(value)} is out of range", mend)
+    return float(value)
+
+
+def read_text(value: object, pattern: str, like: str) -> str:
+    if not isinstance(value, str):
+        raise Wrong(f"expected text, got {show(value)}", f"give {like}")
+    if not re.fullmatch(pattern, value):
+        raise Wrong(f"{show(value)} does not have the right form", f"give {like}")
+    return value
+
+
+def read_choice(value: object, choices: tuple[str, ...]) -> str:
+    mend = f"use one of {', '.join(choices)}" if len(choices) > 1 else f"use {choices[0]}"
+    if not isinstance(value, str) or value not in choices:
+        hint = closest(value, choices) if isinstance(value, str) else ""
+        raise Wrong(f"{show(value)} is not a choice here{hint}", mend)
+    return value
+
+
+def read_scalar(value: object) -> Scalar:
+    if not isinstance(value, str | bool | int | float):
+        raise Wrong(f"expected a single value, got {show(value)}", "give a number, a text, true or false")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Wrong(f"{value} is not a finite number", "give a finite number")
+    return value
+
+
+def validator(read: Callable[[object], T]) -> BeforeValidator:
+    """A reader as a pydantic validator; what and mend ride along in the error's context."""
+
+    def run(value: object) -> T:
+        try:
+            return read(value)
+        except Wrong as wrong:
+            raise PydanticCustomError("wrong", "{what}", {"what": wrong.what, "mend": wrong.mend}) from None
+
+    return BeforeValidator(run)
+
+
+def whole(low: int, high: int) -> BeforeValidator:
+    return validator(lambda value: read_whole(value, low, high))
+
+
+def power_of_two(low: int, high: int) -> BeforeValidator:
+    return validator(lambda value: read_power_of_two(value, low, high))
+
+
+def number(low: float, high: float, *, above: bool = False) -> BeforeValidator:
+    return validator(lambda value: read_number(value, low, high, above=above))
+
+
+def text(pattern: str, like: str) -> BeforeValidator:
+    return validator(lambda value: read_text(value, pattern, like))
+
+
+def choice(*choices: str) -> BeforeValidator:
+    return validator(lambda value: read_choice(value, choices))

@@ -1,0 +1,178 @@
+"""A machine description as checked, typed, frozen data: one class for each block of the YAML, keys as in default.yaml.
+
+A model checks each value on its own (`readers.py`); what values must be to each other is `check.py`. The cube's block
+is in `spec_cube.py`. Keys that may be null are derived: read them through the properties (`sips.grid`,
+`cube.hbm_slices`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel
+
+from kernbench.topology.readers import choice, number, power_of_two, text, whole
+from kernbench.topology.spec_base import (
+    MAX_CUBES_PER_SIP,
+    MAX_SIPS,
+    ComponentSpec,
+    Connections,
+    Gbs,
+    LinkSpec,
+    Mm,
+    Name,
+    SideKey,
+    SizeMm,
+    Spec,
+)
+from kernbench.topology.spec_cube import CubeSpec
+
+# ---------------------------------------------------------------------------------------------------------- the tray
+
+
+class SipsSpec(Spec):
+    count: Annotated[int, whole(1, MAX_SIPS)]
+    topology: Annotated[
+        Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"], choice("ring_1d", "torus_2d", "mesh_2d_no_wrap")
+    ]
+    w: Annotated[int, whole(1, MAX_SIPS)] | None = None
+    h: Annotated[int, whole(1, MAX_SIPS)] | None = None
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Width and height of the SIP grid: a ring is one row; a grid that names neither is a square.
+
+        When no grid holds exactly `count` SIPs, the product differs from it, which is a fault.
+        """
+        if self.topology == "ring_1d" and self.w is None and self.h is None:
+            return self.count, 1
+        if self.w is None and self.h is None:
+            side = math.isqrt(self.count)
+            return side, side
+        w = self.w or self.count // (self.h or 1)
+        return w, self.h or self.count // w
+
+
+class SystemLinks(Spec):
+    host_to_switch: LinkSpec
+    io_ep_to_switch: LinkSpec
+
+
+class SystemSpec(Spec):
+    name: Name
+    ns_per_mm: Annotated[float, number(0.0, 1e3)]
+    flit_bytes: Annotated[int, power_of_two(16, 65536)]
+    address_model: Annotated[Literal["va", "pa"], choice("va", "pa")]
+    sips: SipsSpec
+    host: ComponentSpec
+    switch: ComponentSpec
+    links: SystemLinks
+
+
+# ----------------------------------------------------------------------------------------------------------- the SIP
+
+
+class CubeMesh(Spec):
+    w: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
+    h: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
+
+
+class SipLinks(Spec):
+    cube_to_cube: LinkSpec
+
+
+class CubeRef(Spec):
+    xy: tuple[Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)], Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)]]
+
+
+class CubePort(Spec):
+    """A PHY of an IO chiplet and the cube port it faces. What is null follows from the chiplet."""
+
+    cube: CubeRef
+    cube_side: SideKey | None = None
+    phy: Annotated[str, text(r"[A-Za-z][A-Za-z0-9_]{0,15}", "a short name such as P0")] | None = None
+    distance_mm: Mm | None = None
+
+
+class IoChipletPlace(Spec):
+    id: Annotated[str, text(r"io[0-9]{1,2}", "a name such as io0")]
+    side: SideKey
+    cube_ports: tuple[CubePort, ...] | None = None
+
+
+class SipSpec(Spec):
+    cube_mesh: CubeMesh
+    links: SipLinks
+    io_chiplets: tuple[IoChipletPlace, ...]
+
+    @property
+    def n_cubes(self) -> int:
+        return self.cube_mesh.w * self.cube_mesh.h
+
+    def cube_at(self, x: int, y: int) -> int:
+        """Cubes are numbered row by row from the north-west."""
+        return y * self.cube_mesh.w + x
+
+
+class IoComponents(Spec):
+    pcie_ep: ComponentSpec
+    io_cpu: ComponentSpec
+    io_noc: ComponentSpec
+    io_ucie: ComponentSpec
+    conn: ComponentSpec
+
+
+class IoLinks(Spec):
+    pcie_ep_to_noc_bw_gbs: Gbs
+    io_cpu_to_noc_bw_gbs: Gbs | None
+    per_connection_bw_gbs: Gbs
+    io_ucie_to_cube_bw_gbs: Gbs
+
+
+class IoChipletSpec(Spec):
+    size_mm: SizeMm
+    n_connections: Connections
+    cube_distance_mm: Mm
+    components: IoComponents
+    links: IoLinks
+
+
+# ------------------------------------------------------------------------------------------------------- the machine
+
+
+class MachineSpec(Spec):
+    """The whole description."""
+
+    system: SystemSpec
+    sip: SipSpec
+    io_chiplet: IoChipletSpec
+    cube: CubeSpec
+
+    @property
+    def n_sips(self) -> int:
+        return self.system.sips.count
+
+    @property
+    def n_cubes(self) -> int:
+        return self.n_sips * self.sip.n_cubes
+
+    @property
+    def n_pes(self) -> int:
+        return self.n_cubes * self.cube.n_pes
+
+    def components(self) -> Iterator[tuple[str, str, ComponentSpec]]:
+        """Every component entry: its key path, the kind it must have, the entry."""
+        yield "system.host", "host", self.system.host
+        yield "system.switch", "switch", self.system.switch
+        blocks: tuple[tuple[str, BaseModel], ...] = (
+            ("io_chiplet.components", self.io_chiplet.components),
+            ("cube.components", self.cube.components),
+            ("cube.pe_template.components", self.cube.pe_template.components),
+        )
+        renamed = {"io_chiplet.components.conn": "io_ucie_conn", "cube.components.router": "noc_router"}
+        for path, block in blocks:
+            for slot in type(block).model_fields:
+                key = f"{path}.{slot}"
+                yield key, renamed.get(key, slot), getattr(block, slot)

@@ -1,0 +1,66 @@
+"""What the models of a machine share: the limits of the address map, the kinds of value, links and components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, validator, whole
+
+MAX_SIPS = 16  # address map: 4 bits of SIP
+MAX_CUBES_PER_SIP = 16  # dies 0..15 are cubes
+MAX_PES_PER_CUBE = 16  # 4 bits of PE
+MAX_IO_CHIPLETS = 4
+MAX_HBM_GB = 128
+MAX_SRAM_MB = 32
+MAX_TCM_MB = 2
+MAX_CONNECTIONS = 8
+
+Side = Literal["N", "S", "E", "W"]
+Corner = Literal["NW", "NE", "SW", "SE"]
+
+SideKey = Annotated[Side, choice("N", "S", "E", "W")]
+CornerKey = Annotated[Corner, choice("NW", "NE", "SW", "SE")]
+Gbs = Annotated[float, number(0.0, 1e6, above=True)]
+Mm = Annotated[float, number(0.0, 1e4)]
+PositiveMm = Annotated[float, number(0.0, 1e3, above=True)]
+Connections = Annotated[int, whole(1, MAX_CONNECTIONS)]
+Name = Annotated[str, text(r"[\w .+-]{1,60}", "a name of up to 60 letters, digits, spaces, '-', '_', '.' or '+'")]
+Impl = Annotated[
+    str,
+    text(
+        r"builtin\.[a-z_][a-z0-9_]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+        "`builtin.name`, or `package.module:Class` for a class of your own",
+    ),
+]
+Attr = Annotated[Scalar | None, validator(lambda value: None if value is None else read_scalar(value))]
+
+
+class Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SizeMm(Spec):
+    w: PositiveMm
+    h: PositiveMm
+
+
+class LinkSpec(Spec):
+    bw_gbs: Gbs
+    distance_mm: Mm
+
+
+class ComponentSpec(Spec):
+    """What a component is, which class models it, and that class's parameters."""
+
+    kind: Annotated[str, text(r"\w{1,60}", "the kind's name, as in the shipped machine")]
+    impl: Impl
+    attrs: Mapping[str, Attr] = Field(default_factory=dict)
+
+    def number_attr(self, name: str) -> float:
+        """A numeric attr; the checks have made sure of it."""
+        value = self.attrs[name]
+        return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,184 @@
+"""The cube's block of a machine description: geometry, PEs, memories, UCIe, PE template, and what follows.
+
+Keys that may be null are derived from others: read them through the properties, which also hold sizes in bytes and the
+bandwidths that follow. The properties assume a spec that passed `check.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from kernbench.common.units import GIB, MIB
+from kernbench.topology.readers import choice, number, power_of_two, whole
+from kernbench.topology.spec_base import (
+    MAX_HBM_GB,
+    MAX_PES_PER_CUBE,
+    MAX_SRAM_MB,
+    MAX_TCM_MB,
+    ComponentSpec,
+    Connections,
+    CornerKey,
+    Gbs,
+    Mm,
+    PositiveMm,
+    SizeMm,
+    Spec,
+)
+
+
+class GeometrySpec(Spec):
+    cube_mm: SizeMm
+    hbm_mm: SizeMm
+    pe_mm: SizeMm
+    pe_pitch_mm: PositiveMm
+    margin_mm: PositiveMm
+    max_spacing_mm: Annotated[float, number(0.1, 1e3)]
+    hbm_gap_mm: PositiveMm
+
+
+class PeLayout(Spec):
+    corners: tuple[CornerKey, ...]
+    pe_per_corner: Annotated[int, whole(1, MAX_PES_PER_CUBE)]
+
+    @property
+    def n_pes(self) -> int:
+        return len(self.corners) * self.pe_per_corner
+
+
+class PlaceMm(Spec):
+    pos_mm: tuple[Mm, Mm]
+
+
+class PlacementSpec(Spec):
+    m_cpu: PlaceMm
+    sram: PlaceMm
+
+
+class MemoryMapSpec(Spec):
+    hbm_mapping_mode: Annotated[Literal["n_to_one"], choice("n_to_one")]
+    hbm_total_gb_per_cube: Annotated[int, whole(1, MAX_HBM_GB)]
+    hbm_slices_per_cube: Annotated[int, whole(1, MAX_PES_PER_CUBE)] | None = None
+    hbm_pseudo_channels: Annotated[int, whole(1, 16384)] | None = None
+    hbm_channels_per_pe: Annotated[int, power_of_two(1, 1024)] | None = None
+    hbm_channel_bw_gbs: Gbs
+    sram_mb_per_cube: Annotated[float, number(1 / 1024, MAX_SRAM_MB)]
+    tcm_mb_per_pe: Annotated[float, number(1 / 1024, MAX_TCM_MB)]
+    tcm_scheduler_reserved_mb: Annotated[float, number(0.0, MAX_TCM_MB)]
+
+
+class UcieSpec(Spec):
+    n_connections: Connections
+    per_connection_bw_gbs: Gbs
+
+
+class CubeComponents(Spec):
+    router: ComponentSpec
+    ucie: ComponentSpec
+    ucie_conn: ComponentSpec
+    m_cpu: ComponentSpec
+    sram: ComponentSpec
+    hbm_ctrl: ComponentSpec
+
+
+class CubeLinks(Spec):
+    router_bw_gbs: Gbs
+    pe_dma_to_router_bw_gbs: Gbs
+    sram_to_router_bw_gbs: Gbs
+    m_cpu_to_router_bw_gbs: Gbs
+
+
+class PeComponents(Spec):
+    pe_cpu: ComponentSpec
+    pe_scheduler: ComponentSpec
+    pe_dma: ComponentSpec
+    pe_fetch_store: ComponentSpec
+    pe_gemm: ComponentSpec
+    pe_math: ComponentSpec
+    pe_tcm: ComponentSpec
+    pe_mmu: ComponentSpec
+    pe_ipcq: ComponentSpec
+
+
+class PeLinks(Spec):
+    tcm_read_bw_gbs: Gbs
+    tcm_write_bw_gbs: Gbs
+
+
+class PeTemplate(Spec):
+    components: PeComponents
+    links: PeLinks
+
+
+class CubeSpec(Spec):
+    geometry: GeometrySpec
+    pe_layout: PeLayout
+    placement: PlacementSpec
+    memory_map: MemoryMapSpec
+    ucie: UcieSpec
+    components: CubeComponents
+    links: CubeLinks
+    pe_template: PeTemplate
+
+    @property
+    def n_pes(self) -> int:
+        return self.pe_layout.n_pes
+
+    @property
+    def hbm_slices(self) -> int:
+        return self.memory_map.hbm_slices_per_cube or self.n_pes
+
+    @property
+    def hbm_channels_per_pe(self) -> int:
+        memory = self.memory_map
+        return memory.hbm_channels_per_pe or (memory.hbm_pseudo_channels or 0) // self.hbm_slices
+
+    @property
+    def hbm_pseudo_channels(self) -> int:
+        return self.memory_map.hbm_pseudo_channels or self.hbm_slices * self.hbm_channels_per_pe
+
+    @property
+    def hbm_bytes(self) -> int:
+        return self.memory_map.hbm_total_gb_per_cube * GIB
+
+    @property
+    def hbm_slice_bytes(self) -> int:
+        """The HBM of one PE, in whole MiB so that slices start on a page; an uneven rest at the top is unused."""
+        return self.hbm_bytes // self.hbm_slices // MIB * MIB
+
+    @property
+    def hbm_efficiency(self) -> float:
+        return self.components.hbm_ctrl.number_attr("efficiency")
+
+    @property
+    def hbm_burst_bytes(self) -> int:
+        return int(self.components.hbm_ctrl.number_attr("burst_bytes"))
+
+    @property
+    def hbm_channel_bw_gbs(self) -> float:
+        """What one pseudo channel sustains: its peak times the efficiency."""
+        return self.memory_map.hbm_channel_bw_gbs * self.hbm_efficiency
+
+    @property
+    def hbm_link_bw_gbs(self) -> float:
+        """Router to hbm_ctrl: all channels of one PE."""
+        return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
+
+    @property
+    def sram_bytes(self) -> int:
+        return int(self.memory_map.sram_mb_per_cube * MIB)
+
+    @property
+    def tcm_bytes(self) -> int:
+        return int(self.memory_map.tcm_mb_per_pe * MIB)
+
+    @property
+    def tcm_reserved_bytes(self) -> int:
+        return int(self.memory_map.tcm_scheduler_reserved_mb * MIB)
+
+    @property
+    def tcm_allocatable_bytes(self) -> int:
+        return self.tcm_bytes - self.tcm_reserved_bytes
+
+    @property
+    def page_bytes(self) -> int:
+        return int(self.pe_template.components.pe_mmu.number_attr("page_size"))

@@ -1,0 +1,241 @@
+"""The machine as pictures see it: tray, SIP and PE as boxes and lines in mm; the cube is in `view_cube.py`.
+
+Each view shows one representative block and hides what is inside its boxes. SIP and cube are laid out at their real
+positions; the tray, which has none, and the PE, whose parts have no extent in the model, are laid out to be read:
+control from the top, data from left to right. Boxes never overlap, but for outlines, whose kinds are in
+`CONTAINER_KINDS`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, PeId, SipId
+from kernbench.topology.build_pe import CONTROL_LINKS, DATA_LINKS
+from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
+from kernbench.topology.mesh import Mesh
+from kernbench.topology.ports import Chiplet
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_base import Side
+from kernbench.topology.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
+
+SIP_OUTLINE = "sip_outline"
+PE_OUTLINE = "pe_outline"
+CONTAINER_KINDS = (SIP_OUTLINE, CUBE_OUTLINE, PE_OUTLINE, HBM_ZONE)
+
+_ONE_ROW = 4  # up to so many SIPs stand in one row below the switch; more stand on both sides of it
+
+
+def build_views(spec: MachineSpec, mesh: Mesh, chiplets: tuple[Chiplet, ...]) -> dict[str, View]:
+    """All four views, by name."""
+    sip = sip_view(spec, chiplets)
+    return {
+        "system": system_view(spec, sip.w_mm, sip.h_mm, len(chiplets)),
+        "sip": sip,
+        "cube": cube_view(spec.cube, mesh),
+        "pe": pe_view(spec),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- the tray
+
+
+def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets: int) -> View:
+    """Host, switch and SIPs at their package size."""
+    n = spec.n_sips
+    below = n if n <= _ONE_ROW else math.ceil(n / 2)
+    gap = 0.2 * max(sip_w_mm, sip_h_mm)
+    box_h = 0.3 * sip_h_mm
+    pitch = sip_w_mm + gap
+    width = max(below * pitch, 2.2 * pitch) + gap
+    top = gap + (sip_h_mm + gap if n > below else 0.0)
+    middle = top + box_h / 2
+    sips = spec.system.sips
+    cubes, layout = spec.sip.cube_mesh, sips.topology
+    nodes = [
+        ViewNode(HOST, "host", "host", "", gap + 0.35 * sip_w_mm, middle, 0.7 * sip_w_mm, box_h),
+        ViewNode(SWITCH, "switch", "switch", f"{n} SIPs, {layout}", width / 2, middle, 0.8 * sip_w_mm, box_h),
+    ]
+    if width / 2 - 0.4 * sip_w_mm < gap + 0.75 * sip_w_mm:
+        nodes[1] = ViewNode(SWITCH, "switch", "switch", nodes[1].detail, width - gap - 0.4 * sip_w_mm, middle,
+                            0.8 * sip_w_mm, box_h)  # fmt: skip
+    detail = f"{cubes.w} x {cubes.h} cubes, {n_chiplets} IO chiplet{'s' if n_chiplets > 1 else ''}"
+    for sip in range(n):
+        row_of, index = (below, sip) if sip < below else (n - below, sip - below)
+        x = width / 2 + (index - (row_of - 1) / 2) * pitch
+        y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
+        nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
+    host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
+    edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
+    for sip in range(n):
+        edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, bandwidth_label(ep.bw_gbs), ep.bw_gbs))
+    height = top + box_h + gap + sip_h_mm + gap
+    return View("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
+
+
+# ----------------------------------------------------------------------------------------------------------- the SIP
+
+
+def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> View:
+    """Cubes on their grid, IO chiplets along the shoreline; x and y from the north-west corner of the package."""
+    mesh, die = spec.sip.cube_mesh, spec.cube.geometry.cube_mm
+    seam = spec.sip.links.cube_to_cube
+    step_x, step_y = die.w + max(seam.distance_mm, 0.05 * die.w), die.h + max(seam.distance_mm, 0.05 * die.h)
+    grid_w, grid_h = mesh.w * step_x - (step_x - die.w), mesh.h * step_y - (step_y - die.h)
+    boxes = [
+        ViewNode(
+            str(CubeId(0, spec.sip.cube_at(x, y))),
+            "cube",
+            f"cube {spec.sip.cube_at(x, y)}",
+            f"{spec.cube.n_pes} PEs, {spec.cube.memory_map.hbm_total_gb_per_cube} GB HBM",
+            x * step_x + die.w / 2,
+            y * step_y + die.h / 2,
+            die.w,
+            die.h,
+        )
+        for y in range(mesh.h)
+        for x in range(mesh.w)
+    ]
+    cubes = tuple(boxes)
+    boxes += _chiplet_boxes(spec, chiplets, cubes, grid_w, grid_h) + _phy_boxes(spec, chiplets, cubes)
+    margin = 2.0
+    left = min(box.x_mm - box.w_mm / 2 for box in boxes) - margin
+    top = min(box.y_mm - box.h_mm / 2 for box in boxes) - margin
+    w_mm = max(box.x_mm + box.w_mm / 2 for box in boxes) + margin - left
+    h_mm = max(box.y_mm + box.h_mm / 2 for box in boxes) + margin - top
+    outline = ViewNode(str(SipId(0)), SIP_OUTLINE, "SIP", spec.system.name, w_mm / 2, h_mm / 2, w_mm, h_mm)
+    moved = [ViewNode(b.id, b.kind, b.label, b.detail, b.x_mm - left, b.y_mm - top, b.w_mm, b.h_mm) for b in boxes]
+    title = f"{spec.system.name}: a SIP of {mesh.w} x {mesh.h} cubes"
+    return View("sip", title, w_mm, h_mm, (outline, *moved), tuple(_sip_edges(spec, chiplets)))
+
+
+def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdge]:
+    mesh, seam = spec.sip.cube_mesh, spec.sip.links.cube_to_cube
+    edges = []
+    for y in range(mesh.h):
+        for x in range(mesh.w):
+            here = str(CubeId(0, spec.sip.cube_at(x, y)))
+            for nx, ny in ((x + 1, y), (x, y + 1)):
+                if nx < mesh.w and ny < mesh.h:
+                    there = str(CubeId(0, spec.sip.cube_at(nx, ny)))
+                    label = bandwidth_label(seam.bw_gbs)
+                    edges.append(ViewEdge(here, there, EdgeKind.UCIE_MESH, label, seam.bw_gbs))
+    bw_gbs = spec.io_chiplet.links.io_ucie_to_cube_bw_gbs
+    inside = spec.io_chiplet.n_connections * spec.io_chiplet.links.per_connection_bw_gbs
+    for chiplet in chiplets:
+        for port in chiplet.ports:
+            cube = str(CubeId(0, spec.sip.cube_at(port.x, port.y)))
+            me = IoId(0, chiplet.id)
+            phy = me.io_ucie(port.phy)
+            edges.append(ViewEdge(str(me), phy, EdgeKind.IO_INTERNAL, bandwidth_label(inside), inside))
+            edges.append(ViewEdge(phy, cube, EdgeKind.IO_TO_CUBE, bandwidth_label(bw_gbs), bw_gbs))
+    return edges
+
+
+def _chiplet_boxes(
+    spec: MachineSpec, chiplets: tuple[Chiplet, ...], cubes: tuple[ViewNode, ...], grid_w: float, grid_h: float
+) -> list[ViewNode]:
+    """Each chiplet opposite the middle of its cubes; neighbours are pushed apart, east and west clear the corners."""
+    size, gap = spec.io_chiplet.size_mm, _shore_mm(spec)
+    by_side: dict[Side, list[tuple[float, Chiplet]]] = {}
+    for chiplet in chiplets:
+        ends = [cubes[spec.sip.cube_at(port.x, port.y)] for port in chiplet.ports]
+        along = [end.x_mm if chiplet.side in ("N", "S") else end.y_mm for end in ends]
+        by_side.setdefault(chiplet.side, []).append((sum(along) / len(along), chiplet))
+    places: dict[str, tuple[float, float, float, float]] = {}
+    out_x = 0.0
+    north_south: tuple[Side, ...] = ("N", "S")
+    for side in north_south:
+        y = -gap - size.h / 2 if side == "N" else grid_h + gap + size.h / 2
+        for x, chiplet in _apart(by_side.get(side, []), size.w):
+            places[chiplet.id] = (x, y, size.w, size.h)
+            out_x = max(out_x, size.w / 2 - x, x + size.w / 2 - grid_w)
+    west_east: tuple[Side, ...] = ("W", "E")
+    for side in west_east:
+        far = gap + out_x + size.h / 2
+        x = -far if side == "W" else grid_w + far
+        for y, chiplet in _apart(by_side.get(side, []), size.w):
+            places[chiplet.id] = (x, y, size.h, size.w)
+    return [
+        ViewNode(str(IoId(0, c.id)), "io_chiplet", c.id, f"PCIe, {len(c.ports)} PHYs", *places[c.id]) for c in chiplets
+    ]
+
+
+def _shore_mm(spec: MachineSpec) -> float:
+    """Between cubes and chiplets: the real distance, or enough to draw the PHYs in."""
+    return max(spec.io_chiplet.cube_distance_mm, 0.5)
+
+
+def _phy_boxes(spec: MachineSpec, chiplets: tuple[Chiplet, ...], cubes: tuple[ViewNode, ...]) -> list[ViewNode]:
+    """A chiplet's PHYs, drawn before the cube ports they face: so no link runs across a cube."""
+    gap = _shore_mm(spec)
+    nodes = []
+    for chiplet in chiplets:
+        for port in chiplet.ports:
+            cube = cubes[spec.sip.cube_at(port.x, port.y)]
+            out, thick, long = 0.35 * gap, 0.4 * gap, 0.2 * min(cube.w_mm, cube.h_mm)
+            dx, dy = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}[port.cube_side]
+            x, y = cube.x_mm + dx * (cube.w_mm / 2 + out), cube.y_mm + dy * (cube.h_mm / 2 + out)
+            w, h = (long, thick) if dx == 0 else (thick, long)
+            phy = IoId(0, chiplet.id).io_ucie(port.phy)
+            nodes.append(ViewNode(phy, "io_ucie", port.phy, "", x, y, w, h))
+    return nodes
+
+
+def _apart(wanted: list[tuple[float, Chiplet]], length: float) -> list[tuple[float, Chiplet]]:
+    """Positions near the wanted ones, at least a box and a bit from each other, centred as a group."""
+    step = 1.1 * length
+    ordered = sorted(wanted, key=lambda item: (item[0], item[1].id))
+    placed: list[tuple[float, Chiplet]] = []
+    for at, chiplet in ordered:
+        placed.append((max(at, placed[-1][0] + step) if placed else at, chiplet))
+    shift = sum(new[0] - old[0] for new, old in zip(placed, ordered, strict=True)) / max(len(placed), 1)
+    return [(at - shift, chiplet) for at, chiplet in placed]
+
+
+# ------------------------------------------------------------------------------------------------------------ the PE
+
+# Column and row of each part; the lines between them then cross neither each other's boxes nor the router's.
+_PE_GRID: dict[str, tuple[float, float]] = {
+    "router": (0, 1),
+    "pe_mmu": (0, 2),
+    "pe_ipcq": (1, 1),
+    "pe_dma": (1, 2),
+    "pe_cpu": (2, 0),
+    "pe_gemm": (2, 2),
+    "pe_tcm": (2, 3),
+    "pe_scheduler": (2.5, 1),
+    "pe_fetch_store": (3, 2),
+    "pe_math": (4, 2),
+}
+
+
+def pe_view(spec: MachineSpec) -> View:
+    """The nine components of a PE and its router, control above, data below."""
+    cube = spec.cube
+    size = cube.geometry.pe_mm
+    me, router = PeId(0, 0, 0), "router"
+    step_x, step_y = size.w / 5, size.h / 4
+    components = cube.pe_template.components
+    details = {
+        "pe_tcm": f"{cube.memory_map.tcm_mb_per_pe:g} MB",
+        "pe_dma": f"{cube.links.pe_dma_to_router_bw_gbs:g} GB/s",
+        "pe_mmu": f"{cube.page_bytes} B pages",
+        router: "the cube's mesh",
+    }
+    nodes = [ViewNode(str(me), PE_OUTLINE, "PE", spec.system.name, size.w / 2, size.h / 2, size.w, size.h)]
+    for name, (col, row) in _PE_GRID.items():
+        kind = "noc_router" if name == router else name
+        node_id = router if name == router else me.part(name)
+        detail = details.get(name) or f"{float(getattr(components, name).attrs['overhead_ns']):g} ns"
+        x, y = (col + 0.5) * step_x, (row + 0.5) * step_y
+        nodes.append(ViewNode(node_id, kind, name, detail, x, y, 0.74 * step_x, 0.46 * step_y))
+    ports, dma_bw = cube.pe_template.links, cube.links.pe_dma_to_router_bw_gbs
+    edges = [ViewEdge(me.part(a), me.part(b), EdgeKind.PE_INTERNAL, "control", None) for a, b in CONTROL_LINKS]
+    width = min(ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs)
+    label = bandwidth_label(width)
+    edges += [ViewEdge(me.part(a), me.part(b), EdgeKind.PE_INTERNAL, label, width) for a, b in DATA_LINKS]
+    edges.append(ViewEdge(router, me.part("pe_dma"), EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
+    edges.append(ViewEdge(router, me.part("pe_cpu"), EdgeKind.COMMAND, "control", None))
+    edges.append(ViewEdge(router, me.part("pe_mmu"), EdgeKind.COMMAND, "control", None))
+    return View("pe", f"{spec.system.name}: a PE", size.w, size.h, tuple(nodes), tuple(edges))
