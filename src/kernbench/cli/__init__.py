@@ -1,1 +1,1 @@
-"""."""
+"""The `kernbench` command: parse, call, print. No logic lives here."""

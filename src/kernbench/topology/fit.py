@@ -9,6 +9,7 @@ from kernbench.topology.mesh import (
     HBM_ROW_OFFSET_MM,
     column_positions,
     pe_slots,
+    pitch_mm,
     row_positions,
     rows_per_half,
 )
@@ -36,17 +37,18 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
         mend = f"keep margin_mm at {g.cube_mm.w / 2:g} or less"
         yield Finding(f"{_KEY}.margin_mm", f"two margins of {g.margin_mm:g} mm are wider than the die", mend, _USES)
         return
-    need = (layout.pe_per_corner - 1) * g.pe_pitch_mm
-    if need > room + _TOUCH_MM:
-        what = f"{layout.pe_per_corner} PEs in a row do not fit on a die of {g.cube_mm.w:g} mm"
-        mend = f"make cube_mm.w {need + 2 * g.margin_mm:g} or more, or put fewer PEs in a corner"
-        yield Finding("cube.pe_layout.pe_per_corner", what, mend, _USES)
     if room / g.max_spacing_mm + layout.n_pes + 2 > MAX_COLUMNS:
         what = f"relays every {g.max_spacing_mm:g} mm would make more than {MAX_COLUMNS} router columns"
         yield Finding(f"{_KEY}.max_spacing_mm", what, "make it larger, or the die narrower", _USES)
-    if layout.pe_per_corner > 1 and g.pe_pitch_mm < g.pe_mm.w:
-        what = f"PEs of {g.pe_mm.w:g} mm overlap at a pitch of {g.pe_pitch_mm:g} mm"
-        yield Finding(f"{_KEY}.pe_pitch_mm", what, f"make the pitch {g.pe_mm.w:g} mm or more", _USES)
+    pitch = pitch_mm(g, layout)
+    if layout.n_pes > 1 and pitch < g.pe_mm.w - _TOUCH_MM:
+        what = f"PEs of {g.pe_mm.w:g} mm overlap at a pitch of {pitch:.4g} mm"
+        if pitch < g.pe_pitch_mm:
+            what += f", all that {layout.pe_per_corner} a corner leave on a die of {g.cube_mm.w:g} mm"
+            mend = "put fewer PEs in a corner, or make the die (cube_mm.w) wider"
+            yield Finding("cube.pe_layout.pe_per_corner", what, mend, _USES)
+        else:
+            yield Finding(f"{_KEY}.pe_pitch_mm", what, f"make it {g.pe_mm.w:g} or more", _USES)
     if max(g.pe_mm.w, g.pe_mm.h) > 2 * g.margin_mm:
         what = f"a PE of {g.pe_mm.w:g} x {g.pe_mm.h:g} mm sticks out of the die at a margin of {g.margin_mm:g} mm"
         mend = f"make margin_mm {max(g.pe_mm.w, g.pe_mm.h) / 2:g} or more"

@@ -116,7 +116,7 @@ class View:
     edges: tuple[ViewEdge, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TopologyGraph:
     """A machine, compiled. `spec` is the checked description it came from."""
 

@@ -115,9 +115,18 @@ def row_positions(geometry: GeometrySpec, per_half: int) -> tuple[float, ...]:
     return tuple(snap_mm(y) for y in top + [h - y for y in reversed(top)])
 
 
-def corner_xs(geometry: GeometrySpec, corner: Corner, count: int) -> list[float]:
+def pitch_mm(geometry: GeometrySpec, layout: PeLayout) -> float:
+    """Between the PEs of a corner: `pe_pitch_mm`, or what the die's width leaves when that is less."""
+    sides = len({corner in _LEFT for corner in layout.corners})
+    gaps = sides * layout.pe_per_corner - 1
+    room = geometry.cube_mm.w - 2 * geometry.margin_mm
+    return min(geometry.pe_pitch_mm, room / gaps) if gaps > 0 else geometry.pe_pitch_mm
+
+
+def corner_xs(geometry: GeometrySpec, layout: PeLayout, corner: Corner) -> list[float]:
     """The x of a corner's PEs, west to east."""
-    offsets = [geometry.margin_mm + i * geometry.pe_pitch_mm for i in range(count)]
+    pitch = pitch_mm(geometry, layout)
+    offsets = [geometry.margin_mm + i * pitch for i in range(layout.pe_per_corner)]
     if corner in _LEFT:
         return [snap_mm(x) for x in offsets]
     return [snap_mm(geometry.cube_mm.w - x) for x in reversed(offsets)]
@@ -127,7 +136,7 @@ def column_positions(geometry: GeometrySpec, layout: PeLayout) -> tuple[float, .
     """The x of every column: margins and PEs, and relays where a gap is too wide."""
     fixed = {snap_mm(geometry.margin_mm), snap_mm(geometry.cube_mm.w - geometry.margin_mm)}
     for corner in layout.corners:
-        fixed.update(corner_xs(geometry, corner, layout.pe_per_corner))
+        fixed.update(corner_xs(geometry, layout, corner))
     ordered = sorted(fixed)
     xs = ordered[:1]
     for left, right in pairwise(ordered):
@@ -145,8 +154,7 @@ def pe_slots(geometry: GeometrySpec, layout: PeLayout, per_half: int) -> list[tu
         "SW": first_bottom,
         "SE": first_bottom + min(1, per_half - 1),
     }
-    count = layout.pe_per_corner
-    return [(rows[corner], x) for corner in layout.corners for x in corner_xs(geometry, corner, count)]
+    return [(rows[corner], x) for corner in layout.corners for x in corner_xs(geometry, layout, corner)]
 
 
 def _hole(per_half: int, n_cols: int) -> tuple[Slot, ...]:

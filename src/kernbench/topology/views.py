@@ -45,31 +45,30 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     n = spec.n_sips
     below = n if n <= _ONE_ROW else math.ceil(n / 2)
     gap = 0.2 * max(sip_w_mm, sip_h_mm)
-    box_h = 0.3 * sip_h_mm
+    box_h, host_w = 0.3 * sip_h_mm, 0.7 * sip_w_mm
     pitch = sip_w_mm + gap
-    width = max(below * pitch, 2.2 * pitch) + gap
+    left = (
+        2 * gap + host_w
+    )  # the switch spans all SIPs, so that every link to one can run straight; the host is beside it
+    span = below * pitch - gap
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2
-    sips = spec.system.sips
-    cubes, layout = spec.sip.cube_mesh, sips.topology
+    cubes = spec.sip.cube_mesh
+    about = f"{n} SIPs, {spec.system.sips.topology}"
     nodes = [
-        ViewNode(HOST, "host", "host", "", gap + 0.35 * sip_w_mm, middle, 0.7 * sip_w_mm, box_h),
-        ViewNode(SWITCH, "switch", "switch", f"{n} SIPs, {layout}", width / 2, middle, 0.8 * sip_w_mm, box_h),
+        ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
+        ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
-    if width / 2 - 0.4 * sip_w_mm < gap + 0.75 * sip_w_mm:
-        nodes[1] = ViewNode(SWITCH, "switch", "switch", nodes[1].detail, width - gap - 0.4 * sip_w_mm, middle,
-                            0.8 * sip_w_mm, box_h)  # fmt: skip
     detail = f"{cubes.w} x {cubes.h} cubes, {n_chiplets} IO chiplet{'s' if n_chiplets > 1 else ''}"
     for sip in range(n):
-        row_of, index = (below, sip) if sip < below else (n - below, sip - below)
-        x = width / 2 + (index - (row_of - 1) / 2) * pitch
+        x = left + (sip if sip < below else sip - below) * pitch + sip_w_mm / 2
         y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
     edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
     for sip in range(n):
         edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, bandwidth_label(ep.bw_gbs), ep.bw_gbs))
-    height = top + box_h + gap + sip_h_mm + gap
+    width, height = left + span + gap, top + box_h + gap + sip_h_mm + gap
     return View("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
 
 

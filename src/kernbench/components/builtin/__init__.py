@@ -1,1 +1,1 @@
-"""."""
+"""The blocks that ship with KernBench."""

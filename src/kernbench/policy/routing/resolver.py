@@ -36,6 +36,12 @@ class AddressResolver:
             return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
         raise RoutingError(f"no node serves {addr}", mend="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
 
+    @staticmethod
+    def local_address(addr: PhysAddr) -> int:
+        """The address as the memory that serves it counts: its HBM window's offset, or the offset in its unit."""
+        offset = addr.hbm_offset if addr.hbm_offset is not None else addr.sub_offset
+        return offset if offset is not None else 0
+
     def find_m_cpu(self, sip: int, cube: int) -> str:
         return self._there(CubeId(sip, cube).m_cpu())
 

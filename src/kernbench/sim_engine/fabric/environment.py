@@ -7,6 +7,7 @@ event at its exact time. What the fabric does at time t comes before what proces
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
+from functools import partial
 from heapq import heappush
 from typing import Any
 
@@ -25,14 +26,17 @@ SimProcess = Generator[Event, Any, Any]
 class FabricEnvironment(simpy.Environment):
     """A SimPy environment whose `transfer` moves bytes through `fabric`."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        super().__init__()
-        self.fabric = fabric
+    fabric: Fabric
+
+    def __init__(self, fabric: Fabric | None = None) -> None:
+        super().__init__(initial_time=0.0)
+        if fabric is not None:
+            self.fabric = fabric
 
     def transfer(self, path: Sequence[Hashable], nbytes: int, **options: Any) -> Event:
         """Inject now; the event's value is the finished `Transfer`. Options are those of `Fabric.inject`."""
         event = Event(self)
-        self.fabric.inject(path, nbytes, self._now, tag=event, **options)
+        self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
         return event
 
     def step(self) -> None:
@@ -40,7 +44,8 @@ class FabricEnvironment(simpy.Environment):
         horizon = queue[0][0] if queue else float("inf")
         if self.fabric.next_time() <= horizon:
             for transfer in self.fabric.advance(horizon):
-                self._schedule_completion(transfer)
+                if transfer.on_done is not None:
+                    transfer.on_done(transfer)
             if not queue:
                 raise EmptySchedule
         super().step()
@@ -48,8 +53,6 @@ class FabricEnvironment(simpy.Environment):
     def peek(self) -> float:
         return min(super().peek(), self.fabric.next_time())
 
-    def _schedule_completion(self, transfer: Transfer) -> None:
-        event = transfer.tag
-        if isinstance(event, Event):
-            event._ok, event._value = True, transfer
-            heappush(self._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(self._eid), event))
+    def _complete(self, event: Event, transfer: Transfer) -> None:
+        event._ok, event._value = True, transfer
+        heappush(self._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(self._eid), event))

@@ -10,29 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 from kernbench.common.errors import FabricError
+from kernbench.common.flits import FlitArrival
 from kernbench.common.units import is_power_of_two, on_grid, transfer_ns
 
 READ, WRITE = 1, 2
 
 BankState = tuple[list[float], list[int], list[int], list[tuple[float, float]]]
-DelayRule = Callable[["FlitArrival"], float]
-
-
-@dataclass(frozen=True, slots=True)
-class FlitArrival:
-    """What a custom delay rule is told of a flit entering its node."""
-
-    node: Hashable
-    came_from: Hashable
-    time_ns: float
-    index: int
-    flits: int
-    nbytes: int  # of this flit
-    transfer_nbytes: int
-    tag: object
+DelayRule = Callable[[FlitArrival], float]
 
 
 class Pace:

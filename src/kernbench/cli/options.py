@@ -1,0 +1,47 @@
+"""Options that several commands share, and how they print JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kernbench.common.errors import UsageError
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def machine_options(command: F) -> F:
+    """`--topology FILE` and `--set KEY=VALUE`."""
+    command = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one value of the machine, e.g. --set system.sips.count=4. May be repeated.",
+    )(command)
+    return click.option(
+        "--topology", metavar="FILE", default=None, help="A machine description in YAML; the shipped machine if left out."
+    )(command)
+
+
+def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGraph:
+    """The machine that `machine_options` ask for."""
+    overrides: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                f"--set takes KEY=VALUE, not '{setting}'", mend="write for example --set system.sips.count=4"
+            )
+        overrides[key.strip()] = value
+    return load_topology(topology, overrides)
+
+
+def print_json(data: Any) -> None:
+    """JSON on standard output: same input, same bytes."""
+    click.echo(json.dumps(data, indent=2, allow_nan=False))

@@ -1,0 +1,42 @@
+"""HBM controller of one PE's slice: pseudo channels that the fabric books burst by burst, and the replies.
+
+The channel of a burst is named by its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it is there
+and its channel is free, plus a penalty where the channel's direction turns, and takes burst / channel bandwidth. Reads and
+writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.common.units import transfer_ns
+from kernbench.components.base import Context, MemoryComponent
+from kernbench.topology.graph import Node
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """What the fabric needs to know of a bank of channels."""
+
+    channels: int
+    burst_ns: float
+    switch_penalty_ns: float
+
+
+def burst_ns(channels: int, burst_bytes: int, channel_bw_gbs: float) -> float:
+    """One burst on one channel. Channels together are exactly as fast as the link, on the time grid too."""
+    return channels * transfer_ns(burst_bytes, channels * channel_bw_gbs)
+
+
+class HbmCtrlComponent(MemoryComponent):
+    """One endpoint a PE: its slice's channels taken together."""
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        attrs = node.attrs
+        channels = int(attrs["num_pcs"])
+        self.channels = ChannelSpec(
+            channels,
+            burst_ns(channels, int(attrs["burst_bytes"]), float(attrs["pc_bw_gbs"])),
+            float(attrs["switch_penalty_ns"]),
+        )

@@ -1,0 +1,38 @@
+"""PCIe endpoint: where host requests enter a SIP, and what cross-SIP traffic passes. Store and forward.
+
+A packet is taken whole, pays the overhead, and goes on. Host memory traffic goes straight from here to the memory; commands
+go to the IO_CPU. Not modelled: TLPs, credits, retries, the host's own side of the link.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernbench.common.messages import CubeDmaMsg, MemoryReadMsg, MemoryWriteMsg, Request
+from kernbench.components.base import ActiveComponent, Process
+from kernbench.policy.address.phyaddr import PhysAddr
+
+
+class PcieEpComponent(ActiveComponent):
+    """Serves what the host submits to this endpoint."""
+
+    def serve(self, request: Request, legs: list[Any] | None) -> Process:
+        """Carry out a host request; returns the path that its bytes, or its command, took."""
+        yield from self.pause(self.entry_ns)
+        if isinstance(request, MemoryWriteMsg):
+            path, address = self._memory_path(request.dst_pa)
+            yield self.write(request, path, address, request.nbytes, legs)
+        elif isinstance(request, MemoryReadMsg):
+            path, address = self._memory_path(request.src_pa)
+            yield self.read(request, path, address, request.nbytes, legs)
+        else:
+            assert isinstance(request, CubeDmaMsg)
+            io_cpu = self.ctx.resolver.find_io_cpu(self.node.place.sip, self.node.place.io)
+            path = self.ctx.router.find_node_path(self.node.id, io_cpu)
+            yield self.command(request, path, None, legs)
+        return tuple(path)
+
+    def _memory_path(self, pa: int) -> tuple[list[str], int]:
+        address = PhysAddr.decode(pa)
+        path = self.ctx.router.find_memory_path(self.node.id, self.ctx.resolver.resolve(address))
+        return path, self.ctx.resolver.local_address(address)

@@ -1,0 +1,52 @@
+"""Which class models a block: impl name to class. A new kind of hardware is one file, one row here, one line of YAML.
+
+`builtin.x` names are looked up here; `package.module:Class` is imported as it stands, so a user's own package needs no row.
+Classes are imported when first used.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from kernbench.common.errors import ComponentError
+from kernbench.components.base import Component
+
+BUILTIN = {
+    "builtin.forwarding": "kernbench.components.builtin.forwarding:ForwardingComponent",
+    "builtin.switch": "kernbench.components.builtin.forwarding:ForwardingComponent",
+    "builtin.noc": "kernbench.components.builtin.forwarding:ForwardingComponent",
+    "builtin.ucie": "kernbench.components.builtin.forwarding:ForwardingComponent",
+    "builtin.pcie_ep": "kernbench.components.builtin.pcie_ep:PcieEpComponent",
+    "builtin.io_cpu": "kernbench.components.builtin.io_cpu:IoCpuComponent",
+    "builtin.m_cpu": "kernbench.components.builtin.m_cpu:MCpuComponent",
+    "builtin.hbm_ctrl": "kernbench.components.builtin.hbm_ctrl:HbmCtrlComponent",
+    "builtin.sram": "kernbench.components.builtin.sram:SramComponent",
+    "builtin.pe_dma": "kernbench.components.builtin.pe_dma:PeDmaComponent",
+    "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
+}
+
+
+@cache
+def component_class(impl: str) -> type[Component]:
+    """The class behind an impl name; raises ComponentError when there is none."""
+    target = BUILTIN.get(impl, impl)
+    module_name, colon, class_name = target.partition(":")
+    if not colon or not module_name or not class_name:
+        raise ComponentError(
+            f"unknown component impl '{impl}'",
+            mend=f"use one of {', '.join(BUILTIN)}, or 'package.module:Class' for your own",
+        )
+    try:
+        found = getattr(import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ComponentError(
+            f"component impl '{impl}' cannot be loaded: {error}",
+            mend="check the spelling, and that the package is installed or on PYTHONPATH",
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Component)):
+        raise ComponentError(
+            f"component impl '{impl}' is not a component class",
+            mend="derive it from kernbench.components.base.TransitComponent or ActiveComponent",
+        )
+    return found

@@ -1,0 +1,82 @@
+"""From a compiled machine to a network: nodes with what they charge, links with their times, banks with their channels.
+
+What depends on the machine only is made once and shared by all engines on it: routes, names, and the network too unless some
+block brings a delay rule of its own, which may keep state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from kernbench.common.units import on_grid
+from kernbench.components.base import Component, Context, TransitComponent
+from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
+from kernbench.components.table import component_class
+from kernbench.policy.address.capacity import AddressConfig
+from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.sim_engine.fabric import DelayRule, Network
+from kernbench.topology.graph import TopologyGraph
+
+
+@dataclass(eq=False)
+class Wiring:
+    """What all engines on one machine share."""
+
+    router: PathRouter
+    resolver: AddressResolver
+    sizes: AddressConfig
+    classes: dict[str, type[Component]]  # by node
+    stops: frozenset[str]  # nodes that take whole packets
+    banked: frozenset[str]  # nodes with memory channels
+    eager: tuple[str, ...]  # nodes whose block must exist before time begins
+    network: Network | None = field(default=None)
+
+
+_shared: WeakKeyDictionary[TopologyGraph, Wiring] = WeakKeyDictionary()
+
+
+def wiring_of(graph: TopologyGraph) -> Wiring:
+    """The machine's shared part, made at the first call; raises ComponentError for an impl that cannot be loaded."""
+    found = _shared.get(graph)
+    if found is None:
+        classes = {node.id: component_class(node.impl) for node in graph.nodes.values()}
+        eager = tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls))
+        stops = frozenset(node for node, cls in classes.items() if cls.takes_packets)
+        found = _shared[graph] = Wiring(
+            PathRouter(graph),
+            AddressResolver(graph),
+            AddressConfig.from_spec(graph.spec),
+            classes,
+            stops,
+            frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
+            eager,
+        )
+    return found
+
+
+def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Component], ctx: Context) -> Network:
+    """The machine as plain nodes, links and banks."""
+    if wiring.network is not None:
+        return wiring.network
+    network = Network(graph.spec.system.flit_bytes)
+    rules = False
+    for node in graph.nodes.values():
+        component = components.get(node.id) or wiring.classes[node.id](node, ctx)
+        rule: DelayRule | None = None
+        if isinstance(component, TransitComponent) and _has_rule(type(component)):
+            rule, rules = component.flit_delay_ns, True
+        network.add_node(node.id, component.entry_ns, rule)
+        if isinstance(component, HbmCtrlComponent):
+            bank = component.channels
+            network.add_bank(node.id, bank.channels, bank.burst_ns, bank.switch_penalty_ns)
+    ns_per_mm = graph.spec.system.ns_per_mm
+    for edge in graph.edges:
+        network.add_link(edge.src, edge.dst, edge.bw_gbs, on_grid(edge.distance_mm * ns_per_mm))
+    if not rules:
+        wiring.network = network
+    return network
+
+
+def _has_rule(cls: type[Component]) -> bool:
+    return issubclass(cls, TransitComponent) and cls.flit_delay_ns is not TransitComponent.flit_delay_ns

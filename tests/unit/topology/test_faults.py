@@ -1,0 +1,217 @@
+"""What is wrong with a description: each kind of fault, with its line, its key and its mend, all together."""
+
+from pathlib import Path
+
+import pytest
+from kernbench.common.errors import Fault, TopologyError
+from kernbench.topology import MachineSpec, compile_spec, load_spec, load_topology
+
+
+def faults(text: str, tmp_path: Path) -> list[Fault]:
+    path = tmp_path / "m.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TopologyError) as caught:
+        load_topology(path)
+    for fault in caught.value.faults:
+        assert fault.what
+        assert fault.mend
+        assert fault.where
+    return list(caught.value.faults)
+
+
+def keys_of(overrides: dict[str, object]) -> list[str]:
+    with pytest.raises(TopologyError) as caught:
+        load_spec(overrides=overrides)
+    return [fault.key for fault in caught.value.faults]
+
+
+def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> None:
+    found = faults(
+        "system:\n"
+        "  sips:\n"
+        "    count: minus one\n"  # 3
+        "    colour: red\n"  # 4
+        "sip:\n"
+        "  cube_mesh: { w: 5, h: 4 }\n"  # 6
+        "cube:\n"
+        "  components:\n"
+        "    router: { attrs: { overhead_ns: -1 } }\n"  # 9
+        "  links:\n"
+        "    router_bw_gbs: 0\n",  # 11
+        tmp_path,
+    )
+    assert {(fault.key, fault.where.rsplit(":", 1)[1]) for fault in found} == {
+        ("system.sips.count", "3"),
+        ("system.sips.colour", "4"),
+        ("sip.cube_mesh", "6"),
+        ("cube.components.router.attrs.overhead_ns", "9"),
+        ("cube.links.router_bw_gbs", "11"),
+    }
+    by_key = {fault.key: fault for fault in found}
+    assert by_key["system.sips.count"].what == "expected a whole number, got 'minus one'"
+    assert by_key["system.sips.count"].mend == "give a whole number from 1 to 16"
+    assert by_key["system.sips.colour"].what.startswith("unknown key 'colour'")
+    assert "20 cubes" in by_key["sip.cube_mesh"].what
+
+
+def test_an_unknown_key_suggests_the_one_that_was_meant(tmp_path: Path) -> None:
+    (fault,) = faults("system:\n  sips:\n    cuont: 4\n", tmp_path)
+    assert fault.what == "unknown key 'cuont' (did you mean 'count'?)"
+    assert "topology" in fault.mend
+
+
+def test_the_error_says_what_where_and_mend(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text("system: { flit_bytes: 300 }\n")
+    with pytest.raises(TopologyError) as caught:
+        load_topology(path)
+    assert str(caught.value).splitlines()[:3] == [
+        "300 is not a power of two",
+        f"  where: {path}:1  system.flit_bytes",
+        "  mend:  give a power of two, say 256 or 512",
+    ]
+
+
+def test_a_cross_check_that_rests_on_a_wrong_value_is_not_reported() -> None:
+    assert keys_of({"system.sips.count": "x", "system.sips.topology": "torus_2d", "system.sips.w": 3}) == [
+        "system.sips.count"
+    ]
+
+
+def test_a_clash_with_an_inherited_value_names_the_users_line(tmp_path: Path) -> None:
+    (fault,) = faults("system:\n  flit_bytes: 512\n", tmp_path)
+    assert fault.key == "system.flit_bytes"
+    assert fault.where.endswith("m.yaml:2")
+    assert "burst of 256" in fault.what
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("system.sips.count", 0),
+        ("system.sips.count", 17),
+        ("system.sips.count", 10**9),
+        ("system.sips.count", 2.5),
+        ("system.sips.count", True),
+        ("system.sips.count", None),
+        ("system.sips.topology", "ring"),
+        ("system.ns_per_mm", float("nan")),
+        ("system.ns_per_mm", "1e300"),
+        ("system.ns_per_mm", "1e999"),
+        ("system.address_model", "la"),
+        ("system.name", ""),
+        ("system.links.host_to_switch.bw_gbs", float("inf")),
+        ("system.links.host_to_switch.bw_gbs", 10**400),
+        ("system.links.host_to_switch.distance_mm", -1),
+        ("sip.cube_mesh.w", -3),
+        ("io_chiplet.n_connections", 9),
+        ("cube.ucie.n_connections", 0),
+        ("cube.memory_map.hbm_total_gb_per_cube", 129),
+        ("cube.memory_map.hbm_channels_per_pe", 6),
+        ("cube.memory_map.hbm_mapping_mode", "one_to_one"),
+        ("cube.memory_map.sram_mb_per_cube", 33),
+        ("cube.memory_map.tcm_mb_per_pe", 4),
+        ("cube.memory_map.tcm_scheduler_reserved_mb", 2),
+        ("cube.components.hbm_ctrl.attrs.burst_bytes", 100),
+        ("cube.components.hbm_ctrl.attrs.efficiency", 1.5),
+        ("cube.components.router.impl", "my router"),
+        ("cube.components.router.kind", "switch"),
+        ("cube.pe_template.components.pe_mmu.attrs.page_size", 3000),
+        ("cube.pe_template.components.pe_cpu.attrs.overhead_ns", None),
+        ("cube.pe_layout.corners", ["NW", "XX"]),
+        ("cube.pe_layout.corners", []),
+        ("cube.pe_layout.corners", ["NW", "NW"]),
+        ("cube.placement.sram.pos_mm", [1.5, 99]),
+        ("cube.geometry.hbm_mm.w", 15),
+        ("cube.geometry.cube_mm.h", 7),
+        ("cube.geometry.margin_mm", 0.5),
+        ("cube.geometry.margin_mm", 8),
+        ("cube.geometry.pe_pitch_mm", 1.0),
+    ],
+)
+def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> None:
+    found = keys_of({key: value})
+    assert any(name.startswith(key) for name in found), found
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"cube.pe_layout.pe_per_corner": 5}, "20 PEs a cube do not fit the address map"),
+        ({"cube.pe_layout": {"corners": ["NW", "NE"], "pe_per_corner": 8}}, "PEs of 1.5 mm overlap"),
+        ({"cube.memory_map.hbm_slices_per_cube": 4}, "4 HBM slices for 8 PEs"),
+        ({"cube.memory_map.hbm_pseudo_channels": 48}, "not a power of two for each"),
+        (
+            {"cube.memory_map": {"hbm_pseudo_channels": 128, "hbm_channels_per_pe": 8}},
+            "128 pseudo channels are not 8 slices x 8 channels",
+        ),
+        ({"cube.memory_map": {"hbm_pseudo_channels": None, "hbm_channels_per_pe": None}}, "channels is not given"),
+        ({"system.sips.count": 6, "system.sips.topology": "torus_2d"}, "no square, so it needs w and h"),
+        ({"system.sips": {"count": 6, "topology": "torus_2d", "w": 2, "h": 2}}, "2 x 2 does not hold 6 SIPs"),
+        ({"system.sips.h": 5}, "does not hold 2 SIPs"),
+        ({"sip.cube_mesh": {"w": 8, "h": 4}}, "32 cubes do not fit the address map"),
+        ({"sip.io_chiplets": []}, "nothing reaches the cubes"),
+        ({"sip.io_chiplets": [{"id": f"io{n}", "side": "N"} for n in range(5)]}, "5 IO chiplets are too many"),
+        ({"sip.io_chiplets": [{"id": "io0", "side": "N"}, {"id": "io0", "side": "S"}]}, "'io0' is taken"),
+        ({"sip.io_chiplets": [{"id": "io0", "side": "N", "cube_ports": []}]}, "connected to no cube"),
+        (
+            {"sip.io_chiplets": [{"id": f"io{n}", "side": "N"} for n in range(2)], "sip.cube_mesh.w": 1},
+            "connected to no cube",
+        ),
+        ({"cube.geometry.hbm_mm": {"w": 10, "h": 8}}, "HBM overlaps PE"),
+        ({"cube.geometry.max_spacing_mm": 0.1}, "more than 32 router columns"),
+        ({"cube.components.router.attrs.overhed_ns": 1}, "did you mean 'overhead_ns'?"),
+    ],
+)
+def test_values_that_do_not_go_together_are_a_fault(overrides: dict[str, object], words: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        load_spec(overrides=overrides)
+    assert any(words in fault.what for fault in caught.value.faults), str(caught.value)
+
+
+def port(x: int, y: int, side: str, phy: str = "P0") -> dict[str, object]:
+    return {"cube": {"xy": [x, y]}, "cube_side": side, "phy": phy}
+
+
+@pytest.mark.parametrize(
+    ("ports", "key", "words"),
+    [
+        ([port(4, 0, "N")], "sip.io_chiplets[0].cube_ports[0].cube.xy", "there is no cube at (4, 0)"),
+        ([port(0, 0, "S")], "sip.io_chiplets[0].cube_ports[0].cube_side", "faces another cube"),
+        ([port(0, 0, "X")], "sip.io_chiplets[0].cube_ports[0].cube_side", "'X' is not a choice"),
+        ([port(0, 0, "N"), port(0, 0, "N", "P1")], "sip.io_chiplets[0].cube_ports[1]", "is taken by"),
+        ([port(0, 0, "N"), port(1, 0, "N")], "sip.io_chiplets[0].cube_ports[1].phy", "stands twice"),
+        ([{"cube_side": "N"}], "sip.io_chiplets[0].cube_ports[0].cube", "is missing"),
+    ],
+)
+def test_a_port_to_something_that_is_not_there_is_a_fault(ports: list[object], key: str, words: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        load_spec(overrides={"sip.io_chiplets": [{"id": "io0", "side": "N", "cube_ports": ports}]})
+    assert any(fault.key == key and words in fault.what for fault in caught.value.faults), str(caught.value)
+
+
+def test_a_users_own_class_may_have_attrs_of_its_own() -> None:
+    spec = {
+        "cube.components.router": {"impl": "my_pkg.routers:Slow", "attrs": {"jitter_ns": 3, "mode": "x", "on": True}}
+    }
+    graph = load_topology(overrides=spec)
+    router = graph.node("sip0.cube0.noc.r0c0")
+    assert router.impl == "my_pkg.routers:Slow"
+    assert dict(router.attrs) == {"overhead_ns": 2.0, "jitter_ns": 3, "mode": "x", "on": True}
+    assert keys_of({"cube.components.router": {"impl": "a:B", "attrs": {"x": [1]}}}) == [
+        "cube.components.router.attrs.x"
+    ]
+    assert keys_of({"cube.components.router": {"impl": "a:B", "attrs": {"x": "..nan", "overhead_ns": "slow"}}}) == [
+        "cube.components.router.attrs.overhead_ns"
+    ]
+
+
+def test_a_spec_made_in_python_is_checked_when_it_is_compiled() -> None:
+    spec = load_spec()
+    mesh = spec.sip.cube_mesh.model_copy(update={"w": 9})
+    wrong = spec.model_copy(update={"sip": spec.sip.model_copy(update={"cube_mesh": mesh})})
+    assert isinstance(wrong, MachineSpec)
+    for load in (compile_spec, load_topology):
+        with pytest.raises(TopologyError) as caught:
+            load(wrong)
+        assert caught.value.faults[0].key == "sip.cube_mesh"
