@@ -51,7 +51,7 @@ def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None
         cube.components.hbm_ctrl, num_pcs=channels, pc_bw_gbs=bw_gbs / channels, slice_bytes=cube.hbm_slice_bytes
     )
     for pe, slot in enumerate(mesh.pes):
-        template.add(me.hbm_ctrl(pe), part, mesh.position(slot), pe)
+        template.add(me.hbm_ctrl(pe), part, mesh.position(slot))
         template.link(me.router(*slot), me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, bw_gbs)
 
 

@@ -23,8 +23,9 @@ from kernbench.topology.views import build_views
 
 
 def load_topology(source: Source = None, overrides: Overrides | None = None) -> TopologyGraph:
-    """The machine of a YAML file, a mapping, a spec, or (None) the one shipped; `overrides` map key paths to values.
+    """The machine of a YAML file, a mapping, a spec, or the one shipped (None or "default").
 
+    `overrides` maps key paths to values or YAML text, as `--set` does: {"system.sips.count": 4}.
     Raises TopologyError with every fault that was found.
     """
     return _compile(load_spec(source, overrides))

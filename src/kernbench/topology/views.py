@@ -33,7 +33,7 @@ def build_views(spec: MachineSpec, mesh: Mesh, chiplets: tuple[Chiplet, ...]) ->
         "system": system_view(spec, sip.w_mm, sip.h_mm, len(chiplets)),
         "sip": sip,
         "cube": cube_view(spec.cube, mesh),
-        "pe": pe_view(spec),
+        "pe": pe_view(spec, mesh),
     }
 
 
@@ -209,23 +209,23 @@ _PE_GRID: dict[str, tuple[float, float]] = {
 }
 
 
-def pe_view(spec: MachineSpec) -> View:
+def pe_view(spec: MachineSpec, mesh: Mesh) -> View:
     """The nine components of a PE and its router, control above, data below."""
     cube = spec.cube
     size = cube.geometry.pe_mm
-    me, router = PeId(0, 0, 0), "router"
+    me, router = PeId(0, 0, 0), CubeId(0, 0).router(*mesh.pes[0])
     step_x, step_y = size.w / 5, size.h / 4
     components = cube.pe_template.components
     details = {
         "pe_tcm": f"{cube.memory_map.tcm_mb_per_pe:g} MB",
         "pe_dma": f"{cube.links.pe_dma_to_router_bw_gbs:g} GB/s",
         "pe_mmu": f"{cube.page_bytes} B pages",
-        router: "the cube's mesh",
+        "router": "the cube's mesh",
     }
     nodes = [ViewNode(str(me), PE_OUTLINE, "PE", spec.system.name, size.w / 2, size.h / 2, size.w, size.h)]
     for name, (col, row) in _PE_GRID.items():
-        kind = "noc_router" if name == router else name
-        node_id = router if name == router else me.part(name)
+        kind = "noc_router" if name == "router" else name
+        node_id = router if name == "router" else me.part(name)
         detail = details.get(name) or f"{float(getattr(components, name).attrs['overhead_ns']):g} ns"
         x, y = (col + 0.5) * step_x, (row + 0.5) * step_y
         nodes.append(ViewNode(node_id, kind, name, detail, x, y, 0.74 * step_x, 0.46 * step_y))

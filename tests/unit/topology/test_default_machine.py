@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from kernbench.common.ids import Place
 from kernbench.topology import EdgeKind, TopologyGraph, build_mesh, load_spec, load_topology, mesh_as_yaml
 
@@ -14,7 +15,7 @@ def graph() -> TopologyGraph:
 
 def test_columns_are_pes_at_both_sides_and_two_relays_between() -> None:
     mesh = build_mesh(load_spec().cube)
-    # PEs at 1.5 and 1.5 + 2.0, mirrored at 14 - 3.5 and 14 - 1.5; the gap of 7.0 needs 3 pieces of at most 3.0: 7 / 3 each
+    # PEs at 1.5 and 1.5 + 2.0, mirrored at 14 - 3.5 and 14 - 1.5; the gap of 7.0 is cut into 3 pieces of at most 3.0
     assert mesh.xs == pytest.approx([1.5, 3.5, 3.5 + 7 / 3, 3.5 + 14 / 3, 10.5, 12.5], abs=1e-6)
 
 
@@ -130,7 +131,8 @@ def test_a_way_through_a_ucie_port_is_longer_than_the_mesh_beside_it(graph: Topo
 
 def test_nodes_carry_place_position_and_parameters(graph: TopologyGraph) -> None:
     hbm = graph.node("sip1.cube5.hbm_ctrl.pe6")
-    assert hbm.place == Place(sip=1, cube=5, pe=6)
+    assert hbm.place == Place(sip=1, cube=5)
+    assert graph.node("sip1.cube5.pe6.pe_dma").place == Place(sip=1, cube=5, pe=6)
     assert (hbm.x_mm, hbm.y_mm) == (10.5, 12.5)
     assert dict(hbm.attrs) == {
         "overhead_ns": 0.0,

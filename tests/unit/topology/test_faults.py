@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kernbench.common.errors import Fault, TopologyError
 from kernbench.topology import MachineSpec, compile_spec, load_spec, load_topology
 

@@ -5,6 +5,7 @@ from collections import deque
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kernbench.common.errors import TopologyError
 from kernbench.topology import TopologyGraph, View, build_mesh, load_spec, load_topology
 from kernbench.topology.views import CONTAINER_KINDS

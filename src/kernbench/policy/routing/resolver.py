@@ -63,11 +63,13 @@ class AddressResolver:
         """One of a PE's components, say `pe_cpu`."""
         return self._there(PeId(sip, cube, pe).part(kind))
 
-    def find_pcie_ep(self, sip: int, io_id: str = "io0") -> str:
-        return self._there(IoId(sip, io_id).pcie_ep())
+    def find_pcie_ep(self, sip: int, io_id: str | None = None) -> str:
+        """The PCIe endpoint of a chiplet; of the SIP's first one if none is named."""
+        return self._there(IoId(sip, io_id or self._io_names[0]).pcie_ep())
 
-    def find_io_cpu(self, sip: int, io_id: str = "io0") -> str:
-        return self._there(IoId(sip, io_id).io_cpu())
+    def find_io_cpu(self, sip: int, io_id: str | None = None) -> str:
+        """The IO_CPU of a chiplet; of the SIP's first one if none is named."""
+        return self._there(IoId(sip, io_id or self._io_names[0]).io_cpu())
 
     def find_all_pcie_eps(self) -> list[str]:
         """Every PCIe endpoint of the tray, by SIP and then by IO chiplet, io2 before io10."""

@@ -1,0 +1,126 @@
+"""What things look like: a colour for each role of a box, colour and dashes for each kind of link.
+
+Colours are told apart by the colour-blind (after Okabe and Ito, darkened for thin lines on white). Dashes tell the kinds
+apart in grey: control is always dashed. The width of a line grows with the logarithm of its bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kernbench.topology.graph import EdgeKind, ViewEdge
+
+INK, FAINT_INK, RULE = "#1a1a1a", "#555555", "#777777"
+PAPER = "#ffffff"
+
+_CONTROL_DASH = "6 4"
+_CONTROL_PX = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a box is for, in the words of the legend, and its colours."""
+
+    name: str
+    fill: str
+    stroke: str
+
+
+COMPUTE = Role("compute", "#d6e6f5", "#2a5f8f")
+MEMORY = Role("memory", "#fbdcc4", "#9c4a10")
+NETWORK = Role("router, switch", "#e4e4e4", "#4d4d4d")
+PORT = Role("die-to-die port", "#faf0bf", "#7a6200")
+CONTROL = Role("control processor, host", "#eddcec", "#7d3278")
+MOVER = Role("data mover", "#d3ecdf", "#15694a")
+DIE = Role("die, package", "#f1f4f7", "#39424e")
+OUTLINE = Role("outline", "#fbfbfb", "#8a8a8a")
+ZONE = Role("HBM area", "#fef3ea", "#c58b5f")
+
+_ROLES: Mapping[str, Role] = MappingProxyType(
+    {
+        "pe": COMPUTE,
+        "pe_gemm": COMPUTE,
+        "pe_math": COMPUTE,
+        "hbm_ctrl": MEMORY,
+        "sram": MEMORY,
+        "pe_tcm": MEMORY,
+        "noc_router": NETWORK,
+        "switch": NETWORK,
+        "ucie": PORT,
+        "ucie_conn": PORT,
+        "io_ucie": PORT,
+        "host": CONTROL,
+        "m_cpu": CONTROL,
+        "pe_cpu": CONTROL,
+        "pe_scheduler": CONTROL,
+        "pe_mmu": CONTROL,
+        "pe_ipcq": CONTROL,
+        "pe_dma": MOVER,
+        "pe_fetch_store": MOVER,
+        "cube": DIE,
+        "io_chiplet": DIE,
+        "sip": DIE,
+        "sip_outline": OUTLINE,
+        "cube_outline": OUTLINE,
+        "pe_outline": OUTLINE,
+        "hbm_zone": ZONE,
+    }
+)
+
+
+def role_of(kind: str) -> Role:
+    """The role of a kind of box; a kind not listed is a die, which says nothing about it."""
+    return _ROLES.get(kind, DIE)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStyle:
+    name: str
+    colour: str
+    dash: str = ""
+
+
+_LINKS: Mapping[EdgeKind, LinkStyle] = MappingProxyType(
+    {
+        EdgeKind.PE_INTERNAL: LinkStyle("inside a PE", "#0b5c94"),
+        EdgeKind.PE_TO_ROUTER: LinkStyle("PE to router", "#0072b2"),
+        EdgeKind.ROUTER_MESH: LinkStyle("router to router", "#6b6b6b"),
+        EdgeKind.ROUTER_TO_HBM: LinkStyle("router to HBM", "#d55e00"),
+        EdgeKind.ROUTER_TO_SRAM: LinkStyle("router to SRAM", "#008a64", "9 3 2 3"),
+        EdgeKind.COMMAND: LinkStyle("command", "#a0307a", _CONTROL_DASH),
+        EdgeKind.ROUTER_TO_UCIE_CONN: LinkStyle("router to UCIe connection", "#8a6d00"),
+        EdgeKind.UCIE_CONN_TO_ROUTER: LinkStyle("UCIe connection to router", "#8a6d00"),
+        EdgeKind.UCIE_INTERNAL: LinkStyle("UCIe connection to port", "#c98a00", "2 2"),
+        EdgeKind.UCIE_MESH: LinkStyle("cube to cube (UCIe)", "#b07800"),
+        EdgeKind.IO_INTERNAL: LinkStyle("inside an IO chiplet", "#2b86b8", "2 2"),
+        EdgeKind.IO_TO_CUBE: LinkStyle("IO chiplet to cube (UCIe)", "#117733"),
+        EdgeKind.CUBE_TO_IO: LinkStyle("cube to IO chiplet (UCIe)", "#117733"),
+        EdgeKind.PCIE: LinkStyle("PCIe", "#3b2e8c"),
+    }
+)
+_CONTROL_COLOUR = _LINKS[EdgeKind.COMMAND].colour
+
+
+def link_style(edge: ViewEdge) -> LinkStyle:
+    """Name, colour and dashes of a link; one without bandwidth carries control only, whatever its kind."""
+    style = _LINKS[edge.kind]
+    if edge.bw_gbs is None and edge.kind is not EdgeKind.COMMAND:
+        return LinkStyle(f"{style.name}, control", _CONTROL_COLOUR, _CONTROL_DASH)
+    return style
+
+
+def link_px(bw_gbs: float | None) -> float:
+    """How wide a line is: 128 GB/s is twice as wide as a thread, 1 TB/s about four times."""
+    return _CONTROL_PX if bw_gbs is None else min(1.0 + 0.65 * math.log2(1 + bw_gbs / 64), 7.0)
+
+
+def bandwidth_range(links: list[ViewEdge]) -> str:
+    """The bandwidths of some links: `128 GB/s`, `64 to 512 GB/s`, or `no payload`."""
+    known = [edge.bw_gbs for edge in links if edge.bw_gbs is not None]
+    if not known:
+        return "no payload"
+    low, high = min(known), max(known)
+    return f"{low:g} GB/s" if low == high else f"{low:g} to {high:g} GB/s"
