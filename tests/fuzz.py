@@ -59,7 +59,7 @@ class Outcome:
             return "exit code 2 without a message"
         if self.code == 2 and self.out.strip():
             return "exit code 2 with something on standard output"
-        if self.code == 0 and "--json" in self.args and "--help" not in self.args:
+        if self.code == 0 and "--json" in self.args and not {"-h", "--version"} & {*self.args}:
             try:
                 json.loads(self.out)
             except ValueError:

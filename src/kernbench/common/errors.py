@@ -8,6 +8,9 @@ KernBenchError                 anything a user can cause and mend; the command t
     FabricError                a transfer the network cannot carry
     MessageError               a request with a field missing or out of range
     ComponentError             an implementation cannot be found, or does not honour its contract
+    KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
+    LaunchError                a kernel failed on some PEs; carries what each of them said
+    DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
 """
 
@@ -87,6 +90,24 @@ class MessageError(KernBenchError):
 
 class ComponentError(KernBenchError):
     """A component implementation cannot be found, or does not honour its contract."""
+
+
+class KernelError(KernBenchError):
+    """A kernel asks for what cannot be done. `where` is the kernel's own file and line."""
+
+
+class LaunchError(KernBenchError):
+    """A kernel failed on some PEs. `failures` holds what each said (`common.messages.KernelFailure`), in their order."""
+
+    def __init__(
+        self, what: str, failures: Sequence[object], *, where: str | None = None, mend: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, mend=mend)
+        self.failures = tuple(failures)
+
+
+class DataError(KernBenchError):
+    """Tensors whose shape or dtype do not fit an operation, or bytes that were never written."""
 
 
 class UsageError(KernBenchError):

@@ -1,10 +1,10 @@
 """Places in the tray and their names. Node names are printed and parsed here and nowhere else.
 
-    host, fabric.switch0                                                the tray
-    sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
-    sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
-    sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
-    sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
+host, fabric.switch0                                                the tray
+sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
+sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
+sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
+sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
 """
 
 from __future__ import annotations

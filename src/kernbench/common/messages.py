@@ -1,7 +1,7 @@
 """What travels between host and device, and what comes back. Fields are checked when a message is made.
 
-Requests name their target twice, as a physical address and as (sip, cube, pe): the tag decides who serves it, the address
-decides where the bytes land, and a request whose two halves disagree is refused when it is submitted.
+Requests name their target twice, as a physical address and as (sip, cube, pe): the tag decides who serves it, the
+address decides where the bytes land, and a request whose two halves disagree is refused when it is submitted.
 """
 
 from __future__ import annotations
@@ -9,40 +9,53 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernbench.common.errors import MessageError
+from kernbench.common.envelope import Completion, CubeCommand, Request, Targets, check_count, require
+from kernbench.common.launch import (
+    FailurePolicy,
+    KernelArg,
+    KernelFailure,
+    KernelLaunchMsg,
+    KernelRef,
+    MapEntry,
+    MmuMapMsg,
+    MmuUnmapMsg,
+    PeResult,
+    ScalarArg,
+    TensorArg,
+    TensorShard,
+    UnmapEntry,
+)
+
+__all__ = [
+    "Completion",
+    "CubeCommand",
+    "CubeDmaMsg",
+    "FailurePolicy",
+    "HostMessage",
+    "KernelArg",
+    "KernelFailure",
+    "KernelLaunchMsg",
+    "KernelRef",
+    "MapEntry",
+    "MemoryReadMsg",
+    "MemoryWriteMsg",
+    "MmuMapMsg",
+    "MmuUnmapMsg",
+    "Pattern",
+    "PatternKind",
+    "PeDmaMsg",
+    "PeResult",
+    "Request",
+    "ScalarArg",
+    "Targets",
+    "TensorArg",
+    "TensorShard",
+    "UnmapEntry",
+]
 
 PatternKind = Literal["zero", "fill_u8", "fill_u16", "fill_u32", "fill_fp16", "fill_fp32"]
 _PATTERN_KINDS = ("zero", "fill_u8", "fill_u16", "fill_u32", "fill_fp16", "fill_fp32")
 _UNSIGNED_LIMIT = {"fill_u8": 1 << 8, "fill_u16": 1 << 16, "fill_u32": 1 << 32}
-
-
-def _require(ok: bool, what: str, mend: str) -> None:
-    if not ok:
-        raise MessageError(what, mend=mend)
-
-
-def _check_count(message: str, name: str, value: object, least: int) -> None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    _require(good, f"{message}.{name} is {value!r}", f"give a whole number of {least} or more")
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """How a request ended. `ok` carries no error; a failure always carries a code."""
-
-    ok: bool
-    error_code: str | None = None
-    error_message: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.ok:
-            _require(
-                self.error_code is None and self.error_message is None,
-                "a Completion that is ok carries an error",
-                "leave error_code and error_message out",
-            )
-        else:
-            _require(self.error_code is not None, "a failed Completion has no error_code", "name the failure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +67,21 @@ class Pattern:
 
     def __post_init__(self) -> None:
         kind, value = self.pattern_kind, self.value
-        _require(kind in _PATTERN_KINDS, f"unknown pattern '{kind}'", f"use one of {', '.join(_PATTERN_KINDS)}")
+        require(kind in _PATTERN_KINDS, f"unknown pattern '{kind}'", f"use one of {', '.join(_PATTERN_KINDS)}")
         if kind == "zero":
             return
-        _require(
+        require(
             isinstance(value, int | float) and not isinstance(value, bool),
             f"pattern '{kind}' has no value",
             "give the value to fill with",
         )
         limit = _UNSIGNED_LIMIT.get(kind)
         if limit is not None:
-            _require(
+            require(
                 isinstance(value, int) and 0 <= value < limit,
                 f"pattern '{kind}' cannot hold {value!r}",
                 f"give a whole number from 0 to {limit - 1}",
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The envelope every request carries. `correlation_id` groups requests, `request_id` is unique within one."""
-
-    correlation_id: str = ""
-    request_id: str = ""
-    target_device: str = ""
-    timestamp_tag: str | None = None
-    debug_label: str | None = None
-
-    @property
-    def msg_type(self) -> str:
-        return type(self).__name__.removesuffix("Msg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +99,17 @@ class MemoryWriteMsg(Request):
 
     def __post_init__(self) -> None:
         for name in ("dst_sip", "dst_cube", "dst_pe", "dst_pa"):
-            _check_count("MemoryWriteMsg", name, getattr(self, name), 0)
-        _check_count("MemoryWriteMsg", "nbytes", self.nbytes, 1)
+            check_count("MemoryWriteMsg", name, getattr(self, name), 0)
+        check_count("MemoryWriteMsg", "nbytes", self.nbytes, 1)
         kinds = ("pattern", "host_buffer_ref")
-        _require(self.src_kind in kinds, f"unknown src_kind '{self.src_kind}'", f"use one of {', '.join(kinds)}")
-        _require(
+        require(self.src_kind in kinds, f"unknown src_kind '{self.src_kind}'", f"use one of {', '.join(kinds)}")
+        require(
             self.src_kind != "pattern" or isinstance(self.pattern, Pattern),
             "MemoryWriteMsg of src_kind 'pattern' has no pattern",
             "give pattern=Pattern('zero')",
         )
         memories = ("HBM", "TCM", "SRAM", "AUTO")
-        _require(
+        require(
             self.dst_mem_kind in memories,
             f"unknown dst_mem_kind '{self.dst_mem_kind}'",
             f"use one of {', '.join(memories)}",
@@ -131,10 +129,10 @@ class MemoryReadMsg(Request):
 
     def __post_init__(self) -> None:
         for name in ("src_sip", "src_cube", "src_pe", "src_pa"):
-            _check_count("MemoryReadMsg", name, getattr(self, name), 0)
-        _check_count("MemoryReadMsg", "nbytes", self.nbytes, 1)
+            check_count("MemoryReadMsg", name, getattr(self, name), 0)
+        check_count("MemoryReadMsg", "nbytes", self.nbytes, 1)
         kinds = ("host_sink", "discard")
-        _require(self.dst_kind in kinds, f"unknown dst_kind '{self.dst_kind}'", f"use one of {', '.join(kinds)}")
+        require(self.dst_kind in kinds, f"unknown dst_kind '{self.dst_kind}'", f"use one of {', '.join(kinds)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,37 +148,28 @@ class PeDmaMsg(Request):
 
     def __post_init__(self) -> None:
         for name in ("src_sip", "src_cube", "src_pe", "dst_pa"):
-            _check_count("PeDmaMsg", name, getattr(self, name), 0)
-        _check_count("PeDmaMsg", "nbytes", self.nbytes, 1)
-        _require(isinstance(self.is_write, bool), f"PeDmaMsg.is_write is {self.is_write!r}", "give True or False")
+            check_count("PeDmaMsg", name, getattr(self, name), 0)
+        check_count("PeDmaMsg", "nbytes", self.nbytes, 1)
+        require(isinstance(self.is_write, bool), f"PeDmaMsg.is_write is {self.is_write!r}", "give True or False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CubeDmaMsg(Request):
+class CubeDmaMsg(CubeCommand):
     """The host tells the M_CPUs of some cubes to move `nbytes` between themselves and their cube's memory.
 
     IO_CPU fans the command out to `target_cubes`, each M_CPU's DMA moves the bytes to or from `offset` in every one of
     `target_pes`' HBM slices, and one completion comes back when all have answered.
     """
 
-    sip: int
     offset: int
     nbytes: int
     is_write: bool = True
-    target_cubes: tuple[int, ...] | Literal["all"] = "all"
-    target_pes: tuple[int, ...] | Literal["all"] = "all"
 
     def __post_init__(self) -> None:
-        _check_count("CubeDmaMsg", "sip", self.sip, 0)
-        _check_count("CubeDmaMsg", "offset", self.offset, 0)
-        _check_count("CubeDmaMsg", "nbytes", self.nbytes, 1)
-        for name in ("target_cubes", "target_pes"):
-            value = getattr(self, name)
-            if value == "all":
-                continue
-            _require(isinstance(value, tuple) and len(value) > 0, f"CubeDmaMsg.{name} is {value!r}", "give 'all' or ids")
-            for item in value:
-                _check_count("CubeDmaMsg", name, item, 0)
+        CubeCommand.__post_init__(self)
+        check_count("CubeDmaMsg", "offset", self.offset, 0)
+        check_count("CubeDmaMsg", "nbytes", self.nbytes, 1)
+        require(isinstance(self.is_write, bool), f"CubeDmaMsg.is_write is {self.is_write!r}", "give True or False")
 
 
-HostMessage = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg
+HostMessage = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg | KernelLaunchMsg | MmuMapMsg | MmuUnmapMsg

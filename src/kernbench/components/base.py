@@ -1,34 +1,41 @@
 """What every hardware block has in common: a node, a context, and one of two natures.
 
-A *transit* block (router, switch, UCIe) has parameters and no process: the fabric delays each flit by its rule. An *active*
-block takes whole packets: the fabric hands it each packet that is addressed to it or must stop there, and it answers,
-forwards, or runs a SimPy process. The fabric charges `entry_ns` to whatever enters a block, so a store-and-forward block pays
-its overhead once, after the last byte. Blocks reach the fabric, the routes and each other only through their context.
+A *transit* block (router, switch, UCIe) has parameters and no process: the fabric delays each flit by its rule. An
+*active* block takes whole packets: the fabric hands it each packet that is addressed to it or must stop there, and it
+answers, forwards, or runs a SimPy process. The fabric charges `entry_ns` to whatever enters a block, so a
+store-and-forward block pays its overhead once, after the last byte. Blocks reach the fabric, the routes and each
+other only through their context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import simpy
 
+from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
 from kernbench.common.messages import Request
+from kernbench.common.units import on_grid
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.values.graph import Value, ValueGraph
 
 Process = Generator[simpy.Event, Any, Any]
+Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
+Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
+Kernel = Callable[..., object]
 
 
 @dataclass(slots=True, eq=False)
 class Packet:
     """What travels between active blocks. Without bytes it is a control message.
 
-    A read is a control message that asks for `wanted_bytes`, answered by a packet that carries them; a write carries its bytes
-    and is answered by a control message. `answer` happens at the issuer when the reply has arrived.
+    A read is a control message that asks for `wanted_bytes`, answered by a packet that carries them; a write carries
+    its bytes and is answered by a control message. `answer` happens at the issuer when the reply has arrived.
     """
 
     request: Request
@@ -40,7 +47,7 @@ class Packet:
     answer: simpy.Event | None = None
     payload: object = None
     place: int = 0  # index in `path` of the node where it stands
-    legs: list[Any] | None = field(default=None, repr=False)  # finished transfers, when hops are traced
+    legs: Legs = field(default=None, repr=False)
 
     @property
     def node(self) -> str:
@@ -51,13 +58,77 @@ class Packet:
         return self.place == len(self.path) - 1
 
 
+class Served(NamedTuple):
+    """What a block that serves requests returns: the way that was taken, and what was answered."""
+
+    path: tuple[str, ...]
+    payload: object = None
+
+
+class Way(NamedTuple):
+    """To a plain memory and back, with nobody on the way who takes packets: what a transfer costs is known beforehand."""
+
+    path: tuple[str, ...]
+    back: tuple[str, ...]
+    out_ns: float  # of a control message there
+    back_ns: float  # of a control message back
+    banked: bool  # whether the memory has channels that addresses name
+
+
+class Arrival(Protocol):
+    """What has arrived: `tag` is what the one who sent for it gave along."""
+
+    @property
+    def tag(self) -> object: ...
+
+
+class Recorder(Protocol):
+    """Where an engine writes down what it did."""
+
+    def record(
+        self,
+        t_start: float,
+        t_end: float,
+        component_id: str,
+        op_kind: str,
+        op_name: str,
+        params: Mapping[str, Param],
+        dependency_ids: tuple[int, ...] = (),
+    ) -> int:
+        """Note an op that ends now; returns its id."""
+
+
+class Memory(Protocol):
+    """The tray's memory: physical addresses and the values that lie there."""
+
+    def read(self, addr: int, shape: Sequence[int], dtype: DType | str, *, zero_fill: bool = False) -> Value:
+        """The value that the bytes at `addr` hold now; raises DataError for bytes never written."""
+
+    def write(self, addr: int, value: Value) -> None:
+        """Bytes from `addr` on hold `value` from now on."""
+
+
 class Context(Protocol):
     """What a block may use of the machine around it."""
 
-    env: simpy.Environment
     graph: TopologyGraph
+    values: ValueGraph
+    data: bool  # whether tensor contents are kept; without them memory reads as zeros
     router: PathRouter
     resolver: AddressResolver
+    kernels: dict[str, Kernel]  # by name, as launches know them
+
+    @property
+    def memory(self) -> Memory:
+        """What every memory of the tray holds."""
+
+    @property
+    def log(self) -> Recorder | None:
+        """The op log; None when nothing is written down."""
+
+    @property
+    def env(self) -> simpy.Environment:
+        """The clock, for processes, events and time-outs."""
 
     def send(self, packet: Packet) -> None:
         """Let a packet travel from where it stands to the next active block on its path."""
@@ -65,11 +136,32 @@ class Context(Protocol):
     def latency_ns(self, path: Sequence[str]) -> float:
         """How long a control message takes along `path`."""
 
+    def way(self, path: tuple[str, ...]) -> Way | None:
+        """The way to the memory at the end of `path`; None where only packets will do."""
+
+    def move(
+        self,
+        way: Way,
+        nbytes: int,
+        address: int,
+        is_write: bool,
+        at_ns: float,
+        done: Callable[[Arrival], None],
+        tag: object,
+    ) -> None:
+        """Read or write a plain memory from `at_ns` on; `done` is called when the bytes, or the answer, are here.
+
+        As `read` and `write` of an active block, at the same times, without a packet for the request and the answer.
+        """
+
+    def component(self, node_id: str) -> Component:
+        """Another block of the same unit, say the MMU beside a DMA engine."""
+
 
 class Component:
     """One hardware block. Subclasses are named in the components table, or in YAML as `module:Class`."""
 
-    takes_packets = False
+    stores_and_forwards = False  # whether a packet that only passes is taken whole here before it goes on
 
     def __init__(self, node: Node, ctx: Context) -> None:
         self.node = node
@@ -96,7 +188,7 @@ class TransitComponent(Component):
 class ActiveComponent(Component):
     """A block that takes whole packets: those that end here, and those that pass."""
 
-    takes_packets = True
+    stores_and_forwards = True
 
     def handle(self, packet: Packet) -> Process | None:
         """A whole packet is here. Answer it, send it on, or return a SimPy process that will."""
@@ -115,15 +207,15 @@ class ActiveComponent(Component):
 
     # ---- what an issuer calls
 
-    def read(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: list[Any] | None) -> simpy.Event:
+    def read(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
         """Ask the memory at the end of `path` for bytes; the event happens when the last one is here."""
         return self._issue(Packet(request, tuple(path), wanted_bytes=nbytes, address=address, legs=legs))
 
-    def write(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: list[Any] | None) -> simpy.Event:
+    def write(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
         """Write bytes to the memory at the end of `path`; the event happens when its acknowledgement is here."""
         return self._issue(Packet(request, tuple(path), nbytes=nbytes, address=address, legs=legs))
 
-    def command(self, request: Request, path: Sequence[str], payload: object, legs: list[Any] | None) -> simpy.Event:
+    def command(self, request: Request, path: Sequence[str], payload: object, legs: Legs) -> simpy.Event:
         """Send a control message; the event happens when the answer is here, with the reply packet as its value."""
         return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))
 
@@ -140,9 +232,9 @@ class ActiveComponent(Component):
         self.ctx.send(answer)
 
     def pause(self, ns: float) -> Process:
-        """`yield from self.pause(ns)`: let time pass, if there is any to pass."""
+        """`yield from self.pause(ns)`: let time pass on the grid, if there is any to pass."""
         if ns > 0:
-            yield self.env.timeout(ns)
+            yield self.env.timeout(on_grid(ns))
 
 
 class MemoryComponent(ActiveComponent):

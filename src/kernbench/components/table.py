@@ -1,7 +1,7 @@
 """Which class models a block: impl name to class. A new kind of hardware is one file, one row here, one line of YAML.
 
-`builtin.x` names are looked up here; `package.module:Class` is imported as it stands, so a user's own package needs no row.
-Classes are imported when first used.
+`builtin.x` names are looked up here; `package.module:Class` is imported as it stands, so a user's own package needs
+no row. Classes are imported when first used.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from kernbench.common.errors import ComponentError
-from kernbench.components.base import Component
+from kernbench.common.errors import ComponentError, KernBenchError
+from kernbench.components.base import Component, Context
+from kernbench.topology.graph import Node
 
 BUILTIN = {
     "builtin.forwarding": "kernbench.components.builtin.forwarding:ForwardingComponent",
@@ -23,7 +24,13 @@ BUILTIN = {
     "builtin.hbm_ctrl": "kernbench.components.builtin.hbm_ctrl:HbmCtrlComponent",
     "builtin.sram": "kernbench.components.builtin.sram:SramComponent",
     "builtin.pe_dma": "kernbench.components.builtin.pe_dma:PeDmaComponent",
+    "builtin.pe_cpu": "kernbench.components.builtin.pe_cpu:PeCpuComponent",
+    "builtin.pe_scheduler": "kernbench.components.builtin.pe_scheduler:PeSchedulerComponent",
+    "builtin.pe_fetch_store": "kernbench.components.builtin.pe_fetch_store:PeFetchStoreComponent",
+    "builtin.pe_gemm": "kernbench.components.builtin.pe_gemm:PeGemmComponent",
+    "builtin.pe_math": "kernbench.components.builtin.pe_math:PeMathComponent",
     "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
+    "builtin.pe_mmu": "kernbench.components.builtin.pe_mmu:PeMmuComponent",
 }
 
 
@@ -39,9 +46,9 @@ def component_class(impl: str) -> type[Component]:
         )
     try:
         found = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a user's module may raise anything while it is imported
         raise ComponentError(
-            f"component impl '{impl}' cannot be loaded: {error}",
+            f"component impl '{impl}' cannot be loaded: {type(error).__name__}: {error}",
             mend="check the spelling, and that the package is installed or on PYTHONPATH",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Component)):
@@ -50,3 +57,17 @@ def component_class(impl: str) -> type[Component]:
             mend="derive it from kernbench.components.base.TransitComponent or ActiveComponent",
         )
     return found
+
+
+def make_component(cls: type[Component], node: Node, ctx: Context) -> Component:
+    """The block of a node; raises ComponentError when a user's class cannot be made from what YAML gives it."""
+    try:
+        return cls(node, ctx)
+    except KernBenchError:
+        raise
+    except Exception as error:
+        raise ComponentError(
+            f"{cls.__name__} cannot be made: {type(error).__name__}: {error}",
+            where=f"{node.id}, impl {node.impl}",
+            mend=f"it is given (node, ctx), and node.attrs has {', '.join(node.attrs) or 'nothing'}",
+        ) from error

@@ -1,60 +1,91 @@
 """The engine: puts a machine's blocks on a clock, lets requests in at their entry, and tells when each is done.
 
-It decides nothing about routes, fan-out or timing: requests enter at a PCIe endpoint or a PE's DMA engine, blocks do the rest.
-Engines share a machine's routes and network but no state, so several can live in one process.
+It decides nothing about routes, fan-out or timing: requests enter at a PCIe endpoint or a PE's DMA engine, blocks do
+the rest. Engines share a machine's routes and network but no state, so several can live in one process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import simpy
+from simpy.core import EmptySchedule
 
-from kernbench.common.errors import MessageError, UsageError
-from kernbench.common.messages import Completion, CubeDmaMsg, HostMessage, MemoryReadMsg, MemoryWriteMsg, PeDmaMsg, Request
-from kernbench.components.base import ActiveComponent, Component, MemoryComponent, Packet, Process
-from kernbench.policy.address.phyaddr import PhysAddr
-from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, HopTimes, LinkCounters, Transfer
+from kernbench.common.errors import ComponentError, MessageError, UsageError
+from kernbench.common.messages import Completion, HostMessage, KernelLaunchMsg, MemoryWriteMsg, PeResult, Request
+from kernbench.components.base import (
+    ActiveComponent,
+    Arrival,
+    Component,
+    Kernel,
+    Legs,
+    MemoryComponent,
+    Packet,
+    Process,
+    Served,
+    Way,
+)
+from kernbench.components.builtin.pcie_ep import PcieEpComponent
+from kernbench.components.table import make_component
+from kernbench.sim_engine.blank_memory import BlankMemory
+from kernbench.sim_engine.entry import entry_node, with_envelope
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
+from kernbench.sim_engine.fabric.model import Bank
 from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.handles import Handle
+from kernbench.sim_engine.hop_trace import leg_trace
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.patterns import pattern_value
 from kernbench.sim_engine.wiring import network_of, wiring_of
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.values.graph import Value, ValueGraph
+
+__all__ = ["EntryPoint", "GraphEngine", "Handle"]
+
+STEPS_PER_REPORT = 4096
 
 
 class EntryPoint(Protocol):
-    """A block that serves what is submitted to it, and returns the path that was taken."""
+    """A block that serves what is submitted to it, and returns a `Served`, or only the path that was taken."""
 
-    def serve(self, request: Request, legs: list[Any] | None) -> Process: ...
+    node: Node
 
-
-@dataclass(eq=False)
-class Handle:
-    """A request under way. Ask the engine for its completion."""
-
-    number: int
-    request: HostMessage
-    done: simpy.Process | None = field(default=None, repr=False)
-    start_ns: float = 0.0
-    end_ns: float | None = None
-    path: tuple[str, ...] = ()
-    legs: list[Transfer] | None = field(default=None, repr=False)
+    def serve(self, request: Request, legs: Legs) -> Process: ...
 
 
 class GraphEngine:
     """Runs requests on a compiled machine.
 
-    `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's.
+    `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
+    takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
     """
 
-    def __init__(self, graph: TopologyGraph, *, trace_hops: bool = False, mode: Mode = "adaptive") -> None:
+    def __init__(
+        self,
+        graph: TopologyGraph,
+        *,
+        trace_hops: bool = False,
+        mode: Mode = "adaptive",
+        op_log: OpLog | None = None,
+        data: bool = True,
+    ) -> None:
         wiring = wiring_of(graph)
         self.graph = graph
         self.router, self.resolver = wiring.router, wiring.resolver
         self.trace_hops = trace_hops
+        self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
+        self.log = op_log
+        self.data = data
+        self.values = ValueGraph()
+        self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
+        self.kernels: dict[str, Kernel] = {}
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._handles: list[Handle] = []
+        self._banks: dict[int, list[Bank]] = {}  # by SIP, when asked for
         self.env: FabricEnvironment = FabricEnvironment()
         for node in wiring.eager:
             self.component(node)
@@ -69,25 +100,53 @@ class GraphEngine:
     def now_ns(self) -> float:
         return self.env.now
 
-    def submit(self, msg: HostMessage) -> Handle:
-        """Let a request in now; raises MessageError, AddressError or RoutingError for one that cannot be served."""
+    def submit(self, msg: HostMessage, value: Value | None = None) -> Handle:
+        """Let a request in now; raises MessageError, AddressError or RoutingError for one that cannot be served.
+
+        `value` is what a write leaves in memory when it is done, instead of its pattern.
+        """
         number = len(self._handles)
-        msg = replace(
-            msg, correlation_id=msg.correlation_id or f"c{number}", request_id=msg.request_id or f"r{number}"
-        )
+        msg = with_envelope(msg, number)
+        self._check_kernel(msg)
         entry = self._entry_of(msg)
-        handle = Handle(number, msg, start_ns=self.env.now, legs=[] if self.trace_hops else None)
+        handle = Handle(number, msg, entry.node.id, value, start_ns=self.env.now, legs=[] if self.trace_hops else None)
         handle.done = self.env.process(self._follow(handle, entry))
         self._handles.append(handle)
         return handle
 
+    def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
+        """Let launches on several SIPs in now, all of whose PEs start at one instant: when the last of them can."""
+        leads = []
+        for launch in launches:
+            entry = self._entry_of(with_envelope(launch, 0))
+            leads.append(entry.lead_ns(launch) if isinstance(entry, PcieEpComponent) else 0.0)
+        start_ns = self.env.now + max(leads, default=0.0)
+        return [self.submit(replace(launch, target_start_ns=start_ns)) for launch in launches]
+
     def wait(self, handle: Handle) -> Completion:
-        """Let time pass until the request is done."""
-        if handle.done is None or handle not in self._handles[handle.number : handle.number + 1]:
-            raise UsageError("that handle is not one of this engine's", mend="wait for what this engine's submit returned")
-        if not handle.done.processed:
-            self.env.run(until=handle.done)
-        return Completion(ok=True)
+        """Let time pass until the request is done; raises ComponentError when it can never be."""
+        self._check_ours(handle)
+        if not self.run_until(lambda: handle.is_done):
+            raise ComponentError(
+                f"request {handle.request.request_id} is never answered",
+                where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
+                mend="a block on its way takes a packet and neither answers it nor sends it on",
+            )
+        return handle.completion
+
+    def run_until(self, done: Callable[[], bool]) -> bool:
+        """Let time pass until `done()`; False when nothing is left that could happen."""
+        step, progress = self.env.step, self.progress
+        steps = 0
+        while not done():
+            try:
+                step()
+            except EmptySchedule:
+                return False
+            steps += 1
+            if progress is not None and steps % STEPS_PER_REPORT == 0:
+                progress(self.env.now)
+        return True
 
     def wait_all(self) -> None:
         """Let time pass until every request is done."""
@@ -95,7 +154,12 @@ class GraphEngine:
             self.wait(handle)
 
     def get_completion(self, handle: Handle) -> tuple[Completion, dict[str, Any]]:
-        """How a request ended, and its trace: `total_ns`, `start_ns`, `end_ns`, `path`, and `hops` when they are traced."""
+        """How a request ended, and its trace: `total_ns`, `start_ns`, `end_ns`, `path`; `hops` when they are traced.
+
+        The trace of a launch also has `pes`, one PeResult each, and the longest of their `pe_exec_ns`, `dma_ns` and
+        `compute_ns`.
+        """
+        self._check_ours(handle)
         if handle.end_ns is None:
             raise UsageError(f"request {handle.request.request_id} is not done", mend="wait for it first")
         trace: dict[str, Any] = {
@@ -104,33 +168,50 @@ class GraphEngine:
             "end_ns": handle.end_ns,
             "path": list(handle.path),
         }
+        if isinstance(handle.request, KernelLaunchMsg):
+            trace["pes"] = list(handle.results)
+            for name in ("pe_exec_ns", "dma_ns", "compute_ns"):
+                trace[name] = max((getattr(result, name) for result in handle.results), default=0.0)
         if handle.legs is not None:
-            trace["hops"] = [self._leg(transfer) for transfer in handle.legs]
-        return Completion(ok=True), trace
+            trace["hops"] = [leg_trace(self.fabric, transfer) for transfer in handle.legs]
+        return handle.completion, trace
 
-    def _leg(self, transfer: Transfer) -> dict[str, Any]:
-        hops: list[HopTimes] = self.fabric.hop_times(transfer) if transfer.times is not None else []
-        return {
-            "from": transfer.route.path[0],
-            "to": transfer.route.path[-1],
-            "nbytes": transfer.nbytes,
-            "start_ns": transfer.at_ns,
-            "end_ns": transfer.done_ns,
-            "nodes": [
-                {
-                    "node": hop.node,
-                    "first_arrival_ns": hop.first_arrival_ns,
-                    "first_departure_ns": hop.first_departure_ns,
-                    "last_arrival_ns": hop.last_arrival_ns,
-                    "last_departure_ns": hop.last_departure_ns,
-                }
-                for hop in hops
-            ],
-        }
+    def _check_ours(self, handle: Handle) -> None:
+        if not any(handle is ours for ours in self._handles[handle.number : handle.number + 1]):
+            raise UsageError("that handle is not one of this engine's", mend="ask the engine whose submit returned it")
+
+    def _entry_of(self, msg: HostMessage) -> EntryPoint:
+        node = entry_node(self.graph, self._wiring, msg)
+        entry = self.component(node)
+        if not hasattr(entry, "serve"):
+            raise ComponentError(
+                f"{node} serves no requests", where=f"impl {entry.node.impl}", mend="give its class a serve method"
+            )
+        return entry
+
+    def _check_kernel(self, msg: HostMessage) -> None:
+        if isinstance(msg, KernelLaunchMsg) and msg.kernel_ref.name not in self.kernels:
+            known = ", ".join(self.kernels) or "none yet"
+            raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", mend=f"known kernels: {known}")
 
     def _follow(self, handle: Handle, entry: EntryPoint) -> Process:
-        handle.path = yield from entry.serve(handle.request, handle.legs)
+        served = yield from entry.serve(handle.request, handle.legs)
+        if isinstance(served, Served):
+            handle.path = served.path
+            if isinstance(served.payload, tuple):
+                handle.results = tuple(item for item in served.payload if isinstance(item, PeResult))
+        else:
+            handle.path = served
         handle.end_ns = self.env.now
+        if self.data and isinstance(handle.request, MemoryWriteMsg):
+            self._leave_in_memory(handle, handle.request)
+
+    def _leave_in_memory(self, handle: Handle, write: MemoryWriteMsg) -> None:
+        value, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor
+        if value is None and write.pattern is not None and write.src_kind == "pattern":
+            value = pattern_value(self.values, write.pattern, write.nbytes)
+        if value is not None:
+            self.memory.write(write.dst_pa, value)
 
     # ---- counters
 
@@ -142,71 +223,13 @@ class GraphEngine:
         """What each pseudo channel of an HBM controller has done."""
         return self.fabric.channel_counters(hbm_ctrl)
 
-    # ---- entries
-
-    def _entry_of(self, msg: HostMessage) -> EntryPoint:
-        if isinstance(msg, PeDmaMsg):
-            self._check_target(msg.dst_pa, msg.nbytes)
-            node = self.resolver.find_pe_dma(msg.src_sip, msg.src_cube, msg.src_pe)
-        elif isinstance(msg, MemoryWriteMsg):
-            node = self._endpoint_for(msg.dst_pa, msg.nbytes, (msg.dst_sip, msg.dst_cube, msg.dst_pe))
-        elif isinstance(msg, MemoryReadMsg):
-            node = self._endpoint_for(msg.src_pa, msg.nbytes, (msg.src_sip, msg.src_cube, msg.src_pe))
-        elif isinstance(msg, CubeDmaMsg):
-            node = self._command_endpoint(msg)
-        else:
-            raise MessageError(f"the engine cannot take a {type(msg).__name__}", mend="submit one of the host messages")
-        entry = self.component(node)
-        if not hasattr(entry, "serve"):
-            raise MessageError(
-                f"{node} serves no requests", where=f"impl {entry.node.impl}", mend="give its class a serve method"
-            )
-        return entry  # type: ignore[return-value]  # checked by its method, as a user's class may be
-
-    def _check_target(self, pa: int, nbytes: int) -> PhysAddr:
-        """The address decodes, lies inside this machine, and belongs to a memory."""
-        address = PhysAddr.decode(pa)
-        self._wiring.sizes.check(address, nbytes)
-        node = self.resolver.resolve(address)
-        if not isinstance(self.component(node), MemoryComponent):
-            raise MessageError(f"{address} is {node}, which is not a memory", mend="use an address in HBM, SRAM or TCM")
-        return address
-
-    def _endpoint_for(self, pa: int, nbytes: int, tag: tuple[int, int, int]) -> str:
-        """The PCIe endpoint nearest to the memory that a host request is for; its tag must agree with its address."""
-        address = self._check_target(pa, nbytes)
-        node = self.resolver.resolve(address)
-        place = self.graph.node(node).place
-        pe = place.pe if place.pe >= 0 else self._slice_of(address)
-        sip, cube, tagged_pe = tag
-        if (sip, cube) != (place.sip, place.cube) or (pe is not None and pe != tagged_pe):
-            where = f"sip {place.sip}, cube {place.cube}" + (f", pe {pe}" if pe is not None else "")
-            raise MessageError(
-                f"the request names sip {sip}, cube {cube}, pe {tagged_pe}, but its address {address} is in {where}",
-                mend="make the tag and the address agree",
-            )
-        endpoints = [self.resolver.find_pcie_ep(sip, chiplet.id) for chiplet in self.graph.spec.sip.io_chiplets]
-        return min(endpoints, key=lambda ep: (self._distance_mm(self.router.find_memory_path(ep, node)), ep))
-
-    def _slice_of(self, address: PhysAddr) -> int | None:
-        """The PE whose HBM slice an address is in; None for memories that no single PE owns."""
-        return None if address.hbm_offset is None else address.hbm_offset // self._wiring.sizes.hbm_slice_bytes
-
-    def _command_endpoint(self, msg: CubeDmaMsg) -> str:
-        sizes = self._wiring.sizes
-        for name, ids, limit in (("cube", msg.target_cubes, sizes.n_cubes), ("pe", msg.target_pes, sizes.n_pes)):
-            for item in () if ids == "all" else ids:
-                if item >= limit:
-                    raise MessageError(f"the machine has no {name} {item}", mend=f"use 0 to {limit - 1}")
-        if msg.offset + msg.nbytes > sizes.hbm_slice_bytes:
-            raise MessageError(
-                f"{msg.nbytes} bytes at offset {msg.offset} run past an HBM slice of {sizes.hbm_slice_bytes} bytes",
-                mend="move less, or from a lower offset",
-            )
-        return self.resolver.find_pcie_ep(msg.sip, self.graph.spec.sip.io_chiplets[0].id)
-
-    def _distance_mm(self, path: Sequence[str]) -> float:
-        return sum(edge.distance_mm for edge in self.router.links(path))
+    def hbm_bytes(self, sip: int) -> int:
+        """What the HBM channels of a SIP have moved, in whole bursts."""
+        banks = self._banks.get(sip)
+        if banks is None:
+            here = [node for node in self._wiring.banked if self.graph.node(node).place.sip == sip]
+            banks = self._banks[sip] = [self.fabric.bank(node) for node in sorted(here)]
+        return sum(sum(bank.bursts) << bank.shift for bank in banks)
 
     # ---- what blocks use (components.base.Context)
 
@@ -215,11 +238,40 @@ class GraphEngine:
         found = self._components.get(node_id)
         if found is None:
             node = self.graph.node(node_id)
-            found = self._components[node_id] = self._wiring.classes[node_id](node, self)
+            found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
         return found
 
     def latency_ns(self, path: Sequence[str]) -> float:
         return self.fabric.network.route(path).control_ns
+
+    def way(self, path: tuple[str, ...]) -> Way | None:
+        wiring = self._wiring
+        memory = wiring.classes[path[-1]]
+        plain = issubclass(memory, MemoryComponent) and memory.accept is MemoryComponent.accept
+        if not plain or memory.handle is not ActiveComponent.handle or not wiring.stops.isdisjoint(path[1:-1]):
+            return None
+        back = path[::-1]
+        return Way(path, back, self.latency_ns(path), self.latency_ns(back), path[-1] in wiring.banked)
+
+    def move(
+        self,
+        way: Way,
+        nbytes: int,
+        address: int,
+        is_write: bool,
+        at_ns: float,
+        done: Callable[[Arrival], None],
+        tag: object,
+    ) -> None:
+        bank = address if way.banked else None
+        if not is_write:
+            self.fabric.inject(way.back, nbytes, at_ns + way.out_ns, read_from=bank, on_done=done, tag=tag)
+            return
+
+        def acknowledge(transfer: Transfer) -> None:
+            self.env.after(way.back_ns, transfer, done)
+
+        self.fabric.inject(way.path, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
 
     def send(self, packet: Packet) -> None:
         """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
@@ -228,7 +280,7 @@ class GraphEngine:
         stop = place + 1
         while stop < len(path) - 1 and path[stop] not in stops:
             stop += 1
-        # Addresses matter to the fabric where there are channels: at the end of a write, at the start of a read's reply.
+        # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
         if packet.nbytes:
             if packet.is_reply:
@@ -248,7 +300,8 @@ class GraphEngine:
         event.callbacks.append(self._arrived)
 
     def _arrived(self, event: simpy.Event) -> None:
-        transfer: Transfer = event.value
+        transfer = event.value
+        assert isinstance(transfer, Transfer)
         packet = transfer.tag
         assert isinstance(packet, Packet)
         if packet.legs is not None:
@@ -258,7 +311,12 @@ class GraphEngine:
             packet.answer.succeed(packet)
             return
         component = self.component(packet.node)
-        assert isinstance(component, ActiveComponent)
+        if not isinstance(component, ActiveComponent):
+            raise ComponentError(
+                f"{packet.node} is sent a {type(packet.request).__name__} and takes no packets",
+                where=f"impl {component.node.impl}",
+                mend="derive its class from kernbench.components.base.ActiveComponent",
+            )
         process = component.handle(packet)
         if process is not None:
             self.env.process(process)

@@ -1,18 +1,19 @@
 """From a compiled machine to a network: nodes with what they charge, links with their times, banks with their channels.
 
-What depends on the machine only is made once and shared by all engines on it: routes, names, and the network too unless some
-block brings a delay rule of its own, which may keep state.
+What depends on the machine only is made once and shared by all engines on it: routes, names, and the network too
+unless some block brings a delay rule of its own, which may keep state.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from functools import lru_cache
 
+from kernbench.common.errors import ComponentError
 from kernbench.common.units import on_grid
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
-from kernbench.components.table import component_class
+from kernbench.components.table import component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.fabric import DelayRule, Network
@@ -27,32 +28,31 @@ class Wiring:
     resolver: AddressResolver
     sizes: AddressConfig
     classes: dict[str, type[Component]]  # by node
-    stops: frozenset[str]  # nodes that take whole packets
+    stops: frozenset[str]  # nodes that store and forward
     banked: frozenset[str]  # nodes with memory channels
     eager: tuple[str, ...]  # nodes whose block must exist before time begins
-    network: Network | None = field(default=None)
+    network: Network | None = None
 
 
-_shared: WeakKeyDictionary[TopologyGraph, Wiring] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=4)  # a sweep goes from machine to machine and must not keep them all
 def wiring_of(graph: TopologyGraph) -> Wiring:
     """The machine's shared part, made at the first call; raises ComponentError for an impl that cannot be loaded."""
-    found = _shared.get(graph)
-    if found is None:
-        classes = {node.id: component_class(node.impl) for node in graph.nodes.values()}
-        eager = tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls))
-        stops = frozenset(node for node, cls in classes.items() if cls.takes_packets)
-        found = _shared[graph] = Wiring(
-            PathRouter(graph),
-            AddressResolver(graph),
-            AddressConfig.from_spec(graph.spec),
-            classes,
-            stops,
-            frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
-            eager,
-        )
-    return found
+    classes: dict[str, type[Component]] = {}
+    for node in graph.nodes.values():
+        try:
+            classes[node.id] = component_class(node.impl)
+        except ComponentError as error:
+            error.where = f"{node.id}, a {node.kind}"
+            raise
+    return Wiring(
+        PathRouter(graph),
+        AddressResolver(graph),
+        AddressConfig.from_spec(graph.spec),
+        classes,
+        stops=frozenset(node for node, cls in classes.items() if cls.stores_and_forwards),
+        banked=frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
+        eager=tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls)),
+    )
 
 
 def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Component], ctx: Context) -> Network:
@@ -62,7 +62,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
     network = Network(graph.spec.system.flit_bytes)
     rules = False
     for node in graph.nodes.values():
-        component = components.get(node.id) or wiring.classes[node.id](node, ctx)
+        component = components.get(node.id) or make_component(wiring.classes[node.id], node, ctx)
         rule: DelayRule | None = None
         if isinstance(component, TransitComponent) and _has_rule(type(component)):
             rule, rules = component.flit_delay_ns, True

@@ -29,6 +29,18 @@ def _overhead_ns(value: object) -> float:
     return read_number(value, 0.0, MAX_OVERHEAD_NS)
 
 
+def _queue_depth(value: object) -> int:
+    return read_whole(value, 1, 1 << 16)
+
+
+def _rate(value: object) -> float:
+    return read_number(value, 0.001, 1e9)
+
+
+def _tile(value: object) -> int:
+    return read_whole(value, 1, 1 << 16)
+
+
 _EVERY_KIND: Mapping[str, _Reader] = MappingProxyType({"overhead_ns": _overhead_ns})
 
 _OF_KIND: Mapping[str, Mapping[str, _Reader]] = MappingProxyType(
@@ -38,8 +50,22 @@ _OF_KIND: Mapping[str, Mapping[str, _Reader]] = MappingProxyType(
             "switch_penalty_ns": _overhead_ns,
             "efficiency": lambda value: read_number(value, 0.001, 1.0),
         },
-        "pe_dma": {"engines_per_direction": lambda value: read_whole(value, 1, 64)},
-        "pe_mmu": {"page_size": lambda value: read_power_of_two(value, 64, 1 << 30)},
+        "pe_cpu": {"clock_ghz": lambda value: read_number(value, 0.001, 1000.0)},
+        "pe_dma": {
+            "engines_per_direction": lambda value: read_whole(value, 1, 64),
+            "outstanding": lambda value: read_whole(value, 1, 1024),
+            "queue_depth": _queue_depth,
+        },
+        "pe_fetch_store": {
+            "register_file_bytes": lambda value: read_whole(value, 1, 1 << 30),
+            "queue_depth": _queue_depth,
+        },
+        "pe_gemm": {"macs_per_ns": _rate, "tile_m": _tile, "tile_k": _tile, "tile_n": _tile},
+        "pe_math": {"lanes_per_ns": _rate, "tile_m": _tile, "tile_n": _tile},
+        "pe_mmu": {
+            "page_size": lambda value: read_power_of_two(value, 64, 1 << 30),
+            "tlb_overhead_ns": _overhead_ns,
+        },
     }
 )
 

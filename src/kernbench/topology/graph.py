@@ -135,7 +135,7 @@ class TopologyGraph:
             return self.nodes[node_id]
         except KeyError:
             raise RoutingError(
-                f"the machine has no node '{node_id}'", mend="`kernbench topology --json` lists what there is"
+                f"the machine has no node '{node_id}'", mend="`kernbench topology --nodes` lists what there is"
             ) from None
 
     def edge(self, src: str, dst: str) -> Edge:

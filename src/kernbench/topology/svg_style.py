@@ -1,6 +1,6 @@
 """What things look like: a colour for each role of a box, colour and dashes for each kind of link.
 
-Colours are told apart by the colour-blind (after Okabe and Ito, darkened for thin lines on white). Dashes tell the kinds
+Colours are told apart by the colour-blind (after Okabe and Ito, darkened for thin lines on white). Dashes tell kinds
 apart in grey: control is always dashed. The width of a line grows with the logarithm of its bandwidth.
 """
 
@@ -29,13 +29,14 @@ class Role:
     stroke: str
 
 
-COMPUTE = Role("compute", "#d6e6f5", "#2a5f8f")
-MEMORY = Role("memory", "#fbdcc4", "#9c4a10")
-NETWORK = Role("router, switch", "#e4e4e4", "#4d4d4d")
-PORT = Role("die-to-die port", "#faf0bf", "#7a6200")
-CONTROL = Role("control processor, host", "#eddcec", "#7d3278")
-MOVER = Role("data mover", "#d3ecdf", "#15694a")
-DIE = Role("die, package", "#f1f4f7", "#39424e")
+COMPUTE = Role("compute", "#bcd6ef", "#235380")
+MEMORY = Role("memory", "#fde0c9", "#9c4a10")
+NETWORK = Role("router, switch", "#d9d9d9", "#444444")
+PORT = Role("die-to-die port", "#fcf4c8", "#7a6200")
+CONTROL = Role("control processor, host", "#e2c8e2", "#6f2a6b")
+MOVER = Role("data mover", "#c4e6d5", "#115c40")
+DIE = Role("cube, SIP", "#f1f4f7", "#39424e")
+IO = Role("IO chiplet", "#d9eff2", "#1b6676")
 OUTLINE = Role("outline", "#fbfbfb", "#8a8a8a")
 ZONE = Role("HBM area", "#fef3ea", "#c58b5f")
 
@@ -61,7 +62,7 @@ _ROLES: Mapping[str, Role] = MappingProxyType(
         "pe_dma": MOVER,
         "pe_fetch_store": MOVER,
         "cube": DIE,
-        "io_chiplet": DIE,
+        "io_chiplet": IO,
         "sip": DIE,
         "sip_outline": OUTLINE,
         "cube_outline": OUTLINE,
@@ -85,36 +86,37 @@ class LinkStyle:
 
 _LINKS: Mapping[EdgeKind, LinkStyle] = MappingProxyType(
     {
-        EdgeKind.PE_INTERNAL: LinkStyle("inside a PE", "#0b5c94"),
-        EdgeKind.PE_TO_ROUTER: LinkStyle("PE to router", "#0072b2"),
-        EdgeKind.ROUTER_MESH: LinkStyle("router to router", "#6b6b6b"),
-        EdgeKind.ROUTER_TO_HBM: LinkStyle("router to HBM", "#d55e00"),
+        EdgeKind.PE_INTERNAL: LinkStyle("inside a PE", "#1f7fc4"),
+        EdgeKind.PE_TO_ROUTER: LinkStyle("PE to router", "#004f8a"),
+        EdgeKind.ROUTER_MESH: LinkStyle("router to router", "#8c8c8c"),
+        EdgeKind.ROUTER_TO_HBM: LinkStyle("router to HBM", "#d55e00", "14 3"),
         EdgeKind.ROUTER_TO_SRAM: LinkStyle("router to SRAM", "#008a64", "9 3 2 3"),
         EdgeKind.COMMAND: LinkStyle("command", "#a0307a", _CONTROL_DASH),
         EdgeKind.ROUTER_TO_UCIE_CONN: LinkStyle("router to UCIe connection", "#8a6d00"),
         EdgeKind.UCIE_CONN_TO_ROUTER: LinkStyle("UCIe connection to router", "#8a6d00"),
         EdgeKind.UCIE_INTERNAL: LinkStyle("UCIe connection to port", "#c98a00", "2 2"),
         EdgeKind.UCIE_MESH: LinkStyle("cube to cube (UCIe)", "#b07800"),
-        EdgeKind.IO_INTERNAL: LinkStyle("inside an IO chiplet", "#2b86b8", "2 2"),
+        EdgeKind.IO_INTERNAL: LinkStyle("IO chiplet to its PHY", "#2b86b8", "9 2"),
         EdgeKind.IO_TO_CUBE: LinkStyle("IO chiplet to cube (UCIe)", "#117733"),
         EdgeKind.CUBE_TO_IO: LinkStyle("cube to IO chiplet (UCIe)", "#117733"),
         EdgeKind.PCIE: LinkStyle("PCIe", "#3b2e8c"),
     }
 )
-_CONTROL_COLOUR = _LINKS[EdgeKind.COMMAND].colour
+_INNER_CONTROL = LinkStyle("control", "#5d4b9c", "3 3")
 
 
 def link_style(edge: ViewEdge) -> LinkStyle:
     """Name, colour and dashes of a link; one without bandwidth carries control only, whatever its kind."""
     style = _LINKS[edge.kind]
     if edge.bw_gbs is None and edge.kind is not EdgeKind.COMMAND:
-        return LinkStyle(f"{style.name}, control", _CONTROL_COLOUR, _CONTROL_DASH)
+        return LinkStyle(f"{style.name}, control", _INNER_CONTROL.colour, _INNER_CONTROL.dash)
     return style
 
 
-def link_px(bw_gbs: float | None) -> float:
-    """How wide a line is: 128 GB/s is twice as wide as a thread, 1 TB/s about four times."""
-    return _CONTROL_PX if bw_gbs is None else min(1.0 + 0.65 * math.log2(1 + bw_gbs / 64), 7.0)
+def link_px(bw_gbs: float | None, zoom: float = 1.0) -> float:
+    """How wide a line is: 1 TB/s is about twice as wide as 128 GB/s. A picture that is enlarged has finer lines."""
+    px = _CONTROL_PX if bw_gbs is None else min(1.0 + 0.65 * math.log2(1 + bw_gbs / 64), 7.0)
+    return float(px / zoom**0.6)
 
 
 def bandwidth_range(links: list[ViewEdge]) -> str:

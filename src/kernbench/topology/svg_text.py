@@ -8,11 +8,11 @@ ASCII count as a full em.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 FONT_FAMILY = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
-READABLE_PX = 8.5  # the smallest label a picture is scaled for
+READABLE_PX = 8.5  # the smallest label, as wide as the picture is shown
 LARGEST_PX = 15.0
 ASCENT, DESCENT = 0.78, 0.24  # of the size, above and below the baseline
 
@@ -27,9 +27,12 @@ _WIDTHS = (
 )
 _BOLD = 1.14
 _DETAIL = 0.8  # size of a line of detail, of its label's
-_SMALLEST_DETAIL_PX = 7.5
+_SMALLEST_DETAIL = 0.88  # of the smallest label
 _MOST_DETAIL_LINES = 3
+_WHOLE = 8  # so many characters of a label are never cut
 _LINE = 1.2  # line height, of the size
+_EXACT_PX = 1e-6  # a size chosen to fill a room fills it but for rounding
+_TALL = 1.15  # what a lone label takes up, of its size
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -103,26 +106,29 @@ def width_px(words: str, size_px: float, bold: bool = False) -> float:
 
 def shortened(words: str, room_px: float, size_px: float, bold: bool = False) -> str:
     """The words, or as much of their beginning as fits before an ellipsis."""
-    if width_px(words, size_px, bold) <= room_px:
+    if width_px(words, size_px, bold) <= room_px + _EXACT_PX:
         return words
     for end in range(len(words) - 1, 0, -1):
         short = words[:end].rstrip() + "…"
-        if width_px(short, size_px, bold) <= room_px:
+        if width_px(short, size_px, bold) <= room_px + _EXACT_PX:
             return short
     return "…"
 
 
 def wrapped(words: str, room_px: float, size_px: float) -> list[str] | None:
-    """Lines no wider than the room, broken at spaces; None when one word alone is wider."""
+    """Lines no wider than the room, broken after commas or else at spaces; None when one word alone is wider."""
+    parts = words.replace(", ", ",\n").split("\n")
+    if any(width_px(part, size_px) > room_px for part in parts):
+        parts = words.split()
     lines: list[str] = []
-    for word in words.split():
-        if width_px(word, size_px) > room_px:
+    for part in parts:
+        if width_px(part, size_px) > room_px:
             return None
-        longer = f"{lines[-1]} {word}" if lines else word
+        longer = f"{lines[-1]} {part}" if lines else part
         if lines and width_px(longer, size_px) <= room_px:
             lines[-1] = longer
-        else:
-            lines.append(word)
+        elif part:
+            lines.append(part)
     return lines
 
 
@@ -137,26 +143,33 @@ class Tag:
 
 
 def is_turned(box_w: float, box_h: float, label: str) -> bool:
-    """Whether a label reads upwards: in a tall box that is too narrow for it."""
-    return box_h > 1.5 * box_w and width_px(label, READABLE_PX) + 2 * _pad(box_w) > box_w
+    """Whether a label reads upwards: in a tall box where it can then be clearly larger."""
+    if box_h <= 1.5 * box_w:
+        return False
+    upright, sideways = (_largest(label, *_room(Rect(0, 0, box_w, box_h), turned)) for turned in (False, True))
+    return sideways > 1.3 * upright
 
 
 def room_for(label: str) -> tuple[float, float]:
-    """The width and height of a box that holds the label at a readable size."""
-    return width_px(label, READABLE_PX) + 4.0, 1.05 * READABLE_PX + 3.0
+    """The width and height of a box that holds the label, or the start of a long one, at a readable size."""
+    return 1.2 * width_px(_start(label), READABLE_PX) + 1.0, 1.4 * READABLE_PX
 
 
-def fitted(tags: Sequence[Tag]) -> list[Text]:
+def _start(label: str) -> str:
+    return label if len(label) <= _WHOLE else label[: _WHOLE - 1] + "…"
+
+
+def fitted(tags: Sequence[Tag], readable_px: float) -> list[Text]:
     """The labels of boxes of one kind, all at the largest size that fits each; details where every box has room."""
     turned = [is_turned(tag.box.w, tag.box.h, tag.label) for tag in tags]
     rooms = [_room(tag.box, turn) for tag, turn in zip(tags, turned, strict=True)]
-    size = min(
-        min(LARGEST_PX, w / max(width_px(tag.label, 1.0), 0.1), h / 1.05)
-        for tag, (w, h) in zip(tags, rooms, strict=True)
-    )
+    size = min(_largest(tag.label, *room) for tag, room in zip(tags, rooms, strict=True))
+    cut = min(_largest(_start(tag.label), *room) for tag, room in zip(tags, rooms, strict=True))
+    size = max(size, min(cut, readable_px))
+    tags = [replace(tag, label=shortened(tag.label, w, size)) for tag, (w, _) in zip(tags, rooms, strict=True)]
     full, wanted = size, any(tag.detail for tag in tags)
-    while wanted and size >= READABLE_PX:
-        detail_px = max(_DETAIL * size, _SMALLEST_DETAIL_PX)
+    while wanted and size >= readable_px:
+        detail_px = max(_DETAIL * size, _SMALLEST_DETAIL * readable_px)
         blocks = [_lines(tag, w, h, size, detail_px) for tag, (w, h) in zip(tags, rooms, strict=True)]
         if all(block is not None for block in blocks):
             return [
@@ -168,8 +181,12 @@ def fitted(tags: Sequence[Tag]) -> list[Text]:
     return [text for tag, turn in zip(tags, turned, strict=True) for text in _stacked(tag, turn, [], full, full)]
 
 
+def _largest(label: str, w: float, h: float) -> float:
+    return min(LARGEST_PX, w / max(width_px(label, 1.0), 0.1), h / _TALL)
+
+
 def _pad(side: float) -> float:
-    return min(4.0, 0.06 * side)
+    return min(6.0, 0.08 * side)
 
 
 def _room(box: Rect, turned: bool) -> tuple[float, float]:

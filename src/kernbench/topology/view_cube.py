@@ -15,7 +15,7 @@ from kernbench.common.ids import CubeId, PeId
 from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
 from kernbench.topology.mesh import SIDES, Mesh, Slot
 from kernbench.topology.spec_base import Side
-from kernbench.topology.spec_cube import CubeSpec
+from kernbench.topology.spec_cube import CubeSpec, GeometrySpec
 
 CUBE_OUTLINE = "cube_outline"
 HBM_ZONE = "hbm_zone"
@@ -27,6 +27,10 @@ _HBM_BOX = (0.08, 0.62, 0.56, 0.92)
 _LONE_BOX = (0.20, 0.22, 0.92, 0.78)
 
 _Rect = tuple[float, float, float, float]  # left, top, right, bottom in mm
+
+
+def counted(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def bandwidth_label(bw_gbs: float | None) -> str:
@@ -41,24 +45,39 @@ class _Tenant:
     boxes: tuple[tuple[str, str, str, str, tuple[float, float, float, float]], ...]  # id, kind, label, detail, place
 
 
-def cube_view(cube: CubeSpec, mesh: Mesh) -> View:
+def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> View:
     """Routers, PEs, HBM, m_cpu, sram, UCIe ports and connections of one cube."""
     me, geometry = CubeId(0, 0), cube.geometry
     side_mm = _router_mm(mesh, geometry.margin_mm)
     gb = cube.memory_map.hbm_total_gb_per_cube
     middle = (mesh.w_mm / 2, mesh.h_mm / 2)
     nodes = [
-        ViewNode(str(me), CUBE_OUTLINE, "cube", f"{mesh.w_mm:g} x {mesh.h_mm:g} mm", *middle, mesh.w_mm, mesh.h_mm),
+        ViewNode(
+            str(me),
+            CUBE_OUTLINE,
+            "cube",
+            f"router grid of {len(mesh.xs)} x {len(mesh.ys)}",
+            *middle,
+            mesh.w_mm,
+            mesh.h_mm,
+        ),
         ViewNode(f"{me}.hbm", HBM_ZONE, "HBM", f"{gb} GB", *middle, geometry.hbm_mm.w, geometry.hbm_mm.h),
     ]
     for row, col in mesh.routers:
         x, y = mesh.position((row, col))
         nodes.append(ViewNode(me.router(row, col), "noc_router", f"r{row}c{col}", "", x, y, side_mm, side_mm))
-    nodes += _cell_boxes(_tenants(cube, mesh), mesh, side_mm, geometry.margin_mm)
+    nodes += _cell_boxes(_tenants(cube, mesh), mesh, side_mm, geometry)
     for side in SIDES:
         nodes += _port_boxes(me, side, mesh, geometry.margin_mm, side_mm)
     edges = _cube_edges(cube, mesh, me)
-    return View("cube", f"a cube of {cube.n_pes} PEs", mesh.w_mm, mesh.h_mm, tuple(nodes), tuple(edges))
+    return View(
+        "cube",
+        f"{machine}: a cube of {counted(cube.n_pes, 'PE')}",
+        mesh.w_mm,
+        mesh.h_mm,
+        tuple(nodes),
+        tuple(edges),
+    )
 
 
 def _router_mm(mesh: Mesh, margin_mm: float) -> float:
@@ -85,25 +104,42 @@ def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
     return found
 
 
-def _cell_boxes(tenants: list[_Tenant], mesh: Mesh, side_mm: float, margin_mm: float) -> list[ViewNode]:
+def _cell_boxes(tenants: list[_Tenant], mesh: Mesh, side_mm: float, geometry: GeometrySpec) -> list[ViewNode]:
     """Give each tenant the roomiest cell beside its router, then cut the cells among their tenants."""
     cells: dict[Slot, list[_Tenant]] = {}
+    rects: dict[Slot, _Rect] = {}
     for tenant in tenants:
         row, col = tenant.slot
         across = min(col, max(len(mesh.xs) - 2, 0)) if 2 * col < len(mesh.xs) else max(col - 1, 0)
-        above_or_below = [r for r in (row - 1, row) if 0 <= r < len(mesh.ys) - 1]
-        room = {r: (mesh.ys[r + 1] - mesh.ys[r]) / (len(cells.get((r, across), ())) + 1) for r in above_or_below}
-        best = max(above_or_below, key=lambda r: (room[r], -r))
-        cells.setdefault((best, across), []).append(tenant)
+        near = [(r, across) for r in (row - 1, row) if 0 <= r < len(mesh.ys) - 1]
+        for cell in near:
+            rects.setdefault(cell, _beside_hbm(_cell_rect(mesh, *cell, side_mm, geometry.margin_mm), mesh, geometry))
+        room = {cell: (rects[cell][3] - rects[cell][1]) / (len(cells.get(cell, ())) + 1) for cell in near}
+        best = max(near, key=lambda cell: (room[cell], -cell[0]))
+        cells.setdefault(best, []).append(tenant)
     nodes: list[ViewNode] = []
     for (row, col), inside in cells.items():
-        left, top, right, bottom = _cell_rect(mesh, row, col, side_mm, margin_mm)
-        band = (bottom - top) / len(inside)
-        ordered = sorted(range(len(inside)), key=lambda i: (inside[i].slot[0], i))
-        for n, index in enumerate(ordered):
-            share = (left, top + n * band, right, top + (n + 1) * band)
-            nodes += _boxes(inside[index], share, inside[index].slot, row, col, len(mesh.xs))
+        for tenant, share in _shares(inside, rects[row, col]):
+            nodes += _boxes(tenant, share, tenant.slot, row, col, len(mesh.xs))
     return nodes
+
+
+def _shares(tenants: list[_Tenant], cell: _Rect) -> list[tuple[_Tenant, _Rect]]:
+    """A cell cut among its tenants: side by side if two routers of one row share it, and into bands otherwise."""
+    left, top, right, bottom = cell
+    by_column: dict[int, list[_Tenant]] = {}
+    for tenant in sorted(tenants, key=lambda tenant: tenant.slot):
+        by_column.setdefault(tenant.slot[1], []).append(tenant)
+    rows = [tenant.slot[0] for tenant in tenants]
+    columns = list(by_column.values()) if len(set(rows)) < len(rows) else [sorted(tenants, key=lambda t: t.slot[0])]
+    width = (right - left) / len(columns)
+    shares = []
+    for n, column in enumerate(columns):
+        band = (bottom - top) / len(column)
+        for m, tenant in enumerate(column):
+            share = (left + n * width, top + m * band, left + (n + 1) * width, top + (m + 1) * band)
+            shares.append((tenant, share))
+    return shares
 
 
 def _cell_rect(mesh: Mesh, row: int, col: int, side_mm: float, margin_mm: float) -> _Rect:
@@ -113,6 +149,28 @@ def _cell_rect(mesh: Mesh, row: int, col: int, side_mm: float, margin_mm: float)
     else:
         right = mesh.xs[col + 1] - half
     return mesh.xs[col] + half, mesh.ys[row] + half, right, mesh.ys[row + 1] - half
+
+
+def _beside_hbm(cell: _Rect, mesh: Mesh, geometry: GeometrySpec) -> _Rect:
+    """What the HBM leaves of a cell that it reaches into, on one side of it; the whole cell if that is little."""
+    left, top, right, bottom = cell
+    half_w, half_h = geometry.hbm_mm.w / 2, geometry.hbm_mm.h / 2
+    west, east = mesh.w_mm / 2 - half_w, mesh.w_mm / 2 + half_w
+    north, south = mesh.h_mm / 2 - half_h, mesh.h_mm / 2 + half_h
+    if right <= west or left >= east or bottom <= north or top >= south:
+        return cell
+    left_over = [
+        (left, top, right, min(bottom, north)),
+        (left, max(top, south), right, bottom),
+        (left, top, min(right, west), bottom),
+        (max(left, east), top, right, bottom),
+    ]
+    best = max(left_over, key=_area)
+    return best if _area(best) > 0.35 * _area(cell) else cell
+
+
+def _area(rect: _Rect) -> float:
+    return max(rect[2] - rect[0], 0.0) * max(rect[3] - rect[1], 0.0)
 
 
 def _boxes(tenant: _Tenant, share: _Rect, slot: Slot, row: int, col: int, n_cols: int) -> list[ViewNode]:
@@ -132,13 +190,13 @@ def _boxes(tenant: _Tenant, share: _Rect, slot: Slot, row: int, col: int, n_cols
 def _port_boxes(me: CubeId, side: Side, mesh: Mesh, margin_mm: float, side_mm: float) -> list[ViewNode]:
     free = margin_mm - side_mm / 2
     flat = side in ("N", "S")
-    long = 0.35 * (mesh.w_mm if flat else mesh.h_mm)
-    nodes = [
-        _edge_box(me.ucie(side), "ucie", f"UCIe-{side}", side, mesh, mesh.port_position(side), _PORT_DEPTH, free, long)
-    ]
     slots = mesh.conns[side]
     line = mesh.xs if flat else mesh.ys
     narrow = min([0.5, 0.6 * margin_mm, *(0.6 * (b - a) for a, b in pairwise(line))])
+    port_at, axis = mesh.port_position(side), 0 if flat else 1
+    reach = max(abs(mesh.conn_position(side, n)[axis] - port_at[axis]) for n in range(len(slots)))
+    long = max(0.2 * (mesh.w_mm if flat else mesh.h_mm), 2 * reach + narrow)  # as long as its connections lie apart
+    nodes = [_edge_box(me.ucie(side), "ucie", f"UCIe-{side}", side, mesh, port_at, _PORT_DEPTH, free, long)]
     for n, slot in enumerate(slots):
         sharing = [i for i, other in enumerate(slots) if other == slot]
         long = 0.9 * narrow / len(sharing)

@@ -1,26 +1,24 @@
-"""The machine as pictures see it: tray, SIP and PE as boxes and lines in mm; the cube is in `view_cube.py`.
+"""The machine as pictures see it: tray and SIP as boxes and lines in mm; `view_cube.py` and `view_pe.py` have the rest.
 
 Each view shows one representative block and hides what is inside its boxes. SIP and cube are laid out at their real
-positions; the tray, which has none, and the PE, whose parts have no extent in the model, are laid out to be read:
-control from the top, data from left to right. Boxes never overlap, but for outlines, whose kinds are in
-`CONTAINER_KINDS`.
+positions; the tray, which has none, and the PE, whose parts have no extent in the model, are laid out to be read.
+Boxes never overlap, but for outlines, whose kinds are in `CONTAINER_KINDS`.
 """
 
 from __future__ import annotations
 
 import math
 
-from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, PeId, SipId
-from kernbench.topology.build_pe import CONTROL_LINKS, DATA_LINKS
+from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId
 from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
 from kernbench.topology.mesh import Mesh
 from kernbench.topology.ports import Chiplet
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import Side
-from kernbench.topology.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
+from kernbench.topology.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, counted, cube_view
+from kernbench.topology.view_pe import PE_OUTLINE, pe_view
 
 SIP_OUTLINE = "sip_outline"
-PE_OUTLINE = "pe_outline"
 CONTAINER_KINDS = (SIP_OUTLINE, CUBE_OUTLINE, PE_OUTLINE, HBM_ZONE)
 
 _ONE_ROW = 4  # up to so many SIPs stand in one row below the switch; more stand on both sides of it
@@ -32,7 +30,7 @@ def build_views(spec: MachineSpec, mesh: Mesh, chiplets: tuple[Chiplet, ...]) ->
     return {
         "system": system_view(spec, sip.w_mm, sip.h_mm, len(chiplets)),
         "sip": sip,
-        "cube": cube_view(spec.cube, mesh),
+        "cube": cube_view(spec.system.name, spec.cube, mesh),
         "pe": pe_view(spec, mesh),
     }
 
@@ -47,27 +45,26 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     gap = 0.2 * max(sip_w_mm, sip_h_mm)
     box_h, host_w = 0.3 * sip_h_mm, 0.7 * sip_w_mm
     pitch = sip_w_mm + gap
-    left = (
-        2 * gap + host_w
-    )  # the switch spans all SIPs, so that every link to one can run straight; the host is beside it
+    left = 2 * gap + host_w  # the switch spans all SIPs, so that their links run straight; the host is beside it
     span = below * pitch - gap
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2
     cubes = spec.sip.cube_mesh
-    about = f"{n} SIPs, {spec.system.sips.topology}"
+    about = f"{counted(n, 'SIP')}, {spec.system.sips.topology}"
     nodes = [
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
-    detail = f"{cubes.w} x {cubes.h} cubes, {n_chiplets} IO chiplet{'s' if n_chiplets > 1 else ''}"
+    detail = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
     for sip in range(n):
         x = left + (sip if sip < below else sip - below) * pitch + sip_w_mm / 2
         y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
     edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
+    label = bandwidth_label(ep.bw_gbs) if n_chiplets == 1 else f"{n_chiplets} x {bandwidth_label(ep.bw_gbs)}"
     for sip in range(n):
-        edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, bandwidth_label(ep.bw_gbs), ep.bw_gbs))
+        edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, label, n_chiplets * ep.bw_gbs))
     width, height = left + span + gap, top + box_h + gap + sip_h_mm + gap
     return View("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
 
@@ -86,7 +83,7 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> View:
             str(CubeId(0, spec.sip.cube_at(x, y))),
             "cube",
             f"cube {spec.sip.cube_at(x, y)}",
-            f"{spec.cube.n_pes} PEs, {spec.cube.memory_map.hbm_total_gb_per_cube} GB HBM",
+            f"{counted(spec.cube.n_pes, 'PE')}, {spec.cube.memory_map.hbm_total_gb_per_cube} GB HBM",
             x * step_x + die.w / 2,
             y * step_y + die.h / 2,
             die.w,
@@ -102,7 +99,8 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> View:
     top = min(box.y_mm - box.h_mm / 2 for box in boxes) - margin
     w_mm = max(box.x_mm + box.w_mm / 2 for box in boxes) + margin - left
     h_mm = max(box.y_mm + box.h_mm / 2 for box in boxes) + margin - top
-    outline = ViewNode(str(SipId(0)), SIP_OUTLINE, "SIP", spec.system.name, w_mm / 2, h_mm / 2, w_mm, h_mm)
+    about = f"cubes of {die.w:g} x {die.h:g} mm"
+    outline = ViewNode(str(SipId(0)), SIP_OUTLINE, "SIP", about, w_mm / 2, h_mm / 2, w_mm, h_mm)
     moved = [ViewNode(b.id, b.kind, b.label, b.detail, b.x_mm - left, b.y_mm - top, b.w_mm, b.h_mm) for b in boxes]
     title = f"{spec.system.name}: a SIP of {mesh.w} x {mesh.h} cubes"
     return View("sip", title, w_mm, h_mm, (outline, *moved), tuple(_sip_edges(spec, chiplets)))
@@ -156,7 +154,8 @@ def _chiplet_boxes(
         for y, chiplet in _apart(by_side.get(side, []), size.w):
             places[chiplet.id] = (x, y, size.h, size.w)
     return [
-        ViewNode(str(IoId(0, c.id)), "io_chiplet", c.id, f"PCIe, {len(c.ports)} PHYs", *places[c.id]) for c in chiplets
+        ViewNode(str(IoId(0, c.id)), "io_chiplet", c.id, f"PCIe, {counted(len(c.ports), 'PHY')}", *places[c.id])
+        for c in chiplets
     ]
 
 
@@ -172,7 +171,7 @@ def _phy_boxes(spec: MachineSpec, chiplets: tuple[Chiplet, ...], cubes: tuple[Vi
     for chiplet in chiplets:
         for port in chiplet.ports:
             cube = cubes[spec.sip.cube_at(port.x, port.y)]
-            out, thick, long = 0.35 * gap, 0.4 * gap, 0.2 * min(cube.w_mm, cube.h_mm)
+            out, thick, long = 0.45 * gap, 0.4 * gap, 0.2 * min(cube.w_mm, cube.h_mm)
             dx, dy = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}[port.cube_side]
             x, y = cube.x_mm + dx * (cube.w_mm / 2 + out), cube.y_mm + dy * (cube.h_mm / 2 + out)
             w, h = (long, thick) if dx == 0 else (thick, long)
@@ -190,51 +189,3 @@ def _apart(wanted: list[tuple[float, Chiplet]], length: float) -> list[tuple[flo
         placed.append((max(at, placed[-1][0] + step) if placed else at, chiplet))
     shift = sum(new[0] - old[0] for new, old in zip(placed, ordered, strict=True)) / max(len(placed), 1)
     return [(at - shift, chiplet) for at, chiplet in placed]
-
-
-# ------------------------------------------------------------------------------------------------------------ the PE
-
-# Column and row of each part; the lines between them then cross neither each other's boxes nor the router's.
-_PE_GRID: dict[str, tuple[float, float]] = {
-    "router": (0, 1),
-    "pe_mmu": (0, 2),
-    "pe_ipcq": (1, 1),
-    "pe_dma": (1, 2),
-    "pe_cpu": (2, 0),
-    "pe_gemm": (2, 2),
-    "pe_tcm": (2, 3),
-    "pe_scheduler": (2.5, 1),
-    "pe_fetch_store": (3, 2),
-    "pe_math": (4, 2),
-}
-
-
-def pe_view(spec: MachineSpec, mesh: Mesh) -> View:
-    """The nine components of a PE and its router, control above, data below."""
-    cube = spec.cube
-    size = cube.geometry.pe_mm
-    me, router = PeId(0, 0, 0), CubeId(0, 0).router(*mesh.pes[0])
-    step_x, step_y = size.w / 5, size.h / 4
-    components = cube.pe_template.components
-    details = {
-        "pe_tcm": f"{cube.memory_map.tcm_mb_per_pe:g} MB",
-        "pe_dma": f"{cube.links.pe_dma_to_router_bw_gbs:g} GB/s",
-        "pe_mmu": f"{cube.page_bytes} B pages",
-        "router": "the cube's mesh",
-    }
-    nodes = [ViewNode(str(me), PE_OUTLINE, "PE", spec.system.name, size.w / 2, size.h / 2, size.w, size.h)]
-    for name, (col, row) in _PE_GRID.items():
-        kind = "noc_router" if name == "router" else name
-        node_id = router if name == "router" else me.part(name)
-        detail = details.get(name) or f"{float(getattr(components, name).attrs['overhead_ns']):g} ns"
-        x, y = (col + 0.5) * step_x, (row + 0.5) * step_y
-        nodes.append(ViewNode(node_id, kind, name, detail, x, y, 0.74 * step_x, 0.46 * step_y))
-    ports, dma_bw = cube.pe_template.links, cube.links.pe_dma_to_router_bw_gbs
-    edges = [ViewEdge(me.part(a), me.part(b), EdgeKind.PE_INTERNAL, "control", None) for a, b in CONTROL_LINKS]
-    width = min(ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs)
-    label = bandwidth_label(width)
-    edges += [ViewEdge(me.part(a), me.part(b), EdgeKind.PE_INTERNAL, label, width) for a, b in DATA_LINKS]
-    edges.append(ViewEdge(router, me.part("pe_dma"), EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
-    edges.append(ViewEdge(router, me.part("pe_cpu"), EdgeKind.COMMAND, "control", None))
-    edges.append(ViewEdge(router, me.part("pe_mmu"), EdgeKind.COMMAND, "control", None))
-    return View("pe", f"{spec.system.name}: a PE", size.w, size.h, tuple(nodes), tuple(edges))

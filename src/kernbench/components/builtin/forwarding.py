@@ -1,6 +1,7 @@
-"""Transit: a NoC router, a switch, a UCIe port, a connection bridge. Every flit is delayed by the overhead; nobody is blocked.
+"""Transit: a NoC router, a switch, a UCIe port, a bridge. Every flit is delayed by the overhead; nobody is blocked.
 
-Routing is not decided here (a path comes with the packet), and bandwidth is the link's affair. Not modelled: finite buffers.
+Routing is not decided here (a path comes with the packet), and bandwidth is the link's affair. Not modelled: finite
+buffers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """HBM controller of one PE's slice: pseudo channels that the fabric books burst by burst, and the replies.
 
-The channel of a burst is named by its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it is there
-and its channel is free, plus a penalty where the channel's direction turns, and takes burst / channel bandwidth. Reads and
-writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
+The channel of a burst is named by its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it is
+there and its channel is free, plus a penalty where the channel's direction turns, and takes burst / channel
+bandwidth. Reads and writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
 """
 
 from __future__ import annotations

@@ -1,30 +1,43 @@
 """IO_CPU: takes a host command, fans it out to the M_CPUs of the cubes it names, answers once all have answered.
 
-Commands are control messages, so that a fan-out to many cubes does not queue behind itself. Memory traffic never comes here.
+Commands are control messages, so that a fan-out to many cubes does not queue behind itself. A launch is stamped here
+with the instant at which the last of its PEs has it: all of them start then, however far away they are. Memory traffic
+never comes here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from kernbench.common.messages import CubeDmaMsg
-from kernbench.components.base import ActiveComponent, Packet, Process
+from kernbench.common.errors import MessageError
+from kernbench.common.messages import CubeCommand, KernelLaunchMsg
+from kernbench.components.base import Packet, Process
+from kernbench.components.builtin.fan_out import CommandProcessor, dispatch_ns
 
 
-class IoCpuComponent(ActiveComponent):
+class IoCpuComponent(CommandProcessor):
     """The command processor of an IO chiplet."""
 
     def accept(self, packet: Packet) -> Process | None:
-        if isinstance(packet.request, CubeDmaMsg):
-            return self._fan_out(packet, packet.request)
-        return super().accept(packet)
+        command = packet.request
+        if not isinstance(command, CubeCommand):
+            return super().accept(packet)
+        if isinstance(command, KernelLaunchMsg):
+            command = self._stamped(command)
+        cubes = command.cubes(self.ctx.graph.spec.sip.n_cubes)
+        self.fan_out(packet, command, [self.ctx.resolver.find_m_cpu(command.sip, cube) for cube in cubes])
+        return None
 
-    def _fan_out(self, packet: Packet, request: CubeDmaMsg) -> Process:
-        sip = self.node.place.sip
-        cubes = range(self.ctx.graph.spec.sip.n_cubes) if request.target_cubes == "all" else request.target_cubes
-        answers: list[Any] = []
-        for cube in cubes:
-            path = self.ctx.router.find_node_path(self.node.id, self.ctx.resolver.find_m_cpu(sip, cube))
-            answers.append(self.command(request, path, None, packet.legs))
-        yield self.env.all_of(answers)
-        self.reply(packet)
+    def _stamped(self, launch: KernelLaunchMsg) -> KernelLaunchMsg:
+        """The launch with its start. One that the host chose must leave time for the last PE to hear of it."""
+        earliest = self.env.now + dispatch_ns(self.ctx, self.node.id, launch)
+        if launch.target_start_ns is None:
+            return replace(launch, target_start_ns=earliest)
+        if launch.target_start_ns < earliest:
+            raise MessageError(
+                f"the launch of '{launch.kernel_ref.name}' is to start at {launch.target_start_ns} ns, "
+                f"but its last PE has it at {earliest} ns",
+                where=self.node.id,
+                mend="leave target_start_ns out, or choose a later one",
+            )
+        return launch

@@ -1,19 +1,23 @@
 """M_CPU: a cube's command processor, with a DMA engine of its own.
 
-The DMA has one read and one write channel, each held for a whole transfer; it reaches its cube's memories over the NoC without
-passing a PE. A command is answered when every part of it is done.
+It passes launches on to its PEs' PE_CPUs and mappings to their MMUs. The DMA has one read and one write channel, each
+held for a whole transfer; it reaches its cube's memories over the NoC without passing a PE. A command is answered when
+every part of it is done.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import simpy
 
-from kernbench.common.messages import CubeDmaMsg
-from kernbench.components.base import ActiveComponent, Context, Packet, Process
+from kernbench.common.messages import CubeCommand, CubeDmaMsg, KernelLaunchMsg, MmuMapMsg, MmuUnmapMsg
+from kernbench.components.base import Context, Packet, Process
+from kernbench.components.builtin.fan_out import CommandProcessor, cube_dispatch_ns
 from kernbench.topology.graph import Node
 
 
-class MCpuComponent(ActiveComponent):
+class MCpuComponent(CommandProcessor):
     """Fans a command out inside its cube and collects the answers."""
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -22,14 +26,26 @@ class MCpuComponent(ActiveComponent):
         self._write_channel = simpy.Resource(self.env, 1)
 
     def accept(self, packet: Packet) -> Process | None:
-        if isinstance(packet.request, CubeDmaMsg):
-            return self._move(packet, packet.request)
-        return super().accept(packet)
+        command = packet.request
+        if isinstance(command, KernelLaunchMsg):
+            if command.target_start_ns is None:  # it did not come through an IO_CPU
+                reach = cube_dispatch_ns(self.ctx, self.node.id, self.node.place.cube, command)
+                command = replace(command, target_start_ns=self.env.now + reach)
+            self.fan_out(packet, command, self._parts(command, "pe_cpu"))
+        elif isinstance(command, MmuMapMsg | MmuUnmapMsg):
+            self.fan_out(packet, command, self._parts(command, "pe_mmu"))
+        elif isinstance(command, CubeDmaMsg):
+            pes = command.pes(self.ctx.graph.spec.cube.n_pes)
+            self.answer_after(packet, [self.env.process(self._dma(packet, command, pe)) for pe in pes])
+        else:
+            return super().accept(packet)
+        return None
 
-    def _move(self, packet: Packet, request: CubeDmaMsg) -> Process:
-        pes = range(self.ctx.graph.spec.cube.n_pes) if request.target_pes == "all" else request.target_pes
-        yield self.env.all_of([self.env.process(self._dma(packet, request, pe)) for pe in pes])
-        self.reply(packet)
+    def _parts(self, command: CubeCommand, kind: str) -> list[str]:
+        """The block of that kind in every PE that a command is for."""
+        place = self.node.place
+        pes = command.pes(self.ctx.graph.spec.cube.n_pes)
+        return [self.ctx.resolver.find_pe_part(place.sip, place.cube, pe, kind) for pe in pes]
 
     def _dma(self, packet: Packet, request: CubeDmaMsg, pe: int) -> Process:
         place = self.node.place

@@ -1,23 +1,24 @@
 """PCIe endpoint: where host requests enter a SIP, and what cross-SIP traffic passes. Store and forward.
 
-A packet is taken whole, pays the overhead, and goes on. Host memory traffic goes straight from here to the memory; commands
-go to the IO_CPU. Not modelled: TLPs, credits, retries, the host's own side of the link.
+A packet is taken whole, pays the overhead, and goes on. Host memory traffic goes straight from here to the memory;
+commands go to the IO_CPU. Not modelled: TLPs, credits, retries, the host's own side of the link.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernbench.common.messages import CubeDmaMsg, MemoryReadMsg, MemoryWriteMsg, Request
-from kernbench.components.base import ActiveComponent, Process
+from kernbench.common.messages import CubeCommand, MemoryReadMsg, MemoryWriteMsg, Request
+from kernbench.common.units import on_grid
+from kernbench.components.base import ActiveComponent, Legs, Process, Served
+from kernbench.components.builtin.fan_out import dispatch_ns
 from kernbench.policy.address.phyaddr import PhysAddr
 
 
 class PcieEpComponent(ActiveComponent):
     """Serves what the host submits to this endpoint."""
 
-    def serve(self, request: Request, legs: list[Any] | None) -> Process:
-        """Carry out a host request; returns the path that its bytes, or its command, took."""
+    def serve(self, request: Request, legs: Legs) -> Process:
+        """Carry out a host request; returns the path that its bytes, or its command, took, and what was answered."""
+        payload: object = None
         yield from self.pause(self.entry_ns)
         if isinstance(request, MemoryWriteMsg):
             path, address = self._memory_path(request.dst_pa)
@@ -26,11 +27,20 @@ class PcieEpComponent(ActiveComponent):
             path, address = self._memory_path(request.src_pa)
             yield self.read(request, path, address, request.nbytes, legs)
         else:
-            assert isinstance(request, CubeDmaMsg)
-            io_cpu = self.ctx.resolver.find_io_cpu(self.node.place.sip, self.node.place.io)
-            path = self.ctx.router.find_node_path(self.node.id, io_cpu)
-            yield self.command(request, path, None, legs)
-        return tuple(path)
+            assert isinstance(request, CubeCommand)
+            path = self._command_path()
+            answer = yield self.command(request, path, None, legs)
+            payload = answer.payload
+        return Served(tuple(path), payload)
+
+    def lead_ns(self, command: CubeCommand) -> float:
+        """From the instant at which the host submits a launch here until the last of its PEs has it."""
+        path = self._command_path()
+        return on_grid(self.entry_ns) + self.ctx.latency_ns(path) + dispatch_ns(self.ctx, path[-1], command)
+
+    def _command_path(self) -> list[str]:
+        io_cpu = self.ctx.resolver.find_io_cpu(self.node.place.sip, self.node.place.io)
+        return self.ctx.router.find_node_path(self.node.id, io_cpu)
 
     def _memory_path(self, pa: int) -> tuple[list[str], int]:
         address = PhysAddr.decode(pa)

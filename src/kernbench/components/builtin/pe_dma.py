@@ -1,40 +1,220 @@
 """A PE's DMA engine: moves bytes between its PE and any memory of the tray.
 
-A read channel and a write channel (`engines_per_direction` of each), each held for the whole transfer: a second request in
-the same direction waits until the first is answered. Reads bring data on the way back; writes are acknowledged.
+A read channel and a write channel, each with `engines_per_direction` engines of `outstanding` requests. A place in a channel is
+held for the whole transfer: until the last byte of a read is here, until a write is acknowledged. Requests wait in order. With
+virtual addresses the MMU's time is paid for every request. The rows of a tile travel as one transfer for each memory they
+lie in, from the tile's first address on. What other blocks send to this PE's TCM passes through flit by flit and needs no channel. Not
+modelled: short bursts of narrow rows, which makes narrow tiles look better than they are.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from typing import NamedTuple
 
 import simpy
 
+from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.components.base import ActiveComponent, Context, Process
+from kernbench.components.base import Context, Legs, Process, Served, Way
+from kernbench.components.builtin.pe_mmu import PeMmuComponent
+from kernbench.components.builtin.pipeline import DmaStage, Params, PeEngine, StageType, TileToken, TokenEvent
+from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
+_WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
+_IN_WINDOW = (1 << _WINDOW_BITS) - 1
 
-class PeDmaComponent(ActiveComponent):
-    """Serves the DMA requests of one PE."""
+
+class Target(NamedTuple):
+    """The memory behind a window of physical addresses."""
+
+    path: tuple[str, ...]
+    base: int  # address of the window as the memory counts
+    way: Way | None  # for a plain memory, reached without packets
+
+
+class Channel:
+    """One direction: places, and who waits for one."""
+
+    __slots__ = ("places", "taken", "waiting")
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self.taken = 0
+        self.waiting: deque[TileToken | simpy.Event] = deque()
+
+
+class PeDmaComponent(PeEngine):
+    """Serves the DMA stages of its PE's commands, and single DMA requests."""
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        engines = int(node.attrs.get("engines_per_direction", 1))
-        self._read_channel = simpy.Resource(self.env, engines)
-        self._write_channel = simpy.Resource(self.env, engines)
+        places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
+        self._read, self._write = Channel(places), Channel(places)
+        self._targets: dict[int, Target] = {}
+        self._mmu: PeMmuComponent | None = None
+        self._virtual = ctx.graph.spec.system.address_model == "va"
+        self._busy_ns = 0.0
+        self._busy_since = 0.0
 
-    def serve(self, request: Request, legs: list[Any] | None) -> Process:
+    @property
+    def busy_ns(self) -> float:
+        """For how long at least one transfer was under way."""
+        under_way = self._read.taken + self._write.taken
+        return self._busy_ns + (self.env.now - self._busy_since if under_way else 0.0)
+
+    # ---- stages of commands
+
+    def has_room(self) -> bool:
+        return len(self._read.waiting) < self.queue_depth
+
+    def take(self, token: TileToken) -> None:
+        channel = self._channel(token.stage.type)
+        if channel.taken < channel.places:
+            self._take_place(channel)
+            self._start(token)
+        else:
+            channel.waiting.append(token)
+
+    def _channel(self, stage_type: StageType) -> Channel:
+        return self._read if stage_type is StageType.DMA_READ else self._write
+
+    def _start(self, token: TileToken) -> None:
+        stage = token.stage
+        assert isinstance(stage, DmaStage)
+        token.start_ns = self.env.now
+        delay_ns = self.entry_ns
+        pieces: list[Piece]
+        if self._virtual:
+            delay_ns += self.mmu.translation_ns
+            pieces = self._pieces(stage)
+        else:
+            pieces = [(stage.address, stage.nbytes)]
+        token.pending = len(pieces)
+        is_write = stage.type is StageType.DMA_WRITE
+        for pa, nbytes in pieces:
+            target = self._target(pa)
+            local = target.base + (pa & _IN_WINDOW)
+            if target.way is not None:
+                event = TokenEvent(self.env, token, self._moved)
+                self.ctx.move(target.way, nbytes, local, is_write, delay_ns, event)
+            else:
+                self.env.process(self._by_packets(token, target, local, nbytes, is_write, delay_ns))
+
+    def _by_packets(
+        self, token: TileToken, target: Target, local: int, nbytes: int, is_write: bool, delay_ns: float
+    ) -> Process:
+        yield from self.pause(delay_ns)
+        move = self.write if is_write else self.read
+        yield move(token.context.request, target.path, local, nbytes, None)
+        self._moved(TokenEvent(self.env, token, self._moved))
+
+    def _moved(self, event: TokenEvent) -> None:
+        token = event.token
+        token.pending -= 1
+        if token.pending:
+            return
+        stage = token.stage
+        assert isinstance(stage, DmaStage)
+        if self.ctx.log is not None:
+            params: Params = {"stage_type": stage.type.name, "address": stage.address, "nbytes": stage.nbytes}
+            self.record(token, "memory", token.start_ns, params)
+        following = token.index + 1
+        if following < len(token.stages):
+            then = token.stages[following]
+            if then.type is stage.type and then.component == stage.component:
+                # The next operand of a tile follows at once: it would gain nothing by waiting behind later tiles.
+                token.index = following
+                self._start(token)
+                return
+        self._leave_place(self._channel(stage.type))
+        self.finish(token)
+
+    # ---- places
+
+    def _take_place(self, channel: Channel) -> None:
+        if not self._read.taken + self._write.taken:
+            self._busy_since = self.env.now
+        channel.taken += 1
+
+    def _leave_place(self, channel: Channel) -> None:
+        if channel.waiting:
+            following = channel.waiting.popleft()
+            if isinstance(following, TileToken):
+                self._start(following)
+            else:
+                following.succeed()
+            if self.on_room is not None:
+                self.tell_room()
+            return
+        channel.taken -= 1
+        if not self._read.taken + self._write.taken:
+            self._busy_ns += self.env.now - self._busy_since
+
+    # ---- where bytes lie
+
+    @property
+    def mmu(self) -> PeMmuComponent:
+        if self._mmu is None:
+            found = self.ctx.component(self.pe.part("pe_mmu"))
+            if not isinstance(found, PeMmuComponent):
+                raise ComponentError(
+                    f"{found.node.id} translates no addresses",
+                    where=f"impl {found.node.impl}",
+                    mend="derive its class from kernbench.components.builtin.pe_mmu.PeMmuComponent",
+                )
+            self._mmu = found
+        return self._mmu
+
+    def translate(self, address: int, nbytes: int) -> list[Piece]:
+        """The physical pieces of a range that a kernel names; raises AddressError for what is not mapped."""
+        return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
+
+    def _pieces(self, stage: DmaStage) -> list[Piece]:
+        """What to move, one piece a memory where the rows of a tile are strided."""
+        if stage.rows == 1:
+            return self.mmu.translate(stage.address, stage.row_bytes)
+        span = (stage.rows - 1) * stage.stride_bytes + stage.row_bytes
+        pieces = self.mmu.translate(stage.address, span)
+        if len(pieces) == 1:
+            return [(pieces[0][0], stage.rows * stage.row_bytes)]
+        gathered: dict[tuple[str, ...], tuple[int, int]] = {}
+        for row in range(stage.rows):
+            for pa, nbytes in self.mmu.translate(stage.address + row * stage.stride_bytes, stage.row_bytes):
+                path = self._target(pa).path
+                first, so_far = gathered.get(path, (pa, 0))
+                gathered[path] = (first, so_far + nbytes)
+        return list(gathered.values())
+
+    def _target(self, pa: int) -> Target:
+        window = pa >> _WINDOW_BITS
+        found = self._targets.get(window)
+        if found is None:
+            resolver = self.ctx.resolver
+            address = PhysAddr.decode(pa)
+            path = tuple(self.ctx.router.find_path(str(self.pe), resolver.resolve(address)))
+            base = resolver.local_address(address) - (pa & _IN_WINDOW)
+            found = self._targets[window] = Target(path, base, self.ctx.way(path))
+        return found
+
+    # ---- single requests
+
+    def serve(self, request: Request, legs: Legs) -> Process:
         """Carry out one DMA request; returns the path to the memory."""
         assert isinstance(request, PeDmaMsg)
-        address = PhysAddr.decode(request.dst_pa)
-        pe = self.node.id.rpartition(".")[0]
-        path = self.ctx.router.find_path(pe, self.ctx.resolver.resolve(address))
-        local = self.ctx.resolver.local_address(address)
-        with (self._write_channel if request.is_write else self._read_channel).request() as channel:
-            yield channel
-            yield from self.pause(self.entry_ns)
-            move = self.write if request.is_write else self.read
-            yield move(request, path, local, request.nbytes, legs)
-        return tuple(path)
+        target = self._target(request.dst_pa)
+        local = target.base + (request.dst_pa & _IN_WINDOW)
+        channel = self._write if request.is_write else self._read
+        if channel.taken < channel.places:
+            self._take_place(channel)
+        else:
+            turn = self.env.event()
+            channel.waiting.append(turn)
+            yield turn
+        yield from self.pause(self.entry_ns)
+        move = self.write if request.is_write else self.read
+        yield move(request, target.path, local, request.nbytes, legs)
+        self._leave_place(channel)
+        return Served(target.path)

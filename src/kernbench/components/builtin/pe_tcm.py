@@ -1,12 +1,31 @@
-"""A PE's tightly coupled memory as the fabric sees it: an endpoint behind the PE's DMA, with a read and a write port.
+"""A PE's tightly coupled memory: an endpoint of the fabric behind the PE's DMA, and two ports towards the registers.
 
-The ports are the two directions of the pe_dma link, so that reads and writes do not share bandwidth. Not modelled: banks.
+A fetch takes the read port, a store the write port, for bytes / port bandwidth; each port serves one request at a time, and the
+two do not disturb each other. To the fabric the ports are the two directions of the pe_dma link. Not modelled: banks, and contention
+for a port between the DMA, which is slower than it, and fetches and stores.
 """
 
 from __future__ import annotations
 
-from kernbench.components.base import MemoryComponent
+from kernbench.common.units import transfer_ns
+from kernbench.components.base import Context, MemoryComponent
+from kernbench.components.builtin.pipeline import Port
+from kernbench.topology.graph import Node
 
 
 class PeTcmComponent(MemoryComponent):
-    """Reads and writes by other PEs' DMA engines."""
+    """Serves the fabric as any memory does, and its PE's fetches and stores."""
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        ports = ctx.graph.spec.cube.pe_template.links
+        self._read_gbs, self._write_gbs = ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs
+        self.read_port, self.write_port = Port(), Port()
+
+    def fetch(self, nbytes: int) -> tuple[float, float]:
+        """Book the read port; returns from when to when."""
+        return self.read_port.book(self.env.now, transfer_ns(nbytes, self._read_gbs))
+
+    def store(self, nbytes: int) -> tuple[float, float]:
+        """Book the write port; returns from when to when."""
+        return self.write_port.book(self.env.now, transfer_ns(nbytes, self._write_gbs))

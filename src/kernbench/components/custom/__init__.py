@@ -1,1 +1,1 @@
-"""A home for blocks of your own inside the package; a class in any importable package works as well (`impl: my.module:Class`)."""
+"""A home for blocks of your own; a class in any importable package works as well (`impl: my.module:Class`)."""

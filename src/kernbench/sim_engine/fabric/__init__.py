@@ -6,7 +6,7 @@ Stands on its own: build a `Network`, put a `Fabric` on it, `inject` transfers, 
 from kernbench.sim_engine.fabric.environment import FabricEnvironment
 from kernbench.sim_engine.fabric.flits import FlitHop, HopTimes, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.model import DelayRule, FlitArrival, Network
-from kernbench.sim_engine.fabric.trains import Fabric
+from kernbench.sim_engine.fabric.quiet import Fabric
 
 __all__ = [
     "DelayRule",

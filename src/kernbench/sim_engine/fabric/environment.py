@@ -1,24 +1,27 @@
 """SimPy's clock with a fabric inside: processes wait for transfers as they wait for any event.
 
-Before each SimPy event the fabric runs ahead to that event's time, and stops at its first completion, which becomes a SimPy
-event at its exact time. What the fabric does at time t comes before what processes do at t.
+Before each SimPy event the fabric runs ahead to that event's time, and stops at every completion on the way, whose
+`on_done` is called at its exact time; that of `transfer` makes it a SimPy event. What the fabric does at time t comes
+before what processes do at t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 from heapq import heappush
 from typing import Any
 
 import simpy
-from simpy.core import EmptySchedule
-from simpy.events import Event
+from simpy.events import Event, Timeout
 
+from kernbench.common.errors import KernBenchError
+from kernbench.common.units import on_grid
 from kernbench.sim_engine.fabric.flits import Transfer
-from kernbench.sim_engine.fabric.trains import Fabric
+from kernbench.sim_engine.fabric.quiet import Fabric
 
 _BEFORE_PROCESSES = -1  # SimPy priority of completions
+_NEVER = float("inf")
 
 SimProcess = Generator[Event, Any, Any]
 
@@ -33,22 +36,38 @@ class FabricEnvironment(simpy.Environment):
         if fabric is not None:
             self.fabric = fabric
 
+    def timeout(self, delay: float = 0, value: Any = None) -> Timeout:
+        """SimPy's time-out, rounded to the grid: the clock never stands between two grid times."""
+        return Timeout(self, on_grid(delay), value)
+
     def transfer(self, path: Sequence[Hashable], nbytes: int, **options: Any) -> Event:
         """Inject now; the event's value is the finished `Transfer`. Options are those of `Fabric.inject`."""
         event = Event(self)
         self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
         return event
 
+    def after(self, ns: float, transfer: Transfer, action: Callable[[Transfer], None]) -> None:
+        """Have `action` called with a transfer that is done, `ns` later."""
+        event = Event(self)
+        event._ok, event._value = True, transfer
+        event.callbacks = [lambda _: action(transfer)]
+        heappush(self._queue, (transfer.done_ns + ns, _BEFORE_PROCESSES, next(self._eid), event))
+
     def step(self) -> None:
-        queue = self._queue
-        horizon = queue[0][0] if queue else float("inf")
-        if self.fabric.next_time() <= horizon:
-            for transfer in self.fabric.advance(horizon):
+        queue, fabric = self._queue, self.fabric
+        while fabric.next_time() <= (horizon := queue[0][0] if queue else _NEVER):
+            finished = fabric.advance(horizon)
+            if not finished:
+                break
+            self._now = finished[0].done_ns
+            for transfer in finished:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
-            if not queue:
-                raise EmptySchedule
-        super().step()
+        try:
+            super().step()
+        except KernBenchError as copy:
+            # SimPy raises a copy of what a process raised, made from its args alone: where and mend would be lost.
+            raise copy.__cause__ if type(copy.__cause__) is type(copy) else copy from None
 
     def peek(self) -> float:
         return min(super().peek(), self.fabric.next_time())

@@ -212,14 +212,19 @@ class FlitFabric:
 
     def channel_counters(self, node: Hashable) -> list[LinkCounters]:
         """What each channel of the bank at `node` has done."""
-        bank = self._banks.get(self.network.node_index(node))
-        if bank is None:
-            raise FabricError(f"node {node!r} has no memory channels", mend="ask for a node with a bank")
+        bank = self.bank(node)
         burst_bytes, burst_ns = 1 << bank.shift, bank.burst_ns
         return [
             LinkCounters(n * burst_bytes, n * burst_ns, int(wait / burst_ns * burst_bytes), wait, at)
             for n, (wait, at) in zip(bank.bursts, bank.worst, strict=True)
         ]
+
+    def bank(self, node: Hashable) -> Bank:
+        """The channels at a node, to look at."""
+        bank = self._banks.get(self.network.node_index(node))
+        if bank is None:
+            raise FabricError(f"node {node!r} has no memory channels", mend="ask for a node with a bank")
+        return bank
 
     def _counters_of(self, link: int) -> LinkCounters:
         wait, bw = self._worst[link], self.network.bw_gbs[link] or 0.0

@@ -97,6 +97,33 @@ class Bank:
             firsts.append(latest)
         return Pace(firsts, burst_ns, flits)
 
+    def is_idle(self, now: float, direction: int) -> bool:
+        """Whether a burst in that direction would start at once on every channel."""
+        return max(self.free_ns) <= now and not (self.penalty_ns and (READ ^ WRITE ^ direction) in self.direction)
+
+    def commit_idle_reads(self, block: int, flits: int, now: float) -> None:
+        """`commit_reads` on idle channels, where what happens need not be worked out."""
+        channels, burst_ns = self.mask + 1, self.burst_ns
+        rounds, rest = divmod(flits, channels)
+        if rest:
+            for j in range(min(flits, channels)):
+                self._take_idle((block + j) & self.mask, rounds + (j < rest), now)
+            return
+        self.free_ns = [now + rounds * burst_ns] * channels
+        self.direction = [READ] * channels
+        self.bursts = [n + rounds for n in self.bursts]
+        wait = (rounds - 1) * burst_ns
+        if wait and min(self.worst)[0] < wait:
+            self.worst = [worst if worst[0] >= wait else (wait, now) for worst in self.worst]
+
+    def _take_idle(self, channel: int, bursts: int, now: float) -> None:
+        self.free_ns[channel] = now + bursts * self.burst_ns
+        self.direction[channel] = READ
+        self.bursts[channel] += bursts
+        wait = (bursts - 1) * self.burst_ns
+        if wait > self.worst[channel][0]:
+            self.worst[channel] = (wait, now)
+
     def commit_writes(self, block: int, index: int, runs: Sequence[tuple[float, float, int]]) -> float:
         """Commit flits `index`, ... that arrive at `runs` (first, step, count); returns when the last burst is finished."""
         channels, end = self.mask + 1, 0.0
@@ -138,7 +165,7 @@ class Bank:
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
-    __slots__ = ("control_ns", "dead_link", "flit_ns", "hooked", "hops", "links", "loops", "nodes", "partial_ns", "path")
+    __slots__ = ("control_ns", "dead_link", "flit_ns", "hooked", "hops", "links", "loops", "nodes", "partial_ns", "path", "shapes")
 
     def __init__(self, network: Network, path: tuple[Hashable, ...]) -> None:
         self.path = path
@@ -151,6 +178,7 @@ class Route:
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.dead_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
         self.partial_ns: dict[int, tuple[float, ...]] = {}
+        self.shapes: dict[tuple[int, int, int], object] = {}  # how transfers of each size run on this route alone
 
     def last_flit_ns(self, network: Network, nbytes: int) -> tuple[float, ...]:
         """How long a last flit of `nbytes` occupies each link."""

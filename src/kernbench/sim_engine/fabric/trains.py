@@ -84,7 +84,7 @@ class Train:
 Held = list[tuple[float, Train]]
 
 
-class Fabric(FlitFabric):
+class TrainFabric(FlitFabric):
     """Exact and adaptive: trains where a transfer is alone, one event a flit and hop where flows meet.
 
     `mode="flits"` never lays a train; times are the same bit for bit.
@@ -173,7 +173,7 @@ class Fabric(FlitFabric):
             train.free_before.append(free)
             if hop == 0 and train.pace is not None:
                 first = train.pace.time(train.start[0])
-                out = _serve_paced(train.pace, train.start[0], route.flit_ns[0], transfer.last_ns[0], free)
+                out = serve_paced(train.pace, train.start[0], route.flit_ns[0], transfer.last_ns[0], free)
                 if not out:
                     return False
                 free = last_time(out)
@@ -367,7 +367,7 @@ class Fabric(FlitFabric):
                 self._note_wait(link, wait, ready)
 
 
-def _serve_paced(pace: Pace, start: int, flit_ns: float, last_ns: float, free: float) -> list[Run]:
+def serve_paced(pace: Pace, start: int, flit_ns: float, last_ns: float, free: float) -> list[Run]:
     """When the flits of a read leave the first link, from flit `start` on; nothing if that has no short description.
 
     Flit i + channels may leave one burst time after flit i once the first round is over. A link that is no faster than the

@@ -1,0 +1,124 @@
+"""`kernbench probe`: measure a machine, print tables or JSON, draw charts."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kernbench.cli.options import load_machine, machine_options, print_json
+from kernbench.common.errors import UsageError
+from kernbench.common.units import KIB, MIB
+from kernbench.probes.as_json import report_as_json
+from kernbench.probes.as_text import plain, report_as_text
+from kernbench.probes.probe import ALL, DEFAULT_BYTES, MAX_BYTES, ProbeReport, run_probe
+
+_SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
+_PATIENCE_S = 2.0  # a run longer than this shows how far it is
+
+
+@click.command()
+@machine_options
+@click.option("--case", default=ALL, metavar="NAME", help="One case by name; all of them if left out.")
+@click.option(
+    "--nbytes",
+    default=str(DEFAULT_BYTES),
+    metavar="SIZE",
+    show_default=True,
+    help="Of each transfer: 32768, 32KiB, 1MiB.",
+)
+@click.option("--sweep/--no-sweep", default=True, help="Also measure the lone cases at 4 KiB to 1 MiB.")
+@click.option(
+    "--detail/--no-detail", default=None, help="Show routes hop by hop; the default for one case, not for all."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a check fails.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--plot", metavar="DIR", default=None, help="Write a chart of each kind of contention there, as PNG, SVG and JSON."
+)
+def probe(
+    topology: str | None,
+    settings: tuple[str, ...],
+    case: str,
+    nbytes: str,
+    sweep: bool,
+    detail: bool | None,
+    strict: bool,
+    as_json: bool,
+    plot: str | None,
+) -> int:
+    """Measure how long bytes take between places of a machine, alone and under load.
+
+    Every lone transfer is compared with the textbook formula, and what must hold of any machine is checked.
+    """
+    size = read_size(nbytes)
+    graph = load_machine(topology, settings)
+    bar = _ProgressLine()
+    report = run_probe(
+        graph,
+        case,
+        size,
+        sweep,
+        detail=case != ALL if detail is None else detail,
+        progress=bar.show if bar.wanted else None,
+    )
+    bar.clear()
+    written = _plot(report, plot) if plot is not None else []
+    if as_json:
+        print_json(report_as_json(report))
+    else:
+        click.echo(report_as_text(report, _paint if _in_colour() else plain))
+        for path in written:
+            click.echo(f"wrote {path}")
+    return 1 if strict and not report.ok else 0
+
+
+def read_size(text: str) -> int:
+    """`32768`, `32KiB`, `4k` or `1MiB` in bytes; K and M are powers of two. Raises UsageError."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"--nbytes takes a size, not '{text[:40]}'", mend="write for example 32768, 32KiB or 1MiB")
+    number, unit = found.groups()
+    nbytes = int(number) * {"k": KIB, "m": MIB}.get((unit or "").lower(), 1)
+    if not 1 <= nbytes <= MAX_BYTES:
+        raise UsageError(f"--nbytes {text.strip()} is out of range", mend=f"give 1 to {MAX_BYTES} (64MiB)")
+    return nbytes
+
+
+def _plot(report: ProbeReport, folder: str) -> list[Path]:
+    from kernbench.probes.charts import write_charts  # matplotlib is wanted here only
+
+    return write_charts(report, Path(folder))
+
+
+def _in_colour() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _paint(text: str, role: str) -> str:
+    colours = {"pass": "green", "fail": "red"}
+    return click.style(text, fg=colours.get(role), bold=role != "pass")
+
+
+class _ProgressLine:
+    """One line on a terminal that says how far a long run is, and is wiped when it is over."""
+
+    def __init__(self) -> None:
+        self.wanted = sys.stderr.isatty()
+        self._since_s = time.monotonic()
+        self._width = 0
+
+    def show(self, done: int, total: int, what: str) -> None:
+        if time.monotonic() - self._since_s < _PATIENCE_S:
+            return
+        line = f"probe {done}/{total}  {what}"[:79]
+        click.echo("\r" + line.ljust(self._width), err=True, nl=False)
+        self._width = len(line)
+
+    def clear(self) -> None:
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)

@@ -1,0 +1,46 @@
+"""`kernbench topology`: what a machine adds up to, and its pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernbench.cli.options import load_machine, machine_options, print_json
+from kernbench.common.errors import UsageError
+from kernbench.report.diagrams import emit_diagrams
+from kernbench.report.summary import graph_as_json, summarize, summary_as_json
+from kernbench.report.summary_text import graph_as_text, summary_as_text
+
+
+@click.command()
+@machine_options
+@click.option(
+    "--emit",
+    metavar="DIR",
+    default=None,
+    help="Write pictures of tray, SIP, cube and PE there as SVG, and a cube's mesh as YAML.",
+)
+@click.option("--nodes", is_flag=True, help="Also list every node and link.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def topology(topology: str | None, settings: tuple[str, ...], emit: str | None, nodes: bool, as_json: bool) -> int:
+    """Describe a machine: counts, memories, bandwidths, the longest ways. --emit draws it."""
+    if emit is not None and not emit.strip():
+        raise UsageError("--emit takes a folder, not an empty name", mend="write --emit . for the current folder")
+    graph = load_machine(topology, settings)
+    summary = summarize(graph)
+    written = [] if emit is None else [str(path) for path in emit_diagrams(graph, Path(emit))]
+    if as_json:
+        data = summary_as_json(summary)
+        if nodes:
+            data |= graph_as_json(graph)
+        if emit is not None:
+            data["files"] = written
+        print_json(data)
+        return 0
+    click.echo(summary_as_text(summary, graph.spec))
+    if nodes:
+        click.echo("\n" + graph_as_text(graph))
+    for path in written:
+        click.echo(f"wrote {path}")
+    return 0

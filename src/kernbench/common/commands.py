@@ -1,0 +1,132 @@
+"""What a kernel asks of its PE. `tl` makes commands, PE_SCHEDULER hands them to the engines.
+
+A command says what moves or is computed, and where it stands; it carries no data and no time. Simple commands go to one
+engine; a composite is cut into tiles that pass through several. `deps` are the op-log ids of what made the inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import Literal
+
+from kernbench.common.dtypes import dtype_of
+
+Space = Literal["hbm", "tcm"]
+
+
+class Scope(StrEnum):
+    """How often an epilogue fires: after every K step, once an output tile, or once over the finished output."""
+
+    K_TILE = "k_tile"
+    OUTPUT_TILE = "output_tile"
+    KERNEL = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A dense tensor that a command reads or writes. In space `tcm` it is in the PE already and needs no DMA."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    space: Space
+    transposed: bool = False  # memory holds the matrix with its last two axes swapped
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * dtype_of(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One step of a composite's epilogue: `kind` is a math op, `operand` its second input where that is a tensor."""
+
+    kind: str
+    scope: Scope
+    operand: Operand | None = None
+    dtype: str = "f32"  # that the lanes work in
+
+
+@dataclass(frozen=True, slots=True)
+class DmaReadCmd:
+    """Bring bytes from memory into the PE's TCM."""
+
+    source: Operand
+    handle_id: str
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DmaWriteCmd:
+    """Send bytes from the PE's TCM to memory."""
+
+    source: Operand
+    target: Operand
+    handle_id: str
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GemmCmd:
+    """Matrix product of operands in TCM; leading axes are a batch."""
+
+    a: Operand
+    b: Operand
+    out: Operand
+    m: int
+    k: int
+    n: int
+    dtype: str  # that the MACs work in
+    batch: int = 1
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MathCmd:
+    """One vector op on operands in TCM. `elements` is what the lanes have to go through."""
+
+    op: str
+    inputs: tuple[Operand, ...]
+    out: Operand
+    elements: int
+    dtype: str  # that the lanes work in
+    axis: int | None = None
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeCmd:
+    """A tiled op with epilogues: `gemm` of two matrices, or a math op over tensors that broadcast to its output."""
+
+    op: Literal["gemm", "math"]
+    inputs: tuple[Operand, ...]
+    out: Operand
+    tile_shape: tuple[int, ...] | None = None  # (m, k, n) of a gemm, (m, n) of a math op; None: the machine's choice
+    math_op: str = ""
+    acc_dtype: str = "f32"
+    epilogues: tuple[OpSpec, ...] = ()
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCmd:
+    """The kernel's own scalar work on PE_CPU."""
+
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCmd:
+    """Stand still until the composites of these numbers are done; without numbers, all that are under way."""
+
+    numbers: tuple[int, ...] = ()
+
+
+EngineCommand = DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd | CompositeCmd
+Command = EngineCommand | CpuCmd | WaitCmd

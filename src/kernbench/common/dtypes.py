@@ -1,0 +1,155 @@
+"""Element types: size, what they accumulate in, how they mix, how fast they compute, how closely they are checked.
+
+    name      bytes  accumulates  rate   rtol = atol   other names
+    f32         4    f32          0.5    1e-5          fp32, float32, float
+    f16         2    f32          1      1e-3          fp16, float16, half
+    bf16        2    f32          1      1e-2          bfloat16
+    f8e4m3      1    f32          2      0.125         fp8, float8_e4m3fn (no infinity; largest 448)
+    f8e5m2      1    f32          2      0.25          fp8e5m2, float8_e5m2
+    i32         4    i32          0.5    exact         int32, int
+    i8          1    i32          2      exact         int8
+    bool        1    i32          2      exact         i1, int1
+
+Mixing: a float beats an integer; two floats give the smallest type that holds both (f16 with bf16 gives f32, the two
+fp8 types give f16); two integers give the wider. A Python scalar never widens a tensor of its own kind. The fp8
+tolerance is one unit in the last place of the type; the other tolerances are those of the verification contract.
+
+Numpy is imported only when an array type is asked for, so that commands which touch no data start fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernbench.common.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One element type. There is one object a type, so `is` and `==` agree."""
+
+    name: str
+    itemsize: int
+    is_float: bool
+    compute_scale: float  # multiply-accumulates per ns, against f16
+    rtol: float
+    atol: float
+    numpy_name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (dtype_of, (self.name,))
+
+    @property
+    def accumulate(self) -> DType:
+        """What sums and products of this type are kept in."""
+        return F32 if self.is_float else I32
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The array type; bf16 and fp8 come from `ml_dtypes`."""
+        return _numpy_dtype(self)
+
+
+F32 = DType("f32", 4, True, 0.5, 1e-5, 1e-5, "float32")
+F16 = DType("f16", 2, True, 1.0, 1e-3, 1e-3, "float16")
+BF16 = DType("bf16", 2, True, 1.0, 1e-2, 1e-2, "bfloat16")
+F8E4M3 = DType("f8e4m3", 1, True, 2.0, 0.125, 0.125, "float8_e4m3fn")
+F8E5M2 = DType("f8e5m2", 1, True, 2.0, 0.25, 0.25, "float8_e5m2")
+I32 = DType("i32", 4, False, 0.5, 0.0, 0.0, "int32")
+I8 = DType("i8", 1, False, 2.0, 0.0, 0.0, "int8")
+BOOL = DType("bool", 1, False, 2.0, 0.0, 0.0, "bool")
+
+DTYPES = (F32, F16, BF16, F8E4M3, F8E5M2, I32, I8, BOOL)
+_ALIASES: dict[DType, tuple[str, ...]] = {
+    F32: ("fp32", "float"),
+    F16: ("fp16", "half"),
+    BF16: (),
+    F8E4M3: ("fp8", "fp8e4m3", "fp8e4m3fn", "fp8_e4m3", "f8e4m3fn", "float8_e4m3"),
+    F8E5M2: ("fp8e5m2", "fp8_e5m2"),
+    I32: ("int",),
+    I8: (),
+    BOOL: ("i1", "int1", "bool_"),
+}
+_BY_NAME = {name: t for t in DTYPES for name in (t.name, t.numpy_name, *_ALIASES[t])}
+_NUMPY: dict[DType, np.dtype[np.generic]] = {}  # filled on first use: an import, remembered
+
+_INT_RANK = (BOOL, I8, I32)
+_FP8 = (F8E4M3, F8E5M2)
+INT_RANGE = {I32: (-(2**31), 2**31 - 1), I8: (-128, 127), BOOL: (0, 1)}
+
+
+def _numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
+    found = _NUMPY.get(dtype)
+    if found is None:
+        import numpy as np
+
+        if dtype.numpy_name.startswith(("bfloat", "float8")):
+            import ml_dtypes
+
+            found = np.dtype(getattr(ml_dtypes, dtype.numpy_name))
+        else:
+            found = np.dtype(dtype.numpy_name)
+        _NUMPY[dtype] = found
+    return found
+
+
+def dtype_of(what: object) -> DType:
+    """The element type that `what` names or has: a name, a DType, a numpy or torch dtype, a Python type, or an array.
+
+    Raises DataError, listing the known types, when there is none.
+    """
+    if isinstance(what, DType):
+        return what
+    if isinstance(what, str):
+        name = what
+    elif isinstance(what, type):
+        name = what.__name__
+    elif hasattr(what, "dtype"):
+        return dtype_of(what.dtype)
+    else:
+        name = str(getattr(what, "name", what))
+    found = _BY_NAME.get(name.removeprefix("torch."))
+    if found is None:
+        known = ", ".join(t.name for t in DTYPES)
+        raise DataError(f"no element type {name!r}", mend=f"use one of {known} (convert 64-bit arrays first)")
+    return found
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type of an elementwise result of `a` and `b`."""
+    if a is b:
+        return a
+    if a.is_float and b.is_float:
+        if a in _FP8 and b in _FP8:
+            return F16
+        if a in _FP8 or b in _FP8:
+            return b if a in _FP8 else a
+        return F32
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    return max(a, b, key=_INT_RANK.index)
+
+
+def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
+    """The type of an elementwise result of a tensor of `dtype` and a Python scalar.
+
+    Raises DataError when a whole number does not fit an integer type.
+    """
+    if isinstance(scalar, float):
+        return dtype if dtype.is_float else F32
+    if dtype.is_float or isinstance(scalar, bool):
+        return dtype
+    result = I32 if dtype is BOOL else dtype
+    low, high = INT_RANGE[result]
+    if not low <= scalar <= high:
+        raise DataError(
+            f"the scalar {scalar} does not fit {result}", mend=f"use {low} to {high}, or cast the tensor first"
+        )
+    return result

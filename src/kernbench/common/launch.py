@@ -1,0 +1,253 @@
+"""Kernel launches and address mappings: the commands that reach into PEs, and what PEs answer.
+
+Tensor data never travels in a launch: an argument says where each shard lies and what part of the tensor it is. The
+kernel itself is known to the device by name. A launch may be stamped with the instant at which every PE starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from numbers import Real
+from typing import Literal
+
+from kernbench.common.envelope import CubeCommand, check_choice, check_count, require
+
+PeKey = tuple[int, int, int]  # sip, cube, pe
+Shape = tuple[int, ...]
+FailurePolicy = Literal["fail_fast", "collect_all"]
+FAILURE_POLICIES = ("fail_fast", "collect_all")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRef:
+    """Which kernel: a builtin is known to every PE by its name, a deployed one lies in device memory."""
+
+    name: str
+    kind: Literal["deployed", "builtin"] = "builtin"
+    deploy_pa: int | None = None
+    deploy_sip: int = 0
+    deploy_cube: int = 0
+    deploy_pe: int = 0
+    nbytes_code: int = 0
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.name, str) and self.name != "", f"KernelRef.name is {self.name!r}", "name the kernel")
+        check_choice("KernelRef", "kind", self.kind, ("deployed", "builtin"))
+        require(
+            self.kind == "builtin" or self.deploy_pa is not None,
+            "a deployed KernelRef has no deploy_pa",
+            "say where its code lies",
+        )
+        for name in ("deploy_sip", "deploy_cube", "deploy_pe", "nbytes_code"):
+            check_count("KernelRef", name, getattr(self, name), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShard:
+    """A part of a tensor in one PE's memory. `offset_bytes` counts from the start of the tensor's address range."""
+
+    sip: int
+    cube: int
+    pe: int
+    pa: int
+    nbytes: int
+    offset_bytes: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("sip", 0), ("cube", 0), ("pe", 0), ("pa", 0), ("nbytes", 1), ("offset_bytes", 0)):
+            check_count("TensorShard", name, getattr(self, name), least)
+
+    @property
+    def key(self) -> PeKey:
+        return self.sip, self.cube, self.pe
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArg:
+    """A tensor as a kernel's argument. `va_base` is None where addresses are physical."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    va_base: int | None
+    shards: tuple[TensorShard, ...]
+    local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
+    span_bytes: int = field(init=False, repr=False)  # from the first byte of its address range to the last
+
+    def __post_init__(self) -> None:
+        require(len(self.shards) > 0, f"TensorArg '{self.name}' has no shards", "deploy the tensor first")
+        span_bytes = max(shard.offset_bytes + shard.nbytes for shard in self.shards)
+        object.__setattr__(self, "span_bytes", span_bytes)  # derived once: every PE asks
+        require(
+            all(isinstance(n, int) and n >= 0 for n in self.shape),
+            f"TensorArg '{self.name}' has shape {self.shape!r}",
+            "give whole numbers",
+        )
+
+    @property
+    def arg_kind(self) -> str:
+        return "tensor"
+
+    def shard_of(self, key: PeKey) -> TensorShard | None:
+        """The part that lies in a PE's own memory, if any does."""
+        return next((shard for shard in self.shards if shard.key == key), None)
+
+    def address_for(self, key: PeKey) -> int:
+        """What a kernel on that PE gets as its pointer: the tensor's virtual base, or where the PE's own part lies.
+
+        Without virtual addresses, a PE that holds no part gets the address of the first shard.
+        """
+        if self.va_base is not None:
+            return self.va_base
+        return (self.shard_of(key) or self.shards[0]).pa
+
+    def local_shape_for(self, key: PeKey) -> Shape:
+        """The shape of the part in a PE's own memory; the whole tensor's for a PE that holds none."""
+        return self.local_shapes.get(key, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A number as a kernel's argument; the kernel gets `value` exactly as it is."""
+
+    dtype: Literal["i32", "i64", "fp16", "fp32", "bool"]
+    value: float | int | bool
+
+    def __post_init__(self) -> None:
+        check_choice("ScalarArg", "dtype", self.dtype, ("i32", "i64", "fp16", "fp32", "bool"))
+        require(isinstance(self.value, Real), f"ScalarArg.value is {self.value!r}", "give a number or a bool")
+
+    @property
+    def arg_kind(self) -> str:
+        return "scalar"
+
+
+KernelArg = TensorArg | ScalarArg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLaunchMsg(CubeCommand):
+    """Run a kernel on every target PE, all from one instant on.
+
+    `fail_fast` ends the launch with the first PE that fails, `collect_all` waits for all. IO_CPU stamps
+    `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
+    """
+
+    kernel_ref: KernelRef
+    args: tuple[KernelArg, ...] = ()
+    failure_policy: FailurePolicy = "fail_fast"
+    target_start_ns: float | None = None
+    grid: Mapping[str, int] | None = None
+    meta: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        CubeCommand.__post_init__(self)
+        require(
+            isinstance(self.kernel_ref, KernelRef),
+            f"KernelLaunchMsg.kernel_ref is {self.kernel_ref!r}",
+            "give a KernelRef",
+        )
+        require(isinstance(self.args, tuple), f"KernelLaunchMsg.args is {self.args!r}", "give a tuple")
+        for arg in self.args:
+            require(
+                isinstance(arg, TensorArg | ScalarArg),
+                f"KernelLaunchMsg.args holds {arg!r}",
+                "give TensorArg and ScalarArg",
+            )
+        check_choice("KernelLaunchMsg", "failure_policy", self.failure_policy, FAILURE_POLICIES)
+        require(
+            self.target_start_ns is None or self.target_start_ns >= 0,
+            f"KernelLaunchMsg.target_start_ns is {self.target_start_ns!r}",
+            "give a time in ns, or leave it out",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MapEntry:
+    """Virtual bytes and where they lie. `cube` and `pe` say whose MMU takes it; None: every one it reaches."""
+
+    va: int
+    pa: int
+    nbytes: int
+    cube: int | None = None
+    pe: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("va", 0), ("pa", 0), ("nbytes", 1)):
+            check_count("MapEntry", name, getattr(self, name), least)
+
+    def is_for(self, cube: int, pe: int) -> bool:
+        return self.cube in (None, cube) and self.pe in (None, pe)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmapEntry:
+    """Virtual bytes that no longer lie anywhere."""
+
+    va: int
+    nbytes: int
+
+    def __post_init__(self) -> None:
+        check_count("UnmapEntry", "va", self.va, 0)
+        check_count("UnmapEntry", "nbytes", self.nbytes, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmuMapMsg(CubeCommand):
+    """Install mappings in the MMUs of PEs. `is_run`: all are for every PE, and each begins where the last one ends."""
+
+    entries: tuple[MapEntry, ...]
+    is_run: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        CubeCommand.__post_init__(self)
+        require(len(self.entries) > 0, "MmuMapMsg has no entries", "give at least one")
+        touch = all(a.va + a.nbytes == b.va for a, b in pairwise(self.entries))
+        is_run = touch and all(entry.cube is None and entry.pe is None for entry in self.entries)
+        object.__setattr__(self, "is_run", is_run)  # derived once: every PE asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmuUnmapMsg(CubeCommand):
+    """Remove mappings from the MMUs of PEs."""
+
+    entries: tuple[UnmapEntry, ...]
+
+    def __post_init__(self) -> None:
+        CubeCommand.__post_init__(self)
+        require(len(self.entries) > 0, "MmuUnmapMsg has no entries", "give at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFailure:
+    """Why a kernel ended early on one PE: what was raised, and the kernel's own line."""
+
+    kind: str  # name of the exception
+    message: str
+    file: str
+    line: int
+    source_line: str
+    sip: int
+    cube: int
+    pe: int
+
+    def __str__(self) -> str:
+        at = f"{self.file}:{self.line}" + (f": {self.source_line}" if self.source_line else "")
+        return f"{self.kind} on sip {self.sip}, cube {self.cube}, pe {self.pe}: {self.message}\n  at {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class PeResult:
+    """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile."""
+
+    sip: int
+    cube: int
+    pe: int
+    start_ns: float
+    end_ns: float
+    pe_exec_ns: float
+    dma_ns: float
+    compute_ns: float
+    error: KernelFailure | None = None

@@ -1,0 +1,79 @@
+"""The one compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of asking.
+
+Base of PE_GEMM and PE_MATH, which say how long their stages take.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.errors import ComponentError
+from kernbench.components.base import Context
+from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, PeEngine, Port, TileToken, TokenEvent
+from kernbench.topology.graph import Node
+
+
+class ComputeEngine(PeEngine):
+    """Serves one kind of stage on the shared slot. Subclasses define `stage_ns` and `describe`."""
+
+    op_kind = "unknown"
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        self._slot: Port | None = None
+        self._registers: PeFetchStoreComponent | None = None
+
+    def stage_ns(self, stage: GemmStage | MathStage) -> float:
+        """How long the slot is taken."""
+        raise ComponentError(
+            f"{type(self).__name__} does not say how long a stage takes",
+            where=f"{self.node.id}, impl {self.node.impl}",
+            mend="define stage_ns(stage)",
+        )
+
+    def describe(self, stage: GemmStage | MathStage) -> Params:
+        """What the op log says of a tile's stage."""
+        return {"stage_type": stage.type.name}
+
+    def take(self, token: TileToken) -> None:
+        stage = token.stage
+        assert isinstance(stage, GemmStage | MathStage)
+        slot = self._slot
+        if slot is None:
+            slot = self._slot = compute_slot(self)
+        token.start_ns, end = slot.book(self.env.now + self.entry_ns, self.stage_ns(stage))
+        self.at(end, token, self._computed)
+
+    def _computed(self, event: TokenEvent) -> None:
+        token = event.token
+        stage = token.stage
+        assert isinstance(stage, GemmStage | MathStage)
+        if self.ctx.log is not None:
+            self.record(token, self.op_kind, token.start_ns, self.describe(stage))
+        if stage.registers:
+            self._give_back(stage.registers)
+        self.finish(token)
+
+    def _give_back(self, registers: int) -> None:
+        if self._registers is None:
+            found = self.ctx.component(self.pe.part("pe_fetch_store"))
+            if not isinstance(found, PeFetchStoreComponent):
+                raise ComponentError(
+                    f"{found.node.id} keeps no register file",
+                    where=f"impl {found.node.impl}",
+                    mend="derive its class from kernbench.components.builtin.pe_fetch_store.PeFetchStoreComponent",
+                )
+            self._registers = found
+        self._registers.give_back(registers)
+
+
+def compute_slot(engine: PeEngine) -> Port:
+    """The slot of an engine's PE, which its PE_SCHEDULER keeps."""
+    scheduler = engine.ctx.component(engine.pe.part("pe_scheduler"))
+    slot = getattr(scheduler, "compute_slot", None)
+    if not isinstance(slot, Port):
+        raise ComponentError(
+            f"{scheduler.node.id} keeps no compute slot",
+            where=f"impl {scheduler.node.impl}",
+            mend="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
+        )
+    return slot

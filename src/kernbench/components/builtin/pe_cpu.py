@@ -1,0 +1,181 @@
+"""PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
+
+The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The reply says when the kernel
+ran, and how long the DMA engine and the compute slot were busy meanwhile. A kernel that raises ends there, and the reply says where.
+Not modelled: instruction fetch, and the time of scalar code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+
+import simpy
+
+from kernbench.common.commands import EngineCommand
+from kernbench.common.errors import ComponentError, KernBenchError, KernelError
+from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult, TensorArg
+from kernbench.common.units import on_grid
+from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
+from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.topology.graph import Node
+from kernbench.triton_emu.call_site import failure_of
+from kernbench.triton_emu.handle import TensorPtr
+from kernbench.triton_emu.kernel_runner import KernelRunner, Records
+from kernbench.triton_emu.tl_context import TLContext
+from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
+
+
+class PeCpuComponent(ActiveComponent):
+    """Serves launches, one after the other."""
+
+    stores_and_forwards = False
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        place = node.place
+        self.key = (place.sip, place.cube, place.pe)
+        self.cycle_ns = on_grid(1.0 / float(node.attrs["clock_ghz"]))
+        self._turn = simpy.Resource(self.env, 1)
+
+    def accept(self, packet: Packet) -> Process | None:
+        if isinstance(packet.request, KernelLaunchMsg):
+            return self._launch(packet, packet.request)
+        return super().accept(packet)
+
+    def _launch(self, packet: Packet, launch: KernelLaunchMsg) -> Process:
+        with self._turn.request() as turn:
+            yield turn
+            if launch.target_start_ns is not None:
+                yield from self.pause(launch.target_start_ns - self.env.now)
+            start, dma, compute = self.env.now, self.dma.busy_ns, self.scheduler.compute_slot.busy_ns
+            error = yield from self._run(launch)
+            end = self.env.now
+            busy = self.dma.busy_ns - dma, self.scheduler.compute_slot.busy_ns - compute
+        self.reply(packet, payload=PeResult(*self.key, start, end, end - start, *busy, error))
+
+    def _run(self, launch: KernelLaunchMsg) -> Process:
+        """Run the kernel to its end; returns the failure, if it failed."""
+        name = launch.kernel_ref.name
+        kernel = self.ctx.kernels.get(name)
+        if kernel is None:
+            known = ", ".join(self.ctx.kernels) or "none"
+            error = KernelError(f"no kernel '{name}' on this device", mend=f"launch it by its function; known: {known}")
+            return KernelFailure("KernelError", str(error), "", 0, "", *self.key)
+        runner = KernelRunner(_Commands(self, launch))
+        tl = TLContext(self._environment(launch, runner))
+        try:
+            call = _bound(kernel, self._arguments(launch), tl)
+        except KernBenchError as wrong:
+            return failure_of(wrong, kernel, self.key)
+        yield from runner.run(call)
+        tl.close()
+        if runner.error is None:
+            return None
+        failure = failure_of(runner.error, kernel, self.key)
+        runner.error = None  # its traceback holds the kernel's tensors
+        return failure
+
+    # ---- what the kernel gets
+
+    def _arguments(self, launch: KernelLaunchMsg) -> list[object]:
+        return [
+            TensorPtr(arg.address_for(self.key), arg.name, arg.shape, arg.local_shape_for(self.key), arg.dtype)
+            if isinstance(arg, TensorArg)
+            else arg.value
+            for arg in launch.args
+        ]
+
+    def _environment(self, launch: KernelLaunchMsg, runner: KernelRunner) -> KernelEnv:
+        spec = self.ctx.graph.spec
+        sip, cube, pe = self.key
+        pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
+        return KernelEnv(
+            runner,
+            self.ctx.values,
+            self.ctx.memory,
+            self.dma.translate,
+            tuple(found for arg in launch.args if isinstance(arg, TensorArg) for found in _ranges(arg)),
+            PhysAddr.pe_tcm_addr(sip, cube, pe, 0).raw,
+            spec.cube.tcm_allocatable_bytes,
+            (pes.index(pe), cubes.index(cube), sip),
+            (len(pes), len(cubes), spec.n_sips),
+            self.ctx.data,
+        )
+
+    # ---- the blocks beside it
+
+    @cached_property
+    def scheduler(self) -> PeSchedulerComponent:
+        found = self.ctx.component(self._part("pe_scheduler"))
+        if not isinstance(found, PeSchedulerComponent):
+            raise ComponentError(
+                f"{found.node.id} takes no commands",
+                where=f"impl {found.node.impl}",
+                mend="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
+            )
+        return found
+
+    @cached_property
+    def dma(self) -> PeDmaComponent:
+        found = self.ctx.component(self._part("pe_dma"))
+        if not isinstance(found, PeDmaComponent):
+            raise ComponentError(
+                f"{found.node.id} moves no bytes",
+                where=f"impl {found.node.impl}",
+                mend="derive its class from kernbench.components.builtin.pe_dma.PeDmaComponent",
+            )
+        return found
+
+    def _part(self, kind: str) -> str:
+        return self.ctx.resolver.find_pe_part(*self.key, kind)
+
+
+class _Commands:
+    """How a kernel of one launch reaches its PE."""
+
+    def __init__(self, cpu: PeCpuComponent, launch: KernelLaunchMsg) -> None:
+        self.env = cpu.env
+        self.cycle_ns = cpu.cycle_ns
+        self._scheduler = cpu.scheduler
+        self._launch = launch
+
+    def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
+        self._scheduler.submit(cmd, self._launch, done)
+
+
+def _ranges(arg: TensorArg) -> list[TensorRange]:
+    """The addresses of a tensor: its virtual range, or those of each of its parts."""
+    if arg.va_base is not None:
+        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype)]
+    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes, arg.dtype) for shard in arg.shards]
+
+
+def _bound(kernel: Kernel, args: list[object], tl: TLContext) -> Callable[[], object]:
+    """The call of a kernel with its arguments and `tl`, wherever it wants that; raises KernelError when they do not fit."""
+    signature = inspect.signature(kernel)
+    given, keywords, rest = list[object](), dict[str, object](), list(args)
+    left_out = False
+    for parameter in signature.parameters.values():
+        if parameter.name == "tl":
+            if parameter.kind is parameter.KEYWORD_ONLY or left_out:
+                keywords["tl"] = tl
+            else:
+                given.append(tl)
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            if rest:
+                given.append(rest.pop(0))
+            else:
+                left_out = True  # it has a default, or binding says what is missing
+    given += rest
+    try:
+        signature.bind(*given, **keywords)
+    except TypeError as error:
+        raise KernelError(
+            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {len(args)} arguments: {error}",
+            mend="pass as many tensors and scalars as it has parameters besides tl",
+        ) from None
+    return lambda: kernel(*given, **keywords)

@@ -1,0 +1,30 @@
+"""PE_MATH: the vector lanes. An op over some elements takes ceil(elements / lanes) ns, whatever the op.
+
+f32 has half the lanes, one-byte types double. A reduction goes through its input once; softmax, gelu and other compound ops are one
+op. Operands and result are in registers. Not modelled: different costs of different functions.
+"""
+
+from __future__ import annotations
+
+from kernbench.components.base import Context
+from kernbench.components.builtin.pe_compute import ComputeEngine
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, lanes_ns
+from kernbench.topology.graph import Node
+
+
+class PeMathComponent(ComputeEngine):
+    """Serves MATH stages."""
+
+    op_kind = "math"
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        self._lanes_per_ns = float(node.attrs["lanes_per_ns"])
+
+    def stage_ns(self, stage: GemmStage | MathStage) -> float:
+        assert isinstance(stage, MathStage)
+        return lanes_ns(stage.elements, self._lanes_per_ns, stage.dtype)
+
+    def describe(self, stage: GemmStage | MathStage) -> Params:
+        assert isinstance(stage, MathStage)
+        return {"stage_type": "MATH", "op": stage.op, "elements": stage.elements, "dtype": stage.dtype}

@@ -1,0 +1,45 @@
+"""A PE's MMU: takes mappings from the fabric, and tells the PE's DMA where virtual bytes lie.
+
+A map or unmap message takes effect when it arrives and is then acknowledged. A translation itself is a question that
+the DMA asks; the DMA pays `translation_ns` for each, whatever kind of transfer it is for. In the physical address
+model nobody asks. Not modelled: a cache of translations and its misses.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.messages import MmuMapMsg, MmuUnmapMsg
+from kernbench.common.units import on_grid
+from kernbench.components.base import ActiveComponent, Context, Packet, Process
+from kernbench.policy.address.page_table import PageTable, Piece
+from kernbench.topology.graph import Node
+
+
+class PeMmuComponent(ActiveComponent):
+    """The page table of one PE and who may change it."""
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        self.table = PageTable(int(node.attrs["page_size"]))
+        self.translation_ns = on_grid(float(node.attrs["tlb_overhead_ns"]))
+
+    def translate(self, va: int, nbytes: int) -> list[Piece]:
+        """The physical pieces of a virtual range; raises AddressError for what is not mapped."""
+        return self.table.translate(va, nbytes)
+
+    def accept(self, packet: Packet) -> Process | None:
+        request = packet.request
+        if isinstance(request, MmuMapMsg):
+            place = self.node.place
+            if request.is_run:
+                self.table.map_run(request.entries)
+            else:
+                for entry in request.entries:
+                    if entry.is_for(place.cube, place.pe):
+                        self.table.map_run((entry,))
+        elif isinstance(request, MmuUnmapMsg):
+            for gone in request.entries:
+                self.table.unmap(gone.va, gone.nbytes)
+        else:
+            return super().accept(packet)
+        self.reply(packet)
+        return None

@@ -1,0 +1,270 @@
+"""Tile tokens that route themselves through a PE, and what every engine of a PE has in common.
+
+A command becomes tokens, one a tile; a simple command is a token of one stage. A token carries its stages. The engine that has
+served one hands it to the engine of the next, as a done wire would, at no cost in time; after the last stage the token reports to
+its command's context, exactly once. Waiting between stages costs nobody else: only the feeder, which lets tokens in, is held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from math import ceil
+from typing import NamedTuple
+
+import simpy
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import ComponentError
+from kernbench.common.ids import PeId
+from kernbench.common.messages import Request
+from kernbench.common.units import GRID_NS, on_grid
+from kernbench.components.base import ActiveComponent, Context, Param
+from kernbench.topology.graph import Node
+
+Params = dict[str, Param]
+
+
+class StageType(Enum):
+    """What happens to a tile, in the order of a plain one."""
+
+    DMA_READ = 0
+    FETCH = 1
+    GEMM = 2
+    MATH = 3
+    STORE = 4
+    DMA_WRITE = 5
+
+
+class DmaStage(NamedTuple):
+    """Rows of bytes between memory and TCM, `stride_bytes` apart in memory."""
+
+    type: StageType
+    component: str
+    address: int
+    rows: int
+    row_bytes: int
+    stride_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+class MoveStage(NamedTuple):
+    """Bytes between TCM and the register file. A fetch takes `registers` bytes of it, a store gives them back."""
+
+    type: StageType
+    component: str
+    nbytes: int
+    registers: int
+
+
+class GemmStage(NamedTuple):
+    """A product on the MAC array; gives back the registers of its operands where it is their last reader."""
+
+    type: StageType
+    component: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    registers: int = 0
+
+
+class MathStage(NamedTuple):
+    """One vector op on the lanes; gives back the registers of its operands where it is their last reader."""
+
+    type: StageType
+    component: str
+    op: str
+    elements: int
+    dtype: str
+    registers: int = 0
+
+
+Stage = DmaStage | MoveStage | GemmStage | MathStage
+
+
+class TilePlan(NamedTuple):
+    """One tile: its stages, and the tile buffers it needs in the scheduler's part of the TCM."""
+
+    tile_id: int
+    stages: tuple[Stage, ...]
+    in_bytes: int = 0  # until it is fetched
+    out_bytes: int = 0  # until it is done
+
+
+class PipelinePlan(NamedTuple):
+    """All tiles of a command. `tiles()` makes them one by one, the same every time. Tiles from `barrier` on wait for those before."""
+
+    total_tiles: int
+    tiles: Callable[[], Iterator[TilePlan]]
+    barrier: int
+
+
+class PipelineContext:
+    """One command under way: where its tokens go, how many are done, whom to tell."""
+
+    __slots__ = (
+        "completed_tiles",
+        "deps",
+        "engines",
+        "name",
+        "on_done",
+        "on_fetched",
+        "params",
+        "request",
+        "total_tiles",
+    )
+
+    def __init__(
+        self,
+        engines: Mapping[str, PeEngine],
+        total_tiles: int,
+        on_done: Callable[[TileToken], None],
+        request: Request,
+        *,
+        name: str = "",
+        params: Params | None = None,
+        deps: tuple[int, ...] = (),
+        on_fetched: Callable[[TileToken], None] | None = None,
+    ) -> None:
+        self.engines = engines
+        self.total_tiles = total_tiles
+        self.completed_tiles = 0
+        self.on_done = on_done  # called for every tile, after it is counted
+        self.request = request
+        self.name = name  # in the op log; "" for a tile
+        self.params = params
+        self.deps = deps
+        self.on_fetched = on_fetched
+
+    def complete_tile(self, token: TileToken) -> None:
+        """The token's last stage is over; raises ComponentError when that was said before."""
+        if token.done:
+            raise ComponentError(
+                f"tile {token.tile_id} is reported done twice", mend="an engine must hand each token on exactly once"
+            )
+        token.done = True
+        self.completed_tiles += 1
+        self.on_done(token)
+
+
+class TileToken:
+    """A tile on its way. One engine owns it at a time."""
+
+    __slots__ = ("context", "done", "index", "pending", "plan", "records", "stages", "start_ns", "tile_id")
+
+    def __init__(self, plan: TilePlan, context: PipelineContext) -> None:
+        self.tile_id = plan.tile_id
+        self.plan = plan
+        self.stages = plan.stages
+        self.index = 0
+        self.context = context
+        self.records: tuple[int, ...] = context.deps  # op-log ids that the next stage follows
+        self.start_ns = 0.0  # of the stage being served
+        self.pending = 0  # transfers of this stage that are under way
+        self.done = False
+
+    @property
+    def stage(self) -> Stage:
+        return self.stages[self.index]
+
+
+class TokenEvent(simpy.Event):
+    """Something that will happen to a token at a known time: a call on the clock without a process."""
+
+    def __init__(self, env: simpy.Environment, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
+        self.env = env
+        self.token = token
+        self.callbacks = [action]
+        self._ok = True
+        self._value = None
+
+
+class Port:
+    """Something that serves one request at a time, in the order of asking."""
+
+    __slots__ = ("busy_ns", "free_ns")
+
+    def __init__(self) -> None:
+        self.free_ns = 0.0
+        self.busy_ns = 0.0
+
+    def book(self, now: float, ns: float) -> tuple[float, float]:
+        """Take the port for `ns` as soon as it is free; returns from when to when."""
+        start = self.free_ns if self.free_ns > now else now
+        self.busy_ns += ns
+        self.free_ns = end = start + ns
+        return start, end
+
+
+def work_ns(amount: int, per_ns: float) -> float:
+    """How long `amount` of work takes at `per_ns`, on the grid."""
+    return max(on_grid(amount / per_ns), GRID_NS)
+
+
+def lanes_ns(elements: int, lanes_per_ns: float, dtype: str) -> float:
+    """A vector op: whole ns, as a row of lanes starts every ns; f32 at half the lanes, one-byte types at double."""
+    return float(max(ceil(elements / (lanes_per_ns * dtype_of(dtype).compute_scale)), 1))
+
+
+class PeEngine(ActiveComponent):
+    """An engine of a PE. Subclasses implement `take`, and call `finish` when a token's stage is over."""
+
+    stores_and_forwards = False
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        place = node.place
+        self.pe = PeId(place.sip, place.cube, place.pe)
+        self.queue_depth = int(node.attrs.get("queue_depth", 1))
+        self.on_room: Callable[[], None] | None = None  # a feeder that waits for a place in the queue
+
+    def take(self, token: TileToken) -> None:
+        """Serve the token's present stage."""
+        raise ComponentError(
+            f"{self.node.id} cannot serve a {token.stage.type.name} stage",
+            where=f"impl {self.node.impl}",
+            mend="give this block an impl whose class defines take(token)",
+        )
+
+    def has_room(self) -> bool:
+        """Whether the feeder may let a token into this engine's queue."""
+        return True
+
+    def tell_room(self) -> None:
+        """A place in the queue is free: wake the feeder, if it waits here."""
+        wake, self.on_room = self.on_room, None
+        if wake is not None:
+            wake()
+
+    def at(self, at_ns: float, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
+        """Have `action` called at a time."""
+        self.env.schedule(TokenEvent(self.env, token, action), delay=at_ns - self.env.now)
+
+    def record(self, token: TileToken, kind: str, start_ns: float, params: Params) -> None:
+        """Write down the stage that ends now."""
+        log = self.ctx.log
+        if log is None:
+            return
+        context = token.context
+        if context.name:
+            name, params = context.name, context.params or params
+        else:
+            name = _TILE_NAMES[token.stage.type]
+            params["tile_id"] = token.tile_id
+        token.records = (log.record(start_ns, self.env.now, self.node.id, kind, name, params, token.records),)
+
+    def finish(self, token: TileToken) -> None:
+        """The stage is over: on to the engine of the next, or done."""
+        index = token.index + 1
+        if index < len(token.stages):
+            token.index = index
+            token.context.engines[token.stages[index].component].take(token)
+        else:
+            token.context.complete_tile(token)
+
+
+_TILE_NAMES = {stage: f"TileToken/{stage.name}" for stage in StageType}

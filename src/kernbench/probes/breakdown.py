@@ -1,0 +1,82 @@
+"""Where the time of one transfer went, by part of the machine; the parts sum to the whole exactly.
+
+Latencies go to the part that charged them, on the way there and back; the bytes' own time on links is `transfer`; what
+a transfer took beyond its time alone is `contention`. For many issuers it is told for the one that finished last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from kernbench.probes.formula import Charge, Prediction, latency_charges
+from kernbench.topology.graph import UCIE_KINDS, EdgeKind, Node, TopologyGraph
+
+_PART_OF_KIND = {
+    "noc_router": "noc_ns",
+    "ucie": "ucie_ns",
+    "ucie_conn": "ucie_ns",
+    "io_ucie": "ucie_ns",
+    "io_ucie_conn": "ucie_ns",
+    "hbm_ctrl": "memory_ns",
+    "sram": "memory_ns",
+}
+_IO_EDGES = (EdgeKind.IO_INTERNAL, EdgeKind.PCIE)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Parts of a total, in ns. `pe_setup_ns` is the DMA engine, `io_pcie_ns` IO chiplets, PCIe and the switch."""
+
+    pe_setup_ns: float
+    noc_ns: float
+    ucie_ns: float
+    io_pcie_ns: float
+    transfer_ns: float
+    memory_ns: float
+    contention_ns: float
+
+    @property
+    def total_ns(self) -> float:
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, float]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+LABELS = {
+    "pe_setup_ns": "PE setup",
+    "noc_ns": "NoC",
+    "ucie_ns": "UCIe",
+    "io_pcie_ns": "IO/PCIe",
+    "transfer_ns": "Wire transfer",
+    "memory_ns": "HBM/SRAM",
+    "contention_ns": "Contention",
+}
+
+
+def break_down(graph: TopologyGraph, path: Sequence[str], alone: Prediction, total_ns: float) -> Breakdown:
+    """Split `total_ns` of a transfer along `path`, which would take `alone` on an idle machine."""
+    latency = dict.fromkeys(LABELS, 0.0)
+    for charge in latency_charges(graph, path):
+        latency[_part_of(charge)] += charge.ns
+    return Breakdown(
+        pe_setup_ns=latency["pe_setup_ns"],
+        noc_ns=latency["noc_ns"],
+        ucie_ns=latency["ucie_ns"],
+        io_pcie_ns=latency["io_pcie_ns"],
+        transfer_ns=alone.drain_ns + alone.flit_ns,
+        memory_ns=latency["memory_ns"] + alone.memory_ns,
+        contention_ns=total_ns - alone.formula_ns,
+    )
+
+
+def _part_of(charge: Charge) -> str:
+    where = charge.where
+    if isinstance(where, Node):
+        return "pe_setup_ns" if where.place.pe >= 0 else _PART_OF_KIND.get(where.kind, "io_pcie_ns")
+    if where.kind in UCIE_KINDS:
+        return "ucie_ns"
+    if where.kind in _IO_EDGES:
+        return "io_pcie_ns"
+    return "pe_setup_ns" if where.kind is EdgeKind.PE_INTERNAL else "noc_ns"

@@ -1,0 +1,160 @@
+"""Which traffic the probe sends, chosen from the machine's shape: no cube or PE number is fixed here.
+
+What a machine does not have (a second cube, a far half, another SIP) has no case. PE cases start at PE 0 of cube 0 of
+SIP 0; a plain name is a read, `-write` the same traffic the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kernbench.common.ids import PeId
+from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, PeDmaMsg
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.policy.routing.router import PathRouter
+from kernbench.probes.shape import far_half_pe, hop_cubes, same_half_pe
+from kernbench.sim_engine.wiring import wiring_of
+from kernbench.topology.graph import TopologyGraph
+
+Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention"]
+Direction = Literal["read", "write"]
+ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
+
+CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
+FEW = (1, 2, 3)  # PEs of a cube onto one slice, before all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Traffic with a name: requests that are all let in at time 0. `family` groups contention cases into one chart."""
+
+    name: str
+    category: Category
+    direction: Direction
+    requests: tuple[ProbeRequest, ...]
+    family: str = ""
+
+    @property
+    def is_lone(self) -> bool:
+        """One transfer on an idle machine, for which the formula must hold."""
+        return len(self.requests) == 1
+
+
+def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
+    """Every case this machine has, each request of `nbytes`, in the order they are shown."""
+    return (*_host_cases(graph, nbytes), *_pe_cases(graph, nbytes), *_contention_cases(graph, nbytes))
+
+
+def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
+    """A lone case with another size; None when its memory is too small for that."""
+    if case.category == "pe-sram" and nbytes > graph.spec.cube.sram_bytes:
+        return None
+    return replace(case, requests=tuple(replace(request, nbytes=nbytes) for request in case.requests))
+
+
+# ---- host
+
+
+def _host_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    cubes = hop_cubes(graph)
+    for hops, cube in enumerate(cubes, 1):
+        address = _slice(graph, 0, cube, 0)
+        write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=address, nbytes=nbytes)
+        yield Case(f"h2d-{hops}hop", "h2d", "write", (write,))
+    for hops, cube in enumerate(cubes, 1):
+        address = _slice(graph, 0, cube, 0)
+        read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=address, nbytes=nbytes)
+        yield Case(f"d2h-{hops}hop", "d2h", "read", (read,))
+
+
+# ---- one PE
+
+
+def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    targets: list[tuple[str, Category, int]] = [("pe-local-hbm", "pe-dma", _slice(graph, 0, 0, 0))]
+    layout = graph.spec.cube.pe_layout
+    near, far = same_half_pe(layout), far_half_pe(layout)
+    if near is not None:
+        targets.append(("pe-same-half-hbm", "pe-dma", _slice(graph, 0, 0, near)))
+    if far is not None:
+        targets.append(("pe-cross-half-hbm", "pe-dma", _slice(graph, 0, 0, far)))
+    if graph.spec.sip.n_cubes > 1:
+        # Cubes are numbered row by row, so number 1 is beside number 0 whatever the mesh.
+        targets.append(("pe-cross-cube-hbm-best", "pe-dma", _slice(graph, 0, 1, 0)))
+    if graph.spec.sip.n_cubes > 2:
+        targets.append(("pe-cross-cube-hbm-worst", "pe-dma", _slice(graph, 0, _farthest_cube(graph), 0)))
+    if nbytes <= graph.spec.cube.sram_bytes:
+        targets.append(("pe-sram", "pe-sram", PhysAddr.cube_sram_addr(0, 0, 0).encode()))
+    if graph.spec.n_sips > 1:
+        targets.append(("pe-cross-sip-hbm", "pe-cross-sip-hbm", _slice(graph, 1, 0, 0)))
+    for direction in _DIRECTIONS:
+        for name, category, address in targets:
+            yield Case(_named(name, direction), category, direction, (_dma(0, 0, address, nbytes, direction),))
+
+
+def _farthest_cube(graph: TopologyGraph) -> int:
+    router: PathRouter = wiring_of(graph).router
+    pe = str(PeId(0, 0, 0))
+
+    def distance_mm(cube: int) -> float:
+        return router.find_path_with_distance(pe, wiring_of(graph).resolver.find_hbm_ctrl(0, cube, 0))[1]
+
+    return max(range(1, graph.spec.sip.n_cubes), key=lambda cube: (distance_mm(cube), cube))
+
+
+# ---- many PEs
+
+
+def _contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    n_pes, n_cubes = graph.spec.cube.n_pes, graph.spec.sip.n_cubes
+    cube = [(0, pe) for pe in range(n_pes)]
+    sip = [(c, pe) for c in range(n_cubes) for pe in range(n_pes)]
+    one_slice = _places_in_slice(graph, len(sip), nbytes)
+    groups: list[tuple[str, str, list[tuple[int, int]], list[int]]] = []
+    for n in FEW:
+        if n == 1 or n < n_pes:
+            groups.append((f"contention-{n}-to-slice", "to-slice", cube[:n], one_slice))
+    if n_pes > 1:
+        groups.append(("contention-all-to-slice", "to-slice", cube, one_slice))
+    if n_cubes > 1:
+        there = [_slice(graph, 0, 1, pe) for pe in range(n_pes)]
+        groups.append(("contention-cube-to-next", "cube-to-next", cube, there))
+    if len(sip) > 1:
+        groups.append(("contention-sip-own-slice", "sip-own-slice", sip, [_slice(graph, 0, c, pe) for c, pe in sip]))
+    if n_cubes > 1:
+        groups.append(("contention-sip-to-slice", "sip-to-slice", sip, one_slice))
+    for direction in _DIRECTIONS:
+        for name, family, issuers, addresses in groups:
+            requests = tuple(
+                _dma(c, pe, address, nbytes, direction)
+                for (c, pe), address in zip(issuers, addresses[: len(issuers)], strict=True)
+            )
+            yield Case(_named(name, direction), "contention", direction, requests, family)
+
+
+def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
+    """`n` places in the slice of PE 0, next to each other on burst boundaries; used again when the slice is full."""
+    burst = graph.spec.cube.hbm_burst_bytes
+    step = -(-nbytes // burst) * burst
+    room = max(graph.spec.cube.hbm_slice_bytes // step, 1)
+    return [_slice(graph, 0, 0, 0, (i % room) * step) for i in range(n)]
+
+
+# ---- parts
+
+_DIRECTIONS: tuple[Direction, ...] = ("read", "write")
+
+
+def _named(name: str, direction: Direction) -> str:
+    return name if direction == "read" else f"{name}-write"
+
+
+def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) -> int:
+    return PhysAddr.pe_hbm_addr(sip, cube, pe, offset, graph.spec.cube.hbm_slice_bytes).encode()
+
+
+def _dma(cube: int, pe: int, address: int, nbytes: int, direction: Direction) -> PeDmaMsg:
+    is_write = direction == "write"
+    return PeDmaMsg(src_sip=0, src_cube=cube, src_pe=pe, dst_pa=address, nbytes=nbytes, is_write=is_write)

@@ -1,0 +1,22 @@
+"""What must hold of every machine. A check whose cases the machine does not have, or nobody asked for, is left out."""
+
+from __future__ import annotations
+
+from kernbench.probes.bandwidth_checks import BANDWIDTH_RULES
+from kernbench.probes.findings import Check, Findings, counted
+from kernbench.probes.latency_checks import LATENCY_RULES
+from kernbench.probes.measure import measure
+
+
+def run_checks(findings: Findings) -> tuple[Check, ...]:
+    """Every check that applies, in the order they are shown."""
+    rules = (*LATENCY_RULES, *BANDWIDTH_RULES, _same_twice)
+    return tuple(check for rule in rules if (check := rule(findings)) is not None)
+
+
+def _same_twice(findings: Findings) -> Check | None:
+    """The last case of each category that is no larger than a cube, once more on a fresh engine."""
+    few = [result for result in findings.results if result.issuers <= findings.graph.spec.cube.n_pes]
+    again = list({result.category: result for result in few or findings.results}.values())
+    wrong = [result.name for result in again if measure(findings.graph, result.case).outcomes != result.outcomes]
+    return Check("same input, same result", not wrong, "; ".join(wrong) or f"{counted(len(again), 'case')} run twice")

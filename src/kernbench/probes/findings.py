@@ -1,0 +1,55 @@
+"""What the checks look at, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernbench.probes.cases import Direction
+from kernbench.probes.measure import CaseResult, SweepPoint
+from kernbench.topology.graph import TopologyGraph
+
+WAYS: tuple[tuple[Direction, str], ...] = (("read", ""), ("write", "-write"))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An invariant: its name, whether it holds, and the figures that show it."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the checks look at."""
+
+    graph: TopologyGraph
+    results: Sequence[CaseResult]
+    sweep: Sequence[SweepPoint]
+
+    def named(self, name: str) -> CaseResult | None:
+        return next((result for result in self.results if result.name == name), None)
+
+    def of(self, category: str) -> list[CaseResult]:
+        return [result for result in self.results if result.category == category]
+
+    def family(self, family: str, direction: Direction) -> list[CaseResult]:
+        found = [result for result in self.results if result.case.family == family and result.direction == direction]
+        return sorted(found, key=lambda result: result.issuers)
+
+
+Rule = Callable[[Findings], Check | None]  # None: the machine, or the question, has nothing to check
+
+
+def counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def all_of(name: str, said: Sequence[tuple[bool, str]]) -> Check | None:
+    """One check of many comparisons: when some fail, only those are told."""
+    if not said:
+        return None
+    wrong = [text for ok, text in said if not ok]
+    return Check(name, not wrong, "; ".join(wrong or [text for _, text in said]))

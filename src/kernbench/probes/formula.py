@@ -1,0 +1,153 @@
+"""How long a transfer takes that is alone, worked out from nodes and links with pencil and paper: no event, no fabric.
+
+A request and its answer pass every node and wire of the path; one of the two carries the bytes (a write's request, a
+read's answer), the other is control. To those latencies the bytes add, for each stretch between blocks that store and
+forward, their time on the stretch's narrowest link and one flit's time on each other link. HBM adds one burst: before a
+read's first flit leaves, after a write's last flit has arrived. All terms are on the time grid, so the sum equals the
+simulated time exactly. Blocks of a user's own (`impl: module:Class`) may do otherwise; `is_plain` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kernbench.common.units import on_grid, transfer_ns
+from kernbench.topology.graph import Edge, Node, TopologyGraph
+
+STORE_AND_FORWARD = frozenset({"pcie_ep", "io_cpu", "m_cpu"})
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one node or one wire adds, on one of the two ways."""
+
+    where: Node | Edge
+    ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The five terms of a lone transfer; `flit_ns` is what links besides the narrowest add."""
+
+    overhead_ns: float
+    wire_ns: float
+    drain_ns: float
+    flit_ns: float
+    memory_ns: float
+    bottleneck_gbs: float
+
+    @property
+    def formula_ns(self) -> float:
+        return self.overhead_ns + self.wire_ns + self.drain_ns + self.flit_ns + self.memory_ns
+
+
+def predict(graph: TopologyGraph, path: Sequence[str], nbytes: int, is_write: bool) -> Prediction:
+    """The time of `nbytes` between the two ends of `path` when nothing else moves."""
+    latency = list(latency_charges(graph, path))
+    drain_ns, crossing_ns = 0.0, 0.0
+    stretches = list(_stretches(graph, path if is_write else path[::-1]))
+    for links in stretches:
+        drain, whole = _carry_ns(graph, links, nbytes)
+        drain_ns += drain
+        crossing_ns += whole
+    return Prediction(
+        overhead_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Node)),
+        wire_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Edge)),
+        drain_ns=drain_ns,
+        flit_ns=crossing_ns - drain_ns,
+        memory_ns=_memory_ns(graph, path[-1], stretches[-1], nbytes, is_write),
+        bottleneck_gbs=min(_gbs(link) for links in stretches for link in links),
+    )
+
+
+def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
+    """Whether every block on the way is one of ours, whose rules the formula knows."""
+    return all(graph.node(node).impl.startswith("builtin.") for node in path)
+
+
+def latency_charges(graph: TopologyGraph, path: Sequence[str]) -> Iterator[Charge]:
+    """Nodes and wires on the way there and back. The issuer pays twice: to set out, and when the answer comes in."""
+    issuer = graph.node(path[0])
+    yield Charge(issuer, on_grid(issuer.overhead_ns))
+    for way in (path, path[::-1]):
+        for a, b in pairwise(way):
+            edge, node = graph.edge(a, b), graph.node(b)
+            yield Charge(edge, on_grid(edge.distance_mm * graph.spec.system.ns_per_mm))
+            yield Charge(node, on_grid(node.overhead_ns))
+
+
+def links_of(graph: TopologyGraph, path: Sequence[str], is_write: bool) -> list[Edge]:
+    """The links that the bytes take: along the path for a write, back along it for a read."""
+    way = path if is_write else path[::-1]
+    return [graph.edge(a, b) for a, b in pairwise(way)]
+
+
+def occupancy_ns(graph: TopologyGraph, link: Edge, nbytes: int) -> float:
+    """How long `nbytes`, cut into flits, keep a link busy."""
+    flit_bytes = graph.spec.system.flit_bytes
+    whole, rest = divmod(nbytes, flit_bytes)
+    busy_ns = whole * transfer_ns(flit_bytes, _gbs(link))
+    return busy_ns + transfer_ns(rest, _gbs(link)) if rest else busy_ns
+
+
+def _stretches(graph: TopologyGraph, way: Sequence[str]) -> Iterator[list[Edge]]:
+    """The way's links, cut where a block takes the whole message before it sends it on."""
+    links: list[Edge] = []
+    for a, b in pairwise(way):
+        links.append(graph.edge(a, b))
+        if b == way[-1] or graph.node(b).kind in STORE_AND_FORWARD:
+            yield links
+            links = []
+
+
+def _carry_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple[float, float]:
+    """Time on the narrowest link, and until the last flit is off the last link, propagation and nodes aside."""
+    before_last, last = _last_flits_ns(graph, links, nbytes)
+    narrowest = min(links, key=_gbs)
+    return occupancy_ns(graph, narrowest, nbytes), last if last is not None else before_last
+
+
+def _last_flits_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple[float, float | None]:
+    """When the last whole flit has left the last link, and when a partial flit behind it has.
+
+    Whole flits are alike: n of them leave a link when the first has crossed all links so far and n - 1 more have
+    followed at the pace of the slowest. A partial flit catches up, and may wait on each link for the whole one ahead.
+    """
+    flit_bytes = graph.spec.system.flit_bytes
+    whole, rest = divmod(nbytes, flit_bytes)
+    crossed = slowest = 0.0
+    ahead = 0.0
+    partial: float | None = None
+    for link in links:
+        flit_ns = transfer_ns(flit_bytes, _gbs(link))
+        crossed += flit_ns
+        slowest = max(slowest, flit_ns)
+        ahead = crossed + (whole - 1) * slowest if whole else 0.0
+        if rest:
+            partial = max(partial or 0.0, ahead) + transfer_ns(rest, _gbs(link))
+    return ahead, partial
+
+
+def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nbytes: int, is_write: bool) -> float:
+    """One burst, if the memory is HBM. A partial last burst of a write may also wait for its channel."""
+    node = graph.node(memory)
+    if node.kind != "hbm_ctrl":
+        return 0.0
+    channels, burst_bytes = int(node.attrs["num_pcs"]), int(node.attrs["burst_bytes"])
+    burst_ns = channels * transfer_ns(burst_bytes, channels * float(node.attrs["pc_bw_gbs"]))
+    whole, rest = divmod(nbytes, burst_bytes)
+    if not is_write or not rest or whole < channels:
+        return burst_ns
+    # The channel's burst before came `channels` flits earlier: `channels - 1` steps before the last whole flit.
+    ahead, partial = _last_flits_ns(graph, last_links, nbytes)
+    assert partial is not None
+    step_ns = max(transfer_ns(burst_bytes, _gbs(link)) for link in last_links)
+    free_ns = ahead - (channels - 1) * step_ns + burst_ns
+    return max(free_ns - partial, 0.0) + burst_ns
+
+
+def _gbs(link: Edge) -> float:
+    assert link.bw_gbs is not None, "bytes are routed over links with bandwidth only"
+    return link.bw_gbs

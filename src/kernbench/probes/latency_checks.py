@@ -1,0 +1,134 @@
+"""What must hold of times: more hops take longer, farther is no faster, the formula is exact, load never helps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kernbench.common.units import transfer_ns
+from kernbench.probes.findings import WAYS, Check, Findings, Rule, all_of, counted
+from kernbench.probes.formula import predict
+from kernbench.probes.measure import CaseResult, SweepPoint
+
+_TIERS = (
+    ("local", ("pe-local-hbm",)),
+    ("other PE", ("pe-same-half-hbm", "pe-cross-half-hbm")),
+    ("other cube", ("pe-cross-cube-hbm-best", "pe-cross-cube-hbm-worst")),
+    ("other SIP", ("pe-cross-sip-hbm",)),
+)
+
+
+def _hops_grow(category: str) -> Rule:
+    def check(findings: Findings) -> Check | None:
+        times = [result.total_ns for result in findings.of(category)]
+        if len(times) < 2:
+            return None
+        ok = all(near < far for near, far in pairwise(times))
+        return Check(f"{category} latency grows with hops", ok, " < ".join(f"{ns:.2f}" for ns in times) + " ns")
+
+    return check
+
+
+def _reads_not_faster(findings: Findings) -> Check | None:
+    said = []
+    for write, read in zip(findings.of("h2d"), findings.of("d2h"), strict=False):
+        # A partial last flit is quicker on links behind the narrowest, and these differ between the two directions.
+        partial = read.nbytes % findings.graph.spec.system.flit_bytes
+        flit_ns = transfer_ns(findings.graph.spec.system.flit_bytes, read.prediction.bottleneck_gbs)
+        ok = read.total_ns >= write.total_ns - (flit_ns if partial else 0.0)
+        said.append((ok, f"{read.name} {read.total_ns:.2f} >= {write.total_ns:.2f} ns"))
+    return all_of("d2h is no faster than h2d", said)
+
+
+def _adjacent_before_farthest(findings: Findings) -> Check | None:
+    said = []
+    for direction, suffix in WAYS:
+        best = findings.named(f"pe-cross-cube-hbm-best{suffix}")
+        worst = findings.named(f"pe-cross-cube-hbm-worst{suffix}")
+        if best and worst:
+            said.append((best.total_ns < worst.total_ns, f"{direction} {best.total_ns:.2f} < {worst.total_ns:.2f} ns"))
+    return all_of("adjacent cube is quicker than the farthest", said)
+
+
+def _tiers_in_order(findings: Findings) -> Check | None:
+    """The nearest memory of each tier. One that is farther in name only, over a wider or shorter path, is left out."""
+    said = []
+    for direction, suffix in WAYS:
+        tiers = []
+        for tier, names in _TIERS:
+            found = [result for name in names if (result := findings.named(name + suffix))]
+            if found:
+                tiers.append((tier, min(found, key=lambda result: result.total_ns)))
+        for (near, a), (far, b) in pairwise(tiers):
+            if _is_farther(b, a):
+                text = f"{direction} {near} {a.total_ns:.2f} <= {far} {b.total_ns:.2f} ns"
+                said.append((a.total_ns <= b.total_ns, text))
+    return all_of("farther memory is no faster", said)
+
+
+def _is_farther(far: CaseResult, near: CaseResult) -> bool:
+    a, b = near.prediction, far.prediction
+    return (
+        b.bottleneck_gbs <= a.bottleneck_gbs
+        and b.overhead_ns + b.wire_ns >= a.overhead_ns + a.wire_ns
+        and len(far.path) >= len(near.path)
+    )
+
+
+# ---- the formula
+
+
+def _formula_holds(findings: Findings) -> Check | None:
+    lone = [result for result in findings.results if result.case.is_lone and result.is_plain]
+    rows = [(r.name, r.nbytes, r.total_ns, r.prediction.formula_ns) for r in lone]
+    names = [result.name for result in lone]
+    rows += [(p.name, p.nbytes, p.total_ns, p.formula_ns) for p in findings.sweep if p.name in names]
+    if not rows:
+        return None
+    wrong = [
+        f"{name} of {nbytes} B took {total} ns, not {formula}"
+        for name, nbytes, total, formula in rows
+        if total != formula
+    ]
+    return Check(
+        "formula equals measurement, bit for bit", not wrong, "; ".join(wrong) or counted(len(rows), "lone transfer")
+    )
+
+
+def _none_faster_than_alone(findings: Findings) -> Check | None:
+    """Of every issuer, not only the last: load takes time, it never saves any."""
+    plain = [result for result in findings.results if result.is_plain]
+    wrong = []
+    for result in plain:
+        for outcome in result.outcomes:
+            alone = predict(findings.graph, outcome.path, result.nbytes, result.direction == "write").formula_ns
+            if outcome.total_ns < alone:
+                wrong.append(f"{result.name} from {outcome.path[0]} took {outcome.total_ns} ns, {alone} alone")
+    transfers = sum(result.issuers for result in plain)
+    return (
+        Check("load makes no transfer faster", not wrong, "; ".join(wrong) or counted(transfers, "transfer"))
+        if plain
+        else None
+    )
+
+
+def _larger_is_better(findings: Findings) -> Check | None:
+    by_case: dict[str, list[SweepPoint]] = {}
+    for point in findings.sweep:
+        by_case.setdefault(point.name, []).append(point)
+    if not by_case:
+        return None
+    wrong = [name for name, row in by_case.items() if any(a.utilization > b.utilization for a, b in pairwise(row))]
+    detail = "; ".join(wrong) or f"{counted(len(by_case), 'case')} at {max(map(len, by_case.values()))} sizes"
+    return Check("utilization grows with size", not wrong, detail)
+
+
+LATENCY_RULES: tuple[Rule, ...] = (
+    _hops_grow("h2d"),
+    _hops_grow("d2h"),
+    _reads_not_faster,
+    _adjacent_before_farthest,
+    _tiers_in_order,
+    _formula_holds,
+    _none_faster_than_alone,
+    _larger_is_better,
+)

@@ -1,0 +1,140 @@
+"""One case, measured on an engine of its own, beside what the formula says of it.
+
+A case of many issuers is described by the one that finishes last: its path, its terms, its breakdown. The engine is
+fresh for each case; the sizes of a sweep follow one another on it, each once the one before is done, which is as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernbench.probes.breakdown import Breakdown, break_down
+from kernbench.probes.cases import Case, Category, Direction, resized
+from kernbench.probes.fair_share import aggregate_peak_gbs
+from kernbench.probes.formula import Prediction, is_plain, links_of, predict
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology.graph import TopologyGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one issuer saw."""
+
+    path: tuple[str, ...]
+    total_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A measured case. `prediction`, `breakdown` and `path` are those of the issuer that finished last."""
+
+    case: Case
+    nbytes: int  # of one issuer
+    outcomes: tuple[Outcome, ...]
+    path: tuple[str, ...]
+    total_ns: float
+    prediction: Prediction
+    breakdown: Breakdown
+    aggregate_peak_gbs: float
+    is_plain: bool  # no block of a user's own on the way
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def category(self) -> Category:
+        return self.case.category
+
+    @property
+    def direction(self) -> Direction:
+        return self.case.direction
+
+    @property
+    def issuers(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def effective_gbs(self) -> float:
+        return self.issuers * self.nbytes / self.total_ns
+
+    @property
+    def utilization(self) -> float:
+        """Of what a single path can carry; many issuers on separate paths go beyond 1."""
+        return self.effective_gbs / self.prediction.bottleneck_gbs
+
+    @property
+    def utilization_aggregate(self) -> float:
+        """Of what all paths together can carry."""
+        return self.effective_gbs / self.aggregate_peak_gbs
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """A lone case at another size."""
+
+    case: Case
+    nbytes: int
+    total_ns: float
+    formula_ns: float
+    bottleneck_gbs: float
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def effective_gbs(self) -> float:
+        return self.nbytes / self.total_ns
+
+    @property
+    def utilization(self) -> float:
+        return self.effective_gbs / self.bottleneck_gbs
+
+
+def measure(graph: TopologyGraph, case: Case) -> CaseResult:
+    """Run a case on a fresh engine."""
+    return _measured(graph, case, _run(GraphEngine(graph), case))
+
+
+def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tuple[CaseResult, list[SweepPoint]]:
+    """Run a lone case on a fresh engine, then at each of `sizes` that its memory can hold."""
+    engine = GraphEngine(graph)
+    result = _measured(graph, case, _run(engine, case))
+    points = []
+    for nbytes in sizes:
+        other = resized(graph, case, nbytes)
+        if other is not None:
+            (outcome,) = _run(engine, other)
+            alone = predict(graph, outcome.path, nbytes, case.direction == "write")
+            points.append(SweepPoint(other, nbytes, outcome.total_ns, alone.formula_ns, alone.bottleneck_gbs))
+    return result, points
+
+
+def _run(engine: GraphEngine, case: Case) -> tuple[Outcome, ...]:
+    """Let all requests of a case in at once and wait for them; returns what each saw, in order of the requests."""
+    handles = [engine.submit(request) for request in case.requests]
+    engine.wait_all()
+    traces = [engine.get_completion(handle)[1] for handle in handles]
+    return tuple(Outcome(tuple(trace["path"]), float(trace["total_ns"])) for trace in traces)
+
+
+def _measured(graph: TopologyGraph, case: Case, outcomes: tuple[Outcome, ...]) -> CaseResult:
+    nbytes, is_write = case.requests[0].nbytes, case.direction == "write"
+    last = max(outcomes, key=lambda outcome: outcome.total_ns)
+    alone = predict(graph, last.path, nbytes, is_write)
+    flows = [links_of(graph, outcome.path, is_write) for outcome in outcomes]
+    ways = [[(link.src, link.dst) for link in links] for links in flows]
+    capacity = {(link.src, link.dst): link.bw_gbs or 0.0 for links in flows for link in links}
+    return CaseResult(
+        case,
+        nbytes,
+        outcomes,
+        last.path,
+        last.total_ns,
+        alone,
+        break_down(graph, last.path, alone, last.total_ns),
+        aggregate_peak_gbs(ways, capacity),
+        all(is_plain(graph, outcome.path) for outcome in outcomes),
+    )

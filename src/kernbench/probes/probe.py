@@ -1,0 +1,127 @@
+"""How long bytes take between places of a machine, alone and under load: measured, compared with the formula, checked.
+
+Each case runs on an engine of its own, so that no case sees another's traffic. `run_probe` returns plain frozen data;
+`as_json` and `as_text` show it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernbench.common.errors import UsageError
+from kernbench.common.units import KIB, MIB, format_bytes
+from kernbench.probes.cases import Case, cases_of
+from kernbench.probes.checks import run_checks
+from kernbench.probes.findings import Check, Findings
+from kernbench.probes.measure import CaseResult, SweepPoint, measure, measure_sizes
+from kernbench.probes.route import Route, trace_route
+from kernbench.topology.graph import TopologyGraph
+
+DEFAULT_BYTES = 32 * KIB
+MAX_BYTES = 64 * MIB
+SWEEP_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
+ALL = "all"
+
+Progress = Callable[[int, int, str], None]  # done, of how many, what comes next
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """Everything a probe found. `notes` are for information; `routes` are there when detail was asked for."""
+
+    topology: str
+    nbytes: int
+    cases: tuple[CaseResult, ...]
+    sweep: tuple[SweepPoint, ...]
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...]
+    routes: tuple[Route, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+
+def run_probe(
+    graph: TopologyGraph,
+    case: str | None = ALL,
+    nbytes: int = DEFAULT_BYTES,
+    sweep: bool = True,
+    *,
+    detail: bool = False,
+    progress: Progress | None = None,
+) -> ProbeReport:
+    """Measure one case, or all; raises UsageError for a case the machine does not have or a size out of range."""
+    _check_size(nbytes)
+    chosen = _chosen(graph, case, nbytes)
+    traced = chosen if detail else []
+    tell = _Teller(progress, len(chosen) + len(traced) + 1)
+    results: list[CaseResult] = []
+    points: list[SweepPoint] = []
+    for one in chosen:
+        tell(one.name)
+        if sweep and one.category != "contention":
+            result, more = measure_sizes(graph, one, SWEEP_SIZES)
+            points += more
+        else:
+            result = measure(graph, one)
+        results.append(result)
+    routes: list[Route] = []
+    for one in traced:
+        tell(f"{one.name} hop by hop")
+        routes.append(trace_route(graph, one))
+    tell("checks")
+    checks = run_checks(Findings(graph, results, points))
+    return ProbeReport(
+        graph.spec.system.name, nbytes, tuple(results), tuple(points), checks, _notes(results), tuple(routes)
+    )
+
+
+class _Teller:
+    """Counts the steps and tells each to whoever watches."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def __call__(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total, what)
+        self._done += 1
+
+
+def _check_size(nbytes: int) -> None:
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not 1 <= nbytes <= MAX_BYTES:
+        raise UsageError(f"a transfer of {nbytes!r} bytes", mend=f"give 1 byte to {format_bytes(MAX_BYTES)}")
+
+
+def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
+    there = cases_of(graph, nbytes)
+    if case is None or case == ALL:
+        return list(there)
+    found = [one for one in there if one.name == case]
+    if found:
+        return found
+    if case in [one.name for one in cases_of(graph, 1)]:
+        raise UsageError(f"{format_bytes(nbytes)} do not fit the memory of '{case}'", mend="probe with fewer bytes")
+    names = [one.name for one in there]
+    near = difflib.get_close_matches(case, [ALL, *names], 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise UsageError(
+        f"this machine has no probe case '{case[:80]}'{hint}", mend=f"use one of {', '.join([ALL, *names])}"
+    )
+
+
+def _notes(results: Sequence[CaseResult]) -> tuple[str, ...]:
+    """Local against remote bandwidth of a single path."""
+    by_name = {result.name: result for result in results}
+    local = by_name.get("pe-local-hbm")
+    there = [
+        f"{tier} {by_name[name].prediction.bottleneck_gbs:g} GB/s"
+        for tier, name in (("other cube", "pe-cross-cube-hbm-best"), ("other SIP", "pe-cross-sip-hbm"))
+        if name in by_name
+    ]
+    if local is None or not there:
+        return ()
+    return (f"narrowest link of a path: local {local.prediction.bottleneck_gbs:g} GB/s, {', '.join(there)}",)

@@ -1,0 +1,259 @@
+"""The facts of fidelity, one place for all: hardware, model, kind, direction of error, when it matters.
+
+A change in how time is modelled changes its fact here in the same commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["exact", "approximated", "ignored"]
+ErrorDirection = Literal["none", "optimistic", "pessimistic", "either"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One property of hardware and what the model makes of it."""
+
+    topic: str
+    hardware: str
+    model: str
+    kind: Kind
+    error: ErrorDirection
+    matters: str  # for which workloads
+
+
+_EXACT = (
+    Fact(
+        "link bandwidth",
+        "each direction of a link carries one flit at a time",
+        "a serial FIFO for each direction; a flit holds it for its bytes / bandwidth",
+        "exact",
+        "none",
+        "everywhere: this is where flows meet",
+    ),
+    Fact(
+        "propagation",
+        "a flit on the wire does not keep the next from starting",
+        "distance x ns/mm after the flit has left, without holding the link",
+        "exact",
+        "none",
+        "long paths, small messages",
+    ),
+    Fact(
+        "node latency",
+        "routers, switches and UCIe ports are pipelines: latency is not throughput",
+        "every flit is delayed by the node's overhead; nobody is blocked by it",
+        "exact",
+        "none",
+        "small messages, which keep their bandwidth",
+    ),
+    Fact(
+        "cut-through",
+        "flits follow one another through many hops at once",
+        "each flit moves on by itself; a transfer that is alone takes node latencies + propagation + bytes over the "
+        "narrowest link + one flit on each other link, bit for bit (`kernbench probe` checks it)",
+        "exact",
+        "none",
+        "every multi-hop transfer",
+    ),
+    Fact(
+        "reads and writes",
+        "a read's data come back, a write's data go out and are acknowledged",
+        "the same, for the host and for PEs: bytes load the direction in which they travel",
+        "exact",
+        "none",
+        "traffic that mixes reads and writes",
+    ),
+    Fact(
+        "HBM pseudo channels",
+        "channels work in parallel; address bits choose one; reads and writes share it",
+        "each burst is booked on the channel its address names, behind what is booked there",
+        "exact",
+        "none",
+        "strided access that misses some channels",
+    ),
+    Fact(
+        "time and ties",
+        "clocked; simultaneous requests are resolved by fixed logic",
+        "float ns, each duration rounded once to 2^-20 ns, so that sums are exact; ties at a link go to the lower "
+        "input link, injections last; same input, same result, bit for bit",
+        "exact",
+        "none",
+        "reproducibility",
+    ),
+)
+
+_APPROXIMATED = (
+    Fact(
+        "single completions",
+        "when one transfer among many ends depends on every arbiter on its way",
+        "totals follow from bandwidth and are far more certain than single completions: rules like these came within "
+        "about 4 % of a shipping accelerator's totals, while its single completions were off by 11 to 15 % (median)",
+        "approximated",
+        "either",
+        "tail latency, finishing order of flows under load",
+    ),
+    Fact(
+        "arbitration",
+        "round robin or weighted, with virtual channels and priorities",
+        "first ready, first served, flit by flit",
+        "approximated",
+        "either",
+        "fairness between flows on a saturated link; totals hardly change",
+    ),
+    Fact(
+        "flit size",
+        "32 B flits on the NoC, 256 B bursts at the HBM",
+        "one size for both (256 B): every hop but the narrowest adds the time of 256 B instead of 32 B, and flows "
+        "interleave in steps of 256 B",
+        "approximated",
+        "pessimistic",
+        "small messages over many hops",
+    ),
+    Fact(
+        "unaligned transfers",
+        "a piece that straddles two bursts costs both",
+        "a flit is one burst on the channel of its first byte, wherever it starts; a partial flit costs a whole burst",
+        "approximated",
+        "optimistic",
+        "many small accesses that are not aligned to bursts",
+    ),
+    Fact(
+        "requests and acknowledgements",
+        "small packets that share links with data",
+        "control messages pay every node and wire, and neither take bandwidth nor wait",
+        "approximated",
+        "optimistic",
+        "many small transfers under load",
+    ),
+    Fact(
+        "store and forward",
+        "a PCIe endpoint forwards packet by packet",
+        "pcie_ep, io_cpu and m_cpu take the whole message, then send it on: its bytes are paid again on each stretch",
+        "approximated",
+        "pessimistic",
+        "large transfers between SIPs",
+    ),
+    Fact(
+        "host side",
+        "a request crosses the host's link and the switch, as TLPs with credits",
+        "host requests enter at the pcie_ep of the SIP they are for; host link and switch are charged to traffic "
+        "between SIPs only; no TLP headers",
+        "approximated",
+        "optimistic",
+        "host copies, above all to several SIPs at once",
+    ),
+    Fact(
+        "HBM scheduling",
+        "first-ready scheduling, write buffers drained in batches",
+        "in order of arrival on each channel, no reordering; a turn of direction costs switch_penalty_ns, 0 by "
+        "default, as if an ideal scheduler hid it all",
+        "approximated",
+        "either",
+        "dense mixes of reads and writes: optimistic at 0, pessimistic with a penalty for every turn",
+    ),
+    Fact(
+        "HBM timing",
+        "activation, precharge and four-activate windows, tens of ns to the first byte",
+        "folded into a steady burst / channel bandwidth, an efficiency (1.0 by default) and the controller's overhead "
+        "(0 ns by default)",
+        "approximated",
+        "optimistic",
+        "latency of small accesses; set efficiency and overhead_ns where they are known",
+    ),
+    Fact(
+        "large reads at a channel",
+        "bursts of several reads are interleaved",
+        "a read books all its bursts when its request arrives, so a small one behind it waits for all of it",
+        "approximated",
+        "pessimistic",
+        "small reads beside large ones on one slice; their sum is not affected",
+    ),
+    Fact(
+        "routing",
+        "tables or adaptive, may avoid load",
+        "the shortest way in mm, ties along x first, whatever the load",
+        "approximated",
+        "either",
+        "hotspots that adaptive routing would spread",
+    ),
+    Fact(
+        "geometry",
+        "placed and routed wires with repeaters",
+        "wires run along x and y between block positions at one speed; a PE has no extent",
+        "approximated",
+        "either",
+        "latency within a cube",
+    ),
+    Fact(
+        "UCIe",
+        "adapters with their own flit format, CRC and replay",
+        "a latency for each port, bandwidth for each connection and for the die-to-die link",
+        "approximated",
+        "optimistic",
+        "traffic between cubes near the peak; derate the bandwidth where the overhead is known",
+    ),
+    Fact(
+        "SRAM and TCM",
+        "banked, conflicts cost time",
+        "a latency and the bandwidth of a port in each direction",
+        "approximated",
+        "optimistic",
+        "several PEs on one SRAM with unlucky strides",
+    ),
+)
+
+_IGNORED = (
+    Fact(
+        "finite buffers",
+        "credits stop a sender when the buffers ahead are full, and a blocked head holds up what is behind it",
+        "queues grow without limit; nobody is stopped",
+        "ignored",
+        "optimistic",
+        "sustained saturation, more than about ten flows on a link; single-digit percent on closed-loop traffic",
+    ),
+    Fact(
+        "bank conflicts",
+        "two rows of one bank cost a precharge and an activation",
+        "no banks inside a channel: every access is a best case",
+        "ignored",
+        "optimistic",
+        "random gather and scatter",
+    ),
+    Fact(
+        "refresh, ECC, throttling",
+        "refresh takes some percent of the time; heat and power limits slow clocks",
+        "none; put what is known into the efficiency",
+        "ignored",
+        "optimistic",
+        "long runs near the peak",
+    ),
+    Fact(
+        "clock domains",
+        "crossings cost cycles; PLLs take time to lock",
+        "none; put a crossing into a node's overhead",
+        "ignored",
+        "optimistic",
+        "latency of paths through many dies",
+    ),
+    Fact(
+        "link errors",
+        "CRC faults are replayed",
+        "links do not fail",
+        "ignored",
+        "optimistic",
+        "worst cases, not averages",
+    ),
+    Fact(
+        "arbitration within a flit",
+        "decided every cycle",
+        "a flit is the smallest step",
+        "ignored",
+        "either",
+        "timing noise of messages below one flit",
+    ),
+)
+
+FACTS: tuple[Fact, ...] = _EXACT + _APPROXIMATED + _IGNORED

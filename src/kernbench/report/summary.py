@@ -1,0 +1,147 @@
+"""What a machine adds up to: counts, memories, bandwidths and the longest ways, as figures; `summary_text.py` prints
+them.
+
+A bisection is what crosses the narrower of the two straight cuts through the middle, one way; a machine of one part has
+none. Bandwidths are one way too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernbench.report.worst_paths import WorstPath, worst_paths
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.mesh import Mesh, build_mesh
+from kernbench.topology.spec import MachineSpec
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSummary:
+    """The figures, by name: whole numbers, bytes, and bytes per ns (None where the machine has no such thing)."""
+
+    name: str
+    counts: Mapping[str, int]
+    memory: Mapping[str, int]
+    bandwidth_gbs: Mapping[str, float | None]
+    worst_paths: tuple[WorstPath, ...]
+
+
+def summarize(graph: TopologyGraph) -> MachineSummary:
+    """Add a machine up."""
+    spec, mesh = graph.spec, build_mesh(graph.spec.cube)
+    return MachineSummary(
+        spec.system.name, _counts(graph, mesh), _memory(spec), _bandwidth_gbs(spec, mesh), worst_paths(graph)
+    )
+
+
+def _counts(graph: TopologyGraph, mesh: Mesh) -> dict[str, int]:
+    spec = graph.spec
+    return {
+        "sips": spec.n_sips,
+        "cubes": spec.n_cubes,
+        "pes": spec.n_pes,
+        "routers": spec.n_cubes * len(mesh.routers),
+        "io_chiplets": spec.n_sips * len(spec.sip.io_chiplets),
+        "hbm_pseudo_channels": spec.n_cubes * spec.cube.hbm_pseudo_channels,
+        "nodes": len(graph.nodes),
+        "links": len(graph.edges) // 2,  # every link is two edges
+    }
+
+
+def _memory(spec: MachineSpec) -> dict[str, int]:
+    cube = spec.cube
+    return {
+        "hbm_bytes_per_pe": cube.hbm_slice_bytes,
+        "hbm_bytes_per_cube": cube.hbm_bytes,
+        "hbm_bytes_per_sip": cube.hbm_bytes * spec.sip.n_cubes,
+        "hbm_bytes": cube.hbm_bytes * spec.n_cubes,
+        "sram_bytes_per_cube": cube.sram_bytes,
+        "sram_bytes": cube.sram_bytes * spec.n_cubes,
+        "tcm_bytes_per_pe": cube.tcm_bytes,
+        "tcm_bytes": cube.tcm_bytes * spec.n_pes,
+    }
+
+
+def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
+    cube, hbm = spec.cube, spec.cube.hbm_link_bw_gbs
+    pcie = spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets)
+    return {
+        "hbm_per_pe": hbm,
+        "hbm_per_cube": hbm * cube.n_pes,
+        "hbm_per_sip": hbm * cube.n_pes * spec.sip.n_cubes,
+        "hbm": hbm * spec.n_pes,
+        "pe_dma": cube.links.pe_dma_to_router_bw_gbs,
+        "noc_link": cube.links.router_bw_gbs,
+        "sram_port": cube.links.sram_to_router_bw_gbs,
+        "tcm_read": cube.pe_template.links.tcm_read_bw_gbs,
+        "tcm_write": cube.pe_template.links.tcm_write_bw_gbs,
+        "ucie_port": min(spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs),
+        "io_port": spec.io_chiplet.links.io_ucie_to_cube_bw_gbs,
+        "pcie_per_sip": pcie,
+        "host": spec.system.links.host_to_switch.bw_gbs,
+        "noc_bisection": _noc_bisection_gbs(spec, mesh),
+        "sip_bisection": _sip_bisection_gbs(spec),
+        "tray_bisection": spec.n_sips // 2 * pcie if spec.n_sips > 1 else None,
+    }
+
+
+def _noc_bisection_gbs(spec: MachineSpec, mesh: Mesh) -> float | None:
+    """Mesh links over the middle of the die, upright or level; no cut where there is nothing on one side."""
+    cuts = []
+    for axis, middle in ((0, mesh.w_mm / 2), (1, mesh.h_mm / 2)):
+        ends = [(mesh.position(a)[axis], mesh.position(b)[axis]) for a, b, _ in mesh.links()]
+        crossing = sum(1 for low, high in ends if low < middle <= high)
+        if crossing:
+            cuts.append(crossing)
+    return min(cuts) * spec.cube.links.router_bw_gbs if cuts else None
+
+
+def _sip_bisection_gbs(spec: MachineSpec) -> float | None:
+    w, h = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
+    cuts = [across for across, along in ((h, w), (w, h)) if along > 1]
+    return min(cuts) * spec.sip.links.cube_to_cube.bw_gbs if cuts else None
+
+
+# --------------------------------------------------------------------------------------------------------------- JSON
+
+
+def summary_as_json(summary: MachineSummary) -> dict[str, object]:
+    """The figures under the keys that `kernbench topology --json` promises."""
+    paths = [
+        {
+            "name": way.name,
+            "src": way.src,
+            "dst": way.dst,
+            "distance_mm": way.distance_mm,
+            "latency_ns": way.latency_ns,
+            "hops": way.hops,
+            "path": list(way.path),
+        }
+        for way in summary.worst_paths
+    ]
+    return {
+        "schema": SCHEMA,
+        "command": "topology",
+        "name": summary.name,
+        "counts": dict(summary.counts),
+        "memory": dict(summary.memory),
+        "bandwidth_gbs": dict(summary.bandwidth_gbs),
+        "worst_paths": paths,
+    }
+
+
+def graph_as_json(graph: TopologyGraph) -> dict[str, object]:
+    """Every node and every edge."""
+    return {
+        "nodes": [
+            {"id": n.id, "kind": n.kind, "impl": n.impl, "x_mm": n.x_mm, "y_mm": n.y_mm, "attrs": dict(n.attrs)}
+            for n in graph.nodes.values()
+        ],
+        "edges": [
+            {"src": e.src, "dst": e.dst, "kind": str(e.kind), "bw_gbs": e.bw_gbs, "distance_mm": e.distance_mm}
+            for e in graph.edges
+        ],
+    }

@@ -1,0 +1,107 @@
+"""A machine's figures for people: aligned columns with units. The layout may change; `--json` is for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernbench.common.units import format_bytes
+from kernbench.report.summary import MachineSummary
+from kernbench.report.worst_paths import WorstPath
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import MachineSpec
+
+
+def summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
+    """The figures for people, in aligned columns."""
+    counts, memory, gbs = summary.counts, summary.memory, summary.bandwidth_gbs
+    grid = spec.sip.cube_mesh
+    lines = [f"machine {summary.name}", "", "Counts"]
+    lines += _rows(
+        [
+            ("SIPs", f"{counts['sips']}", spec.system.sips.topology),
+            ("cubes", f"{counts['cubes']}", f"{grid.w} x {grid.h} in a SIP"),
+            ("PEs", f"{counts['pes']}", f"{spec.cube.n_pes} in a cube"),
+            ("routers", f"{counts['routers']}", f"{counts['routers'] // counts['cubes']} in a cube"),
+            ("IO chiplets", f"{counts['io_chiplets']}", f"{len(spec.sip.io_chiplets)} in a SIP"),
+            ("HBM pseudo channels", f"{counts['hbm_pseudo_channels']}", f"{spec.cube.hbm_channels_per_pe} a PE"),
+            ("nodes", f"{counts['nodes']}", ""),
+            ("links", f"{counts['links']}", "both directions counted as one"),
+        ]
+    )
+    lines += ["", *_memory_lines(memory), "", *_bandwidth_lines(gbs), "", *_path_lines(summary.worst_paths)]
+    return "\n".join(lines)
+
+
+def _memory_lines(memory: Mapping[str, int]) -> list[str]:
+    heads = ["Memory", "a PE", "a cube", "a SIP", "in all"]
+    table: list[tuple[str, list[int | None]]] = [
+        ("HBM", [memory[f"hbm_bytes{of}"] for of in ("_per_pe", "_per_cube", "_per_sip", "")]),
+        ("SRAM", [None, memory["sram_bytes_per_cube"], None, memory["sram_bytes"]]),
+        ("TCM", [memory["tcm_bytes_per_pe"], None, None, memory["tcm_bytes"]]),
+    ]
+    return _table(heads, [[name, *("-" if n is None else format_bytes(n) for n in sizes)] for name, sizes in table])
+
+
+def _bandwidth_lines(gbs: Mapping[str, float | None]) -> list[str]:
+    names = {
+        "hbm_per_pe": "HBM of a PE",
+        "hbm_per_cube": "HBM of a cube",
+        "hbm_per_sip": "HBM of a SIP",
+        "hbm": "HBM in all",
+        "pe_dma": "PE DMA to router",
+        "noc_link": "router to router",
+        "sram_port": "SRAM port",
+        "tcm_read": "TCM read port",
+        "tcm_write": "TCM write port",
+        "ucie_port": "cube to cube (UCIe)",
+        "io_port": "IO chiplet to cube (UCIe)",
+        "pcie_per_sip": "PCIe of a SIP",
+        "host": "host to switch",
+        "noc_bisection": "bisection of a cube's mesh",
+        "sip_bisection": "bisection of a SIP",
+        "tray_bisection": "bisection of the tray",
+    }
+    rows = [(name, "-" if (value := gbs[key]) is None else f"{value:,.10g}", "") for key, name in names.items()]
+    return ["Bandwidth, GB/s, each way", *_rows(rows)]
+
+
+def _path_lines(ways: tuple[WorstPath, ...]) -> list[str]:
+    heads = ["Farthest", "mm", "ns", "hops", "from", "to"]
+    rows = [
+        [way.name, f"{way.distance_mm:.2f}", f"{way.latency_ns:.2f}", f"{way.hops}", way.src, way.dst] for way in ways
+    ]
+    return [*_table(heads, rows, text_columns=(0, 4, 5)), "  ns is one way for a message of no bytes, alone"]
+
+
+def _rows(rows: list[tuple[str, str, str]]) -> list[str]:
+    """Name, value, remark."""
+    name_w, value_w = (max(len(row[i]) for row in rows) for i in (0, 1))
+    return [f"  {name:<{name_w}}  {value:>{value_w}}  {remark}".rstrip() for name, value, remark in rows]
+
+
+def _table(heads: list[str], rows: list[list[str]], text_columns: tuple[int, ...] = (0,)) -> list[str]:
+    """A title and columns under their heads."""
+    body = [heads, *([f"  {row[0]}", *row[1:]] for row in rows)]
+    widths = [max(len(row[i]) for row in body) for i in range(len(heads))]
+    aligned = (
+        [
+            f"{cell:<{w}}" if i in text_columns else f"{cell:>{w}}"
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in body
+    )
+    return ["  ".join(cells).rstrip() for cells in aligned]
+
+
+def graph_as_text(graph: TopologyGraph) -> str:
+    """Every node, then every edge."""
+    nodes = [
+        [n.id, n.kind, n.impl, f"{n.x_mm:.2f}", f"{n.y_mm:.2f}", f"{n.overhead_ns:g}"] for n in graph.nodes.values()
+    ]
+    edges = [
+        [e.src, e.dst, str(e.kind), "control" if e.bw_gbs is None else f"{e.bw_gbs:g}", f"{e.distance_mm:.2f}"]
+        for e in graph.edges
+    ]
+    lines = _table(["Nodes", "kind", "impl", "x mm", "y mm", "ns"], nodes, text_columns=(0, 1, 2))
+    lines += ["", *_table(["Edges from", "to", "kind", "GB/s", "mm"], edges, text_columns=(0, 1, 2))]
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""The farthest places of a machine: how many mm, and how many ns for a message of no bytes that is alone.
+
+Four pairs are looked for: a PE and an HBM slice in one cube, in one SIP and in two SIPs, and the host and a slice. All
+cubes are alike and wires run both ways, so a few candidates are enough: all pairs in one cube, all pairs in cubes at
+opposite corners of the package, and for what passes the switch the PE that is farthest from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kernbench.common.ids import HOST, SWITCH, CubeId, PeId
+from kernbench.common.units import on_grid
+from kernbench.policy.routing.router import PathRouter
+from kernbench.topology.graph import TopologyGraph
+
+
+@dataclass(frozen=True, slots=True)
+class WorstPath:
+    """A way that no other of its kind is longer than. `latency_ns` is one way: every node and wire, no payload."""
+
+    name: str
+    distance_mm: float
+    latency_ns: float
+    path: tuple[str, ...]
+
+    @property
+    def src(self) -> str:
+        return self.path[0]
+
+    @property
+    def dst(self) -> str:
+        return self.path[-1]
+
+    @property
+    def hops(self) -> int:
+        return len(self.path) - 1
+
+
+def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
+    """The farthest pairs, near ones first; kinds that the machine does not have are left out."""
+    router, spec = PathRouter(graph), graph.spec
+    pes = range(spec.cube.n_pes)
+    found = [_worst("PE to HBM, same cube", graph, _between(router, (0, 0), pes))]
+    corners = _opposite_corners(graph)
+    if corners:
+        ways = (way for pair in corners for way in _between(router, pair, pes))
+        found.append(_worst("PE to HBM, same SIP", graph, ways))
+    far = _farthest_from_switch(graph, router)
+    if spec.n_sips > 1:
+        slice_there = CubeId(1, far.cube).hbm_ctrl(far.pe)
+        found.append(_worst("PE to HBM, other SIP", graph, [router.find_path(str(far), slice_there)]))
+    slice_here = CubeId(0, far.cube).hbm_ctrl(far.pe)
+    found.append(_worst("host to HBM", graph, [router.find_memory_path(HOST, slice_here)]))
+    return tuple(found)
+
+
+def _between(router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]) -> Iterator[list[str]]:
+    """From every PE of one cube of SIP 0 to every slice of another."""
+    for slice_ in pes:
+        for pe in pes:
+            yield router.find_path(str(PeId(0, cubes[0], pe)), CubeId(0, cubes[1]).hbm_ctrl(slice_))
+
+
+def _opposite_corners(graph: TopologyGraph) -> list[tuple[int, int]]:
+    """The two diagonals of the package; one when it is a row or a column, none when it is one cube."""
+    sip = graph.spec.sip
+    right, bottom = sip.cube_mesh.w - 1, sip.cube_mesh.h - 1
+    pairs = [(sip.cube_at(0, 0), sip.cube_at(right, bottom)), (sip.cube_at(right, 0), sip.cube_at(0, bottom))]
+    return [pair for pair in pairs[: 2 if right and bottom else 1] if pair[0] != pair[1]]
+
+
+def _farthest_from_switch(graph: TopologyGraph, router: PathRouter) -> PeId:
+    spec = graph.spec
+    pes = [PeId(0, cube, pe) for cube in range(spec.sip.n_cubes) for pe in range(spec.cube.n_pes)]
+    return max(pes, key=lambda pe: _length(graph, router.find_path(str(pe), SWITCH)))
+
+
+def _worst(name: str, graph: TopologyGraph, ways: Iterator[list[str]] | list[list[str]]) -> WorstPath:
+    measured = [(*_length(graph, way), way) for way in ways]
+    distance_mm, latency_ns, path = max(measured, key=lambda item: item[:2])  # the first of equals
+    return WorstPath(name, distance_mm, latency_ns, tuple(path))
+
+
+def _length(graph: TopologyGraph, path: Sequence[str]) -> tuple[float, float]:
+    """Its mm, and the ns of its nodes and wires, both ends counted."""
+    links = [graph.edge(a, b) for a, b in pairwise(path)]
+    wires_ns = sum(on_grid(link.distance_mm * graph.spec.system.ns_per_mm) for link in links)
+    return sum(link.distance_mm for link in links), wires_ns + sum(on_grid(graph.node(n).overhead_ns) for n in path)

@@ -1,0 +1,1 @@
+"""What host code calls `torch`."""

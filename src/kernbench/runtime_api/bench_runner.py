@@ -1,0 +1,180 @@
+"""Run a bench on a machine: once for each chosen device, all in one simulation, and say what came of it.
+
+A bench is a function of `torch` (a RuntimeContext) that works on one device. On several devices it runs as several
+ranks side by side, each with its own current device, so that what they do contends. Simulated time ends when the last
+of them and all they issued is done; freeing tensors afterwards, and verification, take none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from kernbench.common.errors import UsageError
+from kernbench.common.messages import Completion
+from kernbench.runtime_api.checks import Checks
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
+from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.layers import Overrides, Source
+from kernbench.values.evaluate import Backend
+
+Bench = Callable[..., object]
+JSON_SCHEMA = 1
+
+
+@dataclass(eq=False)
+class BenchResult:
+    """What a run came to. `ok` is whether everything completed and every check held."""
+
+    bench: str
+    completion: Completion
+    total_ns: float
+    devices: tuple[int, ...]
+    launches: list[Launch] = field(repr=False)
+    data: list[DataCheck]
+    ops: list[DataCheck] = field(repr=False)  # every op on the way, when they were debugged
+    returned: list[object] = field(repr=False)  # what the bench returned, by device
+    engine: GraphEngine = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops))
+
+    @property
+    def op_log(self) -> OpLog | None:
+        return self.engine.log
+
+    def as_json(self) -> dict[str, object]:
+        """The run as `kernbench run --json` prints it."""
+        return {
+            "schema": JSON_SCHEMA,
+            "command": "run",
+            "bench": self.bench,
+            "ok": self.ok,
+            "total_ns": self.total_ns,
+            "launches": [launch.as_json() for launch in self.launches],
+            "data": [check.as_json() for check in self.data],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a bench is run. See `kernbench.run`."""
+
+    device: str | int = "all"
+    verify_data: bool = False
+    debug_ops: bool = False
+    op_log: OpLog | None = None
+    data: bool = True
+    mode: Mode = "adaptive"
+    threads: int | None = None
+    backend: Backend = "numpy"
+    progress: Callable[[float], None] | None = None
+
+
+def run(
+    fn: Bench,
+    topology: Source | TopologyGraph = None,
+    overrides: Overrides | None = None,
+    *,
+    name: str | None = None,
+    params: Mapping[str, object] | None = None,
+    device: str | int = "all",
+    verify_data: bool = False,
+    debug_ops: bool = False,
+    op_log: OpLog | None = None,
+    data: bool = True,
+    mode: Mode = "adaptive",
+    threads: int | None = None,
+    backend: Backend = "numpy",
+    progress: Callable[[float], None] | None = None,
+) -> BenchResult:
+    """Run `fn(torch, **params)` on a machine and return what came of it.
+
+    `topology` is a file, a mapping, a compiled machine, or None for the shipped one; `overrides` changes single values:
+    {"system.sips.count": 4}. `device` is "all", "sip:N" or N. `verify_data` compares what the function stated with
+    `torch.check`, `debug_ops` every op on the way too. `op_log` takes the records (in memory unless it streams).
+    `data=False` carries no tensor contents. `progress` is told the simulated time now and then.
+
+    Raises LaunchError when a kernel fails, and whatever the function raises.
+    """
+    if isinstance(topology, TopologyGraph):
+        if overrides:
+            raise UsageError("overrides for a machine that is compiled already", mend="load_topology takes overrides")
+        graph = topology
+    else:
+        graph = load_topology(topology, overrides)
+    options = RunOptions(
+        device=device,
+        verify_data=verify_data,
+        debug_ops=debug_ops,
+        op_log=op_log,
+        data=data,
+        mode=mode,
+        threads=threads,
+        backend=backend,
+        progress=progress,
+    )
+    return run_bench(fn, graph, options, name=name, params=params)
+
+
+def run_bench(
+    fn: Bench,
+    graph: TopologyGraph,
+    options: RunOptions | None = None,
+    *,
+    name: str | None = None,
+    params: Mapping[str, object] | None = None,
+) -> BenchResult:
+    """Run a bench on a compiled machine. See `run`."""
+    chosen = options or RunOptions()
+    devices = devices_of(chosen.device, graph.spec.n_sips)
+    title = name or str(getattr(fn, "__name__", "bench"))
+    verify = chosen.verify_data or chosen.debug_ops
+    if verify and not chosen.data:
+        raise UsageError("a run without data cannot be verified", mend="leave data=False out")
+    log = chosen.op_log if chosen.op_log is not None else OpLog()
+    engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data)
+    engine.progress = chosen.progress
+    checks = Checks(enabled=verify, name_devices=len(devices) > 1)
+    torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
+    try:
+        bodies = [partial(_on_device, torch, device, fn, params or {}) for device in devices]
+        returned = torch.ranks.run(bodies)
+        total_ns = engine.now_ns
+        executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops)
+        data = checks.verify(executor) if verify else []
+        completion = Completion(ok=True)
+        if not torch.requests:
+            message = "the bench asked nothing of the device"
+            completion = Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
+        result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
+    except BaseException:
+        torch.close(wait=False)
+        raise
+    torch.close()
+    return result
+
+
+def _on_device(torch: RuntimeContext, device: int, fn: Bench, params: Mapping[str, object]) -> object:
+    torch.ahbm.set_device(device)
+    returned = fn(torch, **params)
+    torch.wait_all()
+    return returned
+
+
+def devices_of(selector: str | int, n_sips: int) -> tuple[int, ...]:
+    """The SIPs that "all", "sip:N" or N names; raises UsageError when there is no such SIP."""
+    if selector == "all":
+        return tuple(range(n_sips))
+    text = str(selector).removeprefix("sip:")
+    if isinstance(selector, bool) or not text.isdecimal() or int(text) >= n_sips:
+        raise UsageError(f"no device '{selector}'", mend=f"use all, or sip:0 to sip:{n_sips - 1}")
+    return (int(text),)

@@ -1,0 +1,70 @@
+"""What a program states about its results, to be compared once its time has been simulated.
+
+A statement takes the values that a tensor holds at that moment; values never change, so what happens to the tensor
+afterwards does not matter. All are computed together at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kernbench.common.dtypes import DType
+from kernbench.policy.placement.dp import ShardSpec
+from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
+from kernbench.values.graph import Value
+
+Reference = ArrayLike | Callable[[], ArrayLike]
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    name: str
+    shape: tuple[int, ...]
+    element: DType
+    parts: Sequence[tuple[ShardSpec, Value]]
+    reference: Reference
+    rtol: float | None
+    atol: float | None
+
+
+class Checks:
+    """The statements of one run. `name_devices` tells the same tensor on several devices apart."""
+
+    def __init__(self, *, enabled: bool, name_devices: bool = False) -> None:
+        self.enabled = enabled
+        self._name_devices = name_devices
+        self._statements: list[_Statement] = []
+
+    def __len__(self) -> int:
+        return len(self._statements)
+
+    def add(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        element: DType,
+        parts: Sequence[tuple[ShardSpec, Value]],
+        reference: Reference,
+        rtol: float | None,
+        atol: float | None,
+    ) -> None:
+        """State that a tensor made of `parts` equals a reference."""
+        if self._name_devices:
+            name = f"{name}@sip{parts[0][0].sip}"
+        self._statements.append(_Statement(name, shape, element, parts, reference, rtol, atol))
+
+    def verify(self, executor: DataExecutor) -> list[DataCheck]:
+        """Compute and compare; raises DataError for a reference of another shape."""
+        arrays = iter(executor.run([value for one in self._statements for _, value in one.parts]))
+        found: list[DataCheck] = []
+        for one in self._statements:
+            actual = np.empty(one.shape, one.element.numpy)
+            for part, _ in one.parts:
+                actual[part.index] = next(arrays)
+            wanted = one.reference() if callable(one.reference) else one.reference
+            found.append(compare(one.name, one.element, actual, wanted, one.rtol, one.atol))
+        return found

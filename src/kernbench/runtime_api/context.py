@@ -1,0 +1,217 @@
+"""RuntimeContext: what host code calls `torch`. Tensors on devices, launches, waiting.
+
+Calls return when the device has done what they ask for: a tensor is mapped and written, a kernel has run on every PE.
+While one rank waits, others run (`ranks.py`). A launch with `wait=False` returns at once; reading a tensor waits for
+all that was issued before. A tensor that nothing refers to any more is freed at the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.common.messages import Completion
+from kernbench.policy.placement.dp import DPPolicy, ShardSpec
+from kernbench.runtime_api.checks import Checks
+from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
+from kernbench.runtime_api.host_queue import HostQueue
+from kernbench.runtime_api.launcher import Launcher, LaunchOptions
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.ranks import Ranks
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.tensor_store import Contents, TensorStore
+from kernbench.sim_engine.engine import GraphEngine, Handle
+from kernbench.topology.spec import MachineSpec
+from kernbench.values.graph import Value
+
+ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
+Size = int | Sequence[int]
+
+
+class RuntimeContext:
+    """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
+
+    `checks` keeps what programs state about their results; without it nothing is kept.
+    """
+
+    def __init__(
+        self, engine: GraphEngine, *, device: int = 0, correlation_id: str = "run", checks: Checks | None = None
+    ) -> None:
+        self.engine = engine
+        self.ahbm = AhbmNamespace(engine.graph.spec.n_sips, device)
+        self.accelerator = AcceleratorNamespace(self.ahbm)
+        self.checks = checks if checks is not None else Checks(enabled=False)
+        self._queue = HostQueue(engine, correlation_id)
+        self._store = TensorStore(self._queue)
+        self._launcher = Launcher(self._queue)
+
+    def __enter__(self) -> RuntimeContext:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close(wait=error is None)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Finish what is under way and free all tensors. Closing twice is harmless."""
+        if wait:
+            self._queue.wait_all()
+        unmaps = self._store.close()
+        if wait:
+            self._queue.wait(unmaps, "mappings to be taken back")
+
+    @property
+    def spec(self) -> MachineSpec:
+        """The machine's checked description."""
+        return self.engine.graph.spec
+
+    @property
+    def now_ns(self) -> float:
+        return self.engine.now_ns
+
+    @property
+    def ranks(self) -> Ranks:
+        """Programs side by side on this context's clock."""
+        return self._queue.ranks
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Every launch so far, in order of submission."""
+        return self._launcher.launches
+
+    @property
+    def requests(self) -> int:
+        """How many requests the host has submitted."""
+        return self._queue.count
+
+    # ---- making tensors
+
+    def empty(
+        self, *size: Size, dtype: DType | str = "f16", dp: DPPolicy | None = None, name: str | None = None
+    ) -> Tensor:
+        """A tensor that nothing was written to. Placed by `dp`; on one PE without it."""
+        return self._create(_shape(size), dtype_of(dtype), dp, name, None)
+
+    def zeros(
+        self, *size: Size, dtype: DType | str = "f16", dp: DPPolicy | None = None, name: str | None = None
+    ) -> Tensor:
+        """A tensor of zeros, written by the host."""
+        return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name)
+
+    def full(
+        self,
+        size: Size,
+        fill_value: float,
+        *,
+        dtype: DType | str = "f16",
+        dp: DPPolicy | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        """A tensor of one number, written by the host."""
+        element, values = dtype_of(dtype), self.engine.values
+
+        def contents(part: ShardSpec) -> Value:
+            return values.full(part.local_shape, fill_value, element)
+
+        return self._create(_shape((size,)), element, dp, name, contents)
+
+    def from_numpy(
+        self, array: ArrayLike, *, dtype: DType | str | None = None, dp: DPPolicy | None = None, name: str | None = None
+    ) -> Tensor:
+        """A tensor with an array's contents, converted to `dtype` if that is given, written by the host."""
+        held = np.asarray(array)
+        element, values = dtype_of(held.dtype if dtype is None else dtype), self.engine.values
+        known: dict[int, Value] = {}  # replicas share one value
+
+        def contents(part: ShardSpec) -> Value:
+            if part.offset_bytes not in known:
+                known[part.offset_bytes] = values.constant(held[part.index], element)
+            return known[part.offset_bytes]
+
+        return self._create(held.shape, element, dp, name, contents)
+
+    def _create(
+        self, shape: tuple[int, ...], element: DType, dp: DPPolicy | None, name: str | None, contents: Contents | None
+    ) -> Tensor:
+        if dp is not None and not isinstance(dp, DPPolicy):
+            raise UsageError(f"dp is {dp!r}", mend="give a DPPolicy, or leave it out for one PE")
+        return self._store.create(shape, element, dp or ONE_PE, self.ahbm.current_device(), name, contents)
+
+    # ---- launching and waiting
+
+    def launch(
+        self, name: str, kernel: Callable[..., object], *args: object, wait: bool = True, **options: object
+    ) -> Launch:
+        """Run `kernel(*args)` on PEs, all from one instant on; returns when it is done, or at once with `wait=False`.
+
+        It runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
+        `target_pes=` say; without tensors, on all of the current device. `failure_policy="collect_all"` waits for all
+        PEs when some fail. Raises LaunchError, naming PE and kernel line, when the kernel fails.
+        """
+        self._store.tidy()
+        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
+        for tensor in tensors:
+            self._store.check_ours(tensor)
+        device = self.ahbm.current_device()
+        messages = self._launcher.messages(name, kernel, args, LaunchOptions.of(options), device)
+        mapping: list[Handle] = []
+        for message in messages:
+            cubes = message.cubes(self.spec.sip.n_cubes)
+            here = [tensor for tensor in tensors if tensor.allocation.sip == message.sip]
+            for tensor in here:
+                mapping += self._store.map_in(tensor, cubes)
+        self._queue.wait(mapping, f"mappings for kernel '{name}'")
+        launch = self._launcher.submit(name, messages, tensors)
+        if wait:
+            self.wait(launch)
+        return launch
+
+    def wait(self, what: Launch | Handle) -> Completion:
+        """Return when a launch or a request is done; raises LaunchError for a launch that failed."""
+        if isinstance(what, Handle):
+            self._queue.wait([what], f"a {what.request.msg_type}")
+            return what.completion
+        self._queue.wait(what.handles, f"kernel '{what.name}'")
+        self._launcher.finish(what)
+        what.raise_failures()
+        return Completion(ok=True)
+
+    def wait_all(self) -> None:
+        """Return when all that this program issued is done; raises LaunchError for a launch that failed."""
+        self._queue.wait_all()
+        for launch in self.launches:
+            if launch.is_done and not launch.is_measured:
+                self.wait(launch)
+
+    def check(
+        self,
+        tensor: Tensor,
+        reference: ArrayLike | Callable[[], ArrayLike],
+        *,
+        name: str | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> None:
+        """State what a tensor must hold now. Compared when the run is verified; a run that is not ignores it.
+
+        Tolerances are those of the tensor's dtype unless given. A function is called only when it is needed.
+        """
+        self._store.check_ours(tensor)
+        self._queue.wait_all()  # verified or not: times must not depend on it
+        if self.checks.enabled:
+            parts = [(tensor.placement[at], self._store.value_of(tensor, at)) for at in tensor.first_holders()]
+            self.checks.add(name or tensor.name, tensor.shape, tensor.element, parts, reference, rtol, atol)
+
+    def __repr__(self) -> str:
+        return f"RuntimeContext({self.spec.system.name!r}, device {self.ahbm.current_device()}, at {self.now_ns} ns)"
+
+
+def _shape(size: tuple[Size, ...]) -> tuple[int, ...]:
+    """`(4, 8)` and `((4, 8),)` alike."""
+    if len(size) == 1 and not isinstance(size[0], int):
+        return tuple(size[0])
+    return tuple(size)  # type: ignore[arg-type]  # placement refuses what is not whole numbers

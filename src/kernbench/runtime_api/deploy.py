@@ -1,0 +1,105 @@
+"""Where tensors lie: blocks in PEs' HBM, a range of virtual addresses, and the mappings between them.
+
+Every shard is a block of its own, aligned to an HBM burst. With virtual addresses a tensor has one range, and the MMU
+of each PE maps every byte of it to one holder: the PE itself where it holds that part, else a PE of its own cube that
+does, else one of the first cube that does. So replicas are read where they are near, and shards anywhere in the SIP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernbench.common.messages import MapEntry, TensorShard
+from kernbench.policy.address.allocator import PEMemAllocator
+from kernbench.policy.address.capacity import AddressConfig
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.policy.address.va_allocator import VirtualAllocator
+from kernbench.policy.placement.dp import ShardSpec
+from kernbench.topology.spec import MachineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a tensor occupies."""
+
+    va_base: int | None  # None where addresses are physical
+    va_bytes: int
+    shards: tuple[TensorShard, ...]
+
+    @property
+    def sip(self) -> int:
+        return self.shards[0].sip
+
+    @property
+    def cubes(self) -> tuple[int, ...]:
+        """The cubes that hold a part, in order."""
+        return tuple(dict.fromkeys(shard.cube for shard in self.shards))
+
+
+class DeviceMemory:
+    """The allocators of a tray, made as they are needed."""
+
+    def __init__(self, spec: MachineSpec) -> None:
+        self._spec = spec
+        self._sizes = AddressConfig.from_spec(spec)
+        self._align = spec.cube.hbm_burst_bytes
+        self._pes: dict[tuple[int, int, int], PEMemAllocator] = {}
+        self._virtual = VirtualAllocator(page_size=spec.cube.page_bytes) if spec.system.address_model == "va" else None
+
+    def alloc(self, specs: Sequence[ShardSpec]) -> Allocation:
+        """Blocks for all shards of a tensor; raises AllocationError, and keeps nothing, when there is no room."""
+        shards: list[TensorShard] = []
+        va_bytes = max(spec.offset_bytes + spec.nbytes for spec in specs)
+        try:
+            for spec in specs:
+                pa = self._pe(spec.sip, spec.cube, spec.pe).alloc_hbm(spec.nbytes, self._align).encode()
+                shards.append(TensorShard(spec.sip, spec.cube, spec.pe, pa, spec.nbytes, spec.offset_bytes))
+            va_base = self._virtual.alloc(va_bytes) if self._virtual is not None else None
+        except Exception:
+            self._free_shards(shards)
+            raise
+        return Allocation(va_base, va_bytes, tuple(shards))
+
+    def free(self, allocation: Allocation) -> None:
+        """Give back what `alloc` returned."""
+        self._free_shards(allocation.shards)
+        if self._virtual is not None and allocation.va_base is not None:
+            self._virtual.free(allocation.va_base, allocation.va_bytes)
+
+    def used_bytes(self, sip: int, cube: int, pe: int) -> int:
+        """How much of a PE's HBM slice is taken."""
+        return self._pe(sip, cube, pe).hbm.used_bytes
+
+    def _free_shards(self, shards: Sequence[TensorShard]) -> None:
+        for shard in shards:
+            self._pe(*shard.key).free_hbm(PhysAddr.decode(shard.pa), shard.nbytes)
+
+    def _pe(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
+        found = self._pes.get((sip, cube, pe))
+        if found is None:
+            found = self._pes[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._sizes)
+        return found
+
+
+def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tuple[MapEntry, ...]:
+    """The mappings that the MMUs of all PEs of `cubes` need for a tensor."""
+    assert allocation.va_base is not None
+    entries: list[MapEntry] = []
+    for offset, holders in _holders(allocation).items():
+        va = allocation.va_base + offset
+        over_cubes, over_pes = len(holders) > 1, any(len(pes) > 1 for pes in holders.values())
+        for cube in cubes if over_cubes else (None,):
+            own = holders.get(-1 if cube is None else cube) or next(iter(holders.values()))
+            for pe in range(n_pes) if over_pes else (None,):
+                shard = own.get(-1 if pe is None else pe) or list(own.values())[(pe or 0) % len(own)]
+                entries.append(MapEntry(va, shard.pa, shard.nbytes, cube, pe))
+    return tuple(entries)
+
+
+def _holders(allocation: Allocation) -> dict[int, dict[int, dict[int, TensorShard]]]:
+    """By offset, by cube, by PE: who holds which part."""
+    found: dict[int, dict[int, dict[int, TensorShard]]] = {}
+    for shard in allocation.shards:
+        found.setdefault(shard.offset_bytes, {}).setdefault(shard.cube, {})[shard.pe] = shard
+    return found

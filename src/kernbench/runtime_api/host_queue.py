@@ -1,0 +1,62 @@
+"""What a host program has submitted, and waiting for it.
+
+Each rank has its own list of what is under way; waiting for all of it waits for that rank's only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from greenlet import getcurrent, greenlet
+
+from kernbench.common.messages import HostMessage, KernelLaunchMsg
+from kernbench.runtime_api.ranks import Ranks
+from kernbench.sim_engine.engine import GraphEngine, Handle
+from kernbench.values.graph import Value
+
+M = TypeVar("M", bound=HostMessage)
+
+
+class HostQueue:
+    """Requests of one context to its engine."""
+
+    def __init__(self, engine: GraphEngine, correlation_id: str) -> None:
+        self.engine = engine
+        self.ranks = Ranks(engine)
+        self.count = 0  # of requests so far
+        self._correlation_id = correlation_id
+        self._under_way: WeakKeyDictionary[greenlet, list[Handle]] = WeakKeyDictionary()
+
+    def submit(self, message: HostMessage, value: Value | None = None) -> Handle:
+        """Let a request in now. `value` is what a write leaves in memory."""
+        return self._noted(self.engine.submit(self._enveloped(message), value))
+
+    def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
+        """Let launches in now; if there are several, all PEs of all of them start at one instant."""
+        if len(launches) == 1:
+            return [self.submit(launches[0])]
+        handles = self.engine.submit_together([self._enveloped(launch) for launch in launches])
+        return [self._noted(handle) for handle in handles]
+
+    def wait(self, handles: Sequence[Handle], what: str) -> None:
+        """Return when all of them are done, however they ended."""
+        self.ranks.wait([handle.done for handle in handles if handle.done is not None], what)
+
+    def wait_all(self) -> None:
+        """Return when all that this rank has submitted is done."""
+        mine = self._under_way.pop(getcurrent(), [])
+        self.wait(mine, "all that it submitted")
+
+    def _enveloped(self, message: M) -> M:
+        return replace(message, correlation_id=self._correlation_id)
+
+    def _noted(self, handle: Handle) -> Handle:
+        self.count += 1
+        mine = self._under_way.setdefault(getcurrent(), [])
+        if len(mine) > 64:  # forget what is done, now and then
+            mine[:] = [other for other in mine if not other.is_done]
+        mine.append(handle)
+        return handle

@@ -1,0 +1,43 @@
+"""The host's messages by their public names. They are defined in `kernbench.common.messages`."""
+
+from kernbench.common.messages import (
+    Completion,
+    CubeDmaMsg,
+    KernelArg,
+    KernelFailure,
+    KernelLaunchMsg,
+    KernelRef,
+    MapEntry,
+    MemoryReadMsg,
+    MemoryWriteMsg,
+    MmuMapMsg,
+    MmuUnmapMsg,
+    Pattern,
+    PeDmaMsg,
+    PeResult,
+    ScalarArg,
+    TensorArg,
+    TensorShard,
+    UnmapEntry,
+)
+
+__all__ = [
+    "Completion",
+    "CubeDmaMsg",
+    "KernelArg",
+    "KernelFailure",
+    "KernelLaunchMsg",
+    "KernelRef",
+    "MapEntry",
+    "MemoryReadMsg",
+    "MemoryWriteMsg",
+    "MmuMapMsg",
+    "MmuUnmapMsg",
+    "Pattern",
+    "PeDmaMsg",
+    "PeResult",
+    "ScalarArg",
+    "TensorArg",
+    "TensorShard",
+    "UnmapEntry",
+]

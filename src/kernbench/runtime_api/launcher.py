@@ -1,0 +1,149 @@
+"""From `launch(name, kernel, *args)` to messages: which SIPs, cubes and PEs, and what the launch did there.
+
+A launch goes to every cube, and in each of them to every PE number, that holds part of one of its tensors; a launch
+without tensors goes to all of the current device. Tensors on several SIPs make one launch a SIP, and all start
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Literal
+
+import numpy as np
+
+from kernbench.common.errors import UsageError
+from kernbench.common.messages import (
+    FailurePolicy,
+    KernelArg,
+    KernelLaunchMsg,
+    KernelRef,
+    ScalarArg,
+    Targets,
+)
+from kernbench.runtime_api.host_queue import HostQueue
+from kernbench.runtime_api.launches import Launch, engine_use
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.op_tally import OpTally, Work
+
+Kernel = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """Where a launch goes and how it fails, as far as the caller says."""
+
+    sips: tuple[int, ...] | None = None
+    target_cubes: Targets | None = None
+    target_pes: Targets | None = None
+    failure_policy: FailurePolicy = "fail_fast"
+
+    @classmethod
+    def of(cls, given: dict[str, object]) -> LaunchOptions:
+        """The options of a call; raises UsageError for one that does not exist."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UsageError(
+                    f"launch has no option '{name}'",
+                    mend=f"options: wait, {', '.join(known)}; give the kernel's arguments by position",
+                )
+        ids = {name: _ids(name, value) for name, value in given.items() if name != "failure_policy"}
+        return cls(**{**given, **ids})  # type: ignore[arg-type]  # messages check the values
+
+
+def _ids(name: str, value: object) -> object:
+    """Ids as a tuple of whole numbers: one number, a range or a list will do."""
+    if value is None or value == "all":
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return (int(value),)
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        return tuple(value)
+    raise UsageError(f"launch option {name} is {value!r}", mend="give one number, several, or 'all'")
+
+
+class Launcher:
+    """Makes, submits and measures launches."""
+
+    def __init__(self, queue: HostQueue) -> None:
+        self._queue = queue
+        self._engine = queue.engine
+        self._tally = OpTally(self._engine.log) if self._engine.log is not None else None
+        self._before: dict[Launch, tuple[dict[str, Work], int]] = {}
+        self.launches: list[Launch] = []
+
+    def messages(
+        self, name: str, kernel: Kernel, args: Sequence[object], options: LaunchOptions, device: int
+    ) -> list[KernelLaunchMsg]:
+        """One message for each SIP; raises UsageError for what cannot be an argument."""
+        if not callable(kernel):
+            raise UsageError(f"kernel '{name}' is {kernel!r}", mend="give a function")
+        known = self._engine.kernels
+        if known.setdefault(name, kernel) is not kernel and any(not launch.is_done for launch in self.launches):
+            raise UsageError(
+                f"another kernel '{name}' is still running", mend="give this one another name, or wait first"
+            )
+        known[name] = kernel
+        passed = tuple(_as_arg(name, at, arg) for at, arg in enumerate(args))
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        sips = options.sips or tuple(dict.fromkeys(tensor.allocation.sip for tensor in tensors)) or (device,)
+        return [
+            KernelLaunchMsg(
+                sip=sip,
+                kernel_ref=KernelRef(name),
+                args=passed,
+                target_cubes=options.target_cubes or _holders(tensors, sip, "cube"),
+                target_pes=options.target_pes or _holders(tensors, sip, "pe"),
+                failure_policy=options.failure_policy,
+                debug_label=name,
+            )
+            for sip in sips
+        ]
+
+    def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
+        """Let a launch in now."""
+        before = self._state([message.sip for message in messages])
+        launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
+        self._before[launch] = before
+        self.launches.append(launch)
+        return launch
+
+    def finish(self, launch: Launch) -> None:
+        """Note what the machine did during a launch that is done."""
+        if launch.is_measured:
+            return
+        launch.is_measured = True
+        launch.keeps = ()
+        work, hbm_bytes = self._state(launch.sips)
+        work_before, hbm_before = self._before.pop(launch)
+        launch.bytes_hbm = hbm_bytes - hbm_before
+        launch.engines = engine_use(work_before, work, [f"sip{sip}." for sip in launch.sips])
+
+    def _state(self, sips: Sequence[int]) -> tuple[dict[str, Work], int]:
+        work = self._tally.work() if self._tally is not None else {}
+        return work, sum(self._engine.hbm_bytes(sip) for sip in sips)
+
+
+def _holders(tensors: Sequence[Tensor], sip: int, level: str) -> Targets:
+    """The cubes, or the PE numbers, of a SIP that hold part of a tensor."""
+    ids = dict.fromkeys(getattr(shard, level) for t in tensors for shard in t.shards if shard.sip == sip)
+    return tuple(sorted(ids)) or "all"
+
+
+def _as_arg(kernel: str, at: int, arg: object) -> KernelArg:
+    if isinstance(arg, Tensor):
+        return arg.as_arg()
+    if isinstance(arg, bool | np.bool_):
+        return ScalarArg("bool", bool(arg))
+    if isinstance(arg, Integral):
+        dtype: Literal["i32", "i64"] = "i32" if -(2**31) <= int(arg) < 2**31 else "i64"
+        return ScalarArg(dtype, arg)  # type: ignore[arg-type]  # as it was passed
+    if isinstance(arg, Real):
+        return ScalarArg("fp32", arg)  # type: ignore[arg-type]  # as it was passed
+    raise UsageError(
+        f"argument {at} of kernel '{kernel}' is a {type(arg).__name__}",
+        mend="give tensors and numbers; torch.from_numpy makes a tensor of an array",
+    )

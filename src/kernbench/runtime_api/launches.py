@@ -1,0 +1,126 @@
+"""A launch as the host sees it: which PEs, when, how long each was busy, what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernbench.common.errors import LaunchError
+from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
+from kernbench.sim_engine.handles import Handle
+from kernbench.sim_engine.op_tally import Work
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """One kind of engine during a launch, all PEs together."""
+
+    ops: int
+    busy_ns: float  # sum over PEs
+    busy_ns_max: float  # of the busiest one
+    flops: int
+
+    def as_json(self) -> dict[str, float | int]:
+        return {"ops": self.ops, "busy_ns": self.busy_ns, "busy_ns_max": self.busy_ns_max, "flops": self.flops}
+
+
+@dataclass(eq=False)
+class Launch:
+    """A kernel launch, under way or done. Times are known once it is done: wait for it."""
+
+    name: str
+    handles: list[Handle] = field(repr=False)
+    keeps: tuple[object, ...] = field(default=(), repr=False)  # its tensors, so that they outlive it
+    engines: dict[str, EngineUse] = field(default_factory=dict)  # by kind of engine
+    bytes_hbm: int = 0
+    is_measured: bool = field(default=False, repr=False)  # whether `engines` and `bytes_hbm` are known
+
+    @property
+    def is_done(self) -> bool:
+        return all(handle.is_done for handle in self.handles)
+
+    @property
+    def sips(self) -> tuple[int, ...]:
+        """Where it runs."""
+        requests = [handle.request for handle in self.handles]
+        return tuple(request.sip for request in requests if isinstance(request, KernelLaunchMsg))
+
+    @property
+    def start_ns(self) -> float:
+        """When the host submitted it."""
+        return min(handle.start_ns for handle in self.handles)
+
+    @property
+    def end_ns(self) -> float:
+        """When the host had its completion."""
+        return max(handle.end_ns or 0.0 for handle in self.handles)
+
+    @property
+    def total_ns(self) -> float:
+        return self.end_ns - self.start_ns
+
+    @property
+    def pes(self) -> tuple[PeResult, ...]:
+        """What every PE answered, by SIP, cube and PE."""
+        return tuple(result for handle in self.handles for result in handle.results)
+
+    @property
+    def pe_exec_ns_max(self) -> float:
+        return max((result.pe_exec_ns for result in self.pes), default=0.0)
+
+    @property
+    def pe_exec_ns_min(self) -> float:
+        return min((result.pe_exec_ns for result in self.pes), default=0.0)
+
+    @property
+    def flops(self) -> int:
+        return sum(use.flops for use in self.engines.values())
+
+    @property
+    def failures(self) -> tuple[KernelFailure, ...]:
+        return tuple(failure for handle in self.handles for failure in handle.failures)
+
+    def raise_failures(self) -> None:
+        """Raise LaunchError when the kernel failed somewhere."""
+        failures = self.failures
+        if not failures:
+            return
+        first = failures[0]
+        more = f" (and {len(failures) - 1} more PEs)" if len(failures) > 1 else ""
+        raise LaunchError(
+            f"kernel '{self.name}' failed on sip {first.sip}, cube {first.cube}, pe {first.pe}{more}: "
+            f"{first.kind}: {first.message}",
+            failures,
+            where=f"{first.file}:{first.line}" + (f"  {first.source_line}" if first.source_line else ""),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "sips": list(self.sips),
+            "total_ns": self.total_ns,
+            "pe_exec_ns_max": self.pe_exec_ns_max,
+            "pe_exec_ns_min": self.pe_exec_ns_min,
+            "flops": self.flops,
+            "bytes_hbm": self.bytes_hbm,
+            "engines": {kind: use.as_json() for kind, use in self.engines.items()},
+        }
+
+
+def engine_use(before: Mapping[str, Work], after: Mapping[str, Work], prefixes: Sequence[str]) -> dict[str, EngineUse]:
+    """What engines whose names begin with one of `prefixes` did in between, by kind of engine."""
+    found: dict[str, list[Work]] = {}
+    for component, work in after.items():
+        if component.startswith(tuple(prefixes)):
+            did = work.less(before.get(component, Work()))
+            if did.ops:
+                found.setdefault(component.rpartition(".")[2], []).append(did)
+    return {
+        kind: EngineUse(
+            ops=sum(did.ops for did in works),
+            busy_ns=sum(did.busy_ns for did in works),
+            busy_ns_max=max(did.busy_ns for did in works),
+            flops=sum(did.flops for did in works),
+        )
+        for kind, works in sorted(found.items())
+    }

@@ -1,0 +1,240 @@
+"""Tensor: the host's handle of a tensor on a device: shape, dtype, which PE holds which part, and its contents.
+
+Reading (`numpy()`, `data`, indexing, `repr`) shows what memory holds once everything issued before is done,
+evaluating what is pending. It looks at the simulation from outside and takes no simulated time; `cpu()` is the read
+that travels. Writing (`copy_`, assignment to an index) is a host write to every shard it touches, and takes its time.
+Of replicas, reads show the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kernbench.common.dtypes import DType
+from kernbench.common.errors import DataError, UsageError
+from kernbench.common.messages import TensorArg, TensorShard
+from kernbench.common.units import format_bytes
+from kernbench.policy.placement.dp import DPPolicy, ShardSpec
+from kernbench.runtime_api.deploy import Allocation
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+Array: TypeAlias = NDArray[np.generic]
+Index: TypeAlias = "int | slice | EllipsisType | Array | Sequence[int] | tuple[Index, ...] | None"
+Shape: TypeAlias = tuple[int, ...]
+REPR_ELEMENTS = 4096  # a larger tensor is described, not printed
+
+
+class Host(Protocol):
+    """What a tensor needs of its context."""
+
+    def read_parts(self, tensor: Tensor, parts: Sequence[int], *, timed: bool) -> list[Array]:
+        """The contents of some shards."""
+
+    def write_parts(self, tensor: Tensor, parts: dict[int, tuple[int, Array]]) -> None:
+        """Write arrays into shards: by shard, the element to begin at and the elements."""
+
+
+class Tensor:
+    """Made by a RuntimeContext: `torch.empty`, `torch.from_numpy`, ... Freed when nothing refers to it any more."""
+
+    def __init__(
+        self,
+        host: Host,
+        number: int,
+        name: str,
+        shape: Shape,
+        dtype: DType,
+        policy: DPPolicy,
+        placement: Sequence[ShardSpec],
+        allocation: Allocation,
+    ) -> None:
+        self.host = host
+        self.number = number  # unique in its context
+        self.name = name
+        self.shape = shape
+        self.element = dtype
+        self.dp = policy
+        self.placement = tuple(placement)
+        self.allocation = allocation
+
+    # ---- what it is
+
+    @property
+    def dtype(self) -> str:
+        return self.element.name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.element.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self.itemsize
+
+    @property
+    def device(self) -> str:
+        return f"sip:{self.allocation.sip}"
+
+    @property
+    def shards(self) -> tuple[TensorShard, ...]:
+        """Where its parts lie, by cube and then by PE."""
+        return self.allocation.shards
+
+    @property
+    def va_base(self) -> int | None:
+        """The start of its virtual address range; None where addresses are physical."""
+        return self.allocation.va_base
+
+    @property
+    def local_shape(self) -> Shape:
+        """The shape of the first PE's part, which is the largest where parts differ."""
+        return self.placement[0].local_shape
+
+    @property
+    def local_shapes(self) -> dict[tuple[int, int, int], Shape]:
+        """The shape of every PE's part, by (sip, cube, pe)."""
+        return {(part.sip, part.cube, part.pe): part.local_shape for part in self.placement}
+
+    def numel(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def as_arg(self) -> TensorArg:
+        """The tensor as a kernel's argument."""
+        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, self.local_shapes)
+
+    # ---- reading
+
+    def numpy(self) -> Array:
+        """Its contents as an array of its own; raises DataError where nothing was ever written."""
+        return self._gather(timed=False)
+
+    def cpu(self) -> Array:
+        """As `numpy()`, but the bytes travel to the host, and that takes its time."""
+        return self._gather(timed=True)
+
+    @property
+    def data(self) -> Array:
+        return self.numpy()
+
+    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> Array:
+        contents = self.numpy()
+        return contents if dtype is None else contents.astype(dtype)
+
+    def __getitem__(self, index: Index) -> Array:
+        """What numpy's indexing gives of its contents."""
+        self._check_index(index)
+        return np.asarray(self.numpy()[index])  # type: ignore[index]  # numpy takes what this takes
+
+    def item(self) -> bool | int | float:
+        """The only element of a tensor that has one."""
+        if self.numel() != 1:
+            raise DataError(f"{self._title} has {self.numel()} elements", mend="index it first")
+        only = self.numpy().reshape(())
+        if self.dtype == "bool":
+            return bool(only)
+        return float(only.astype(np.float64)) if self.element.is_float else int(only.astype(np.int64))
+
+    # ---- writing
+
+    def copy_(self, source: Tensor | ArrayLike) -> Tensor:
+        """Write another tensor's contents, or an array's, into this one; sizes of 1 are repeated."""
+        contents = self._cast(source, self.shape)
+        self.host.write_parts(self, {at: (0, contents[part.index]) for at, part in enumerate(self.placement)})
+        return self
+
+    def fill_(self, value: float) -> Tensor:
+        """Write one number everywhere."""
+        return self.copy_(np.asarray(value, np.float64 if self.element.is_float else np.int64))
+
+    def __setitem__(self, index: Index, source: Tensor | ArrayLike) -> None:
+        """Write part of it; what numpy's assignment changes, in every shard that has some of it."""
+        self._check_index(index)
+        touched = np.zeros(self.shape, bool)
+        touched[index] = True  # type: ignore[index]
+        new = np.zeros(self.shape, self.element.numpy)
+        new[index] = self._cast(source, new[index].shape)  # type: ignore[index]
+        parts: dict[int, tuple[int, Array]] = {}
+        for at, part in enumerate(self.placement):
+            here = np.flatnonzero(touched[part.index])
+            if here.size:
+                first, end = int(here[0]), int(here[-1]) + 1
+                run = new[part.index].reshape(-1)[first:end].copy()
+                if here.size < run.size:  # what lies between stays as it is
+                    old = self.host.read_parts(self, [at], timed=False)[0].reshape(-1)[first:end]
+                    kept = ~touched[part.index].reshape(-1)[first:end]
+                    run[kept] = old[kept]
+                parts[at] = (first, run)
+        self.host.write_parts(self, parts)
+
+    # ---- inside
+
+    @property
+    def _title(self) -> str:
+        return f"tensor '{self.name}' {self.dtype}{list(self.shape)}"
+
+    def first_holders(self) -> list[int]:
+        """One shard for each distinct part, as indices into `placement`."""
+        found: dict[int, int] = {}
+        for at, part in enumerate(self.placement):
+            found.setdefault(part.offset_bytes, at)
+        return list(found.values())
+
+    def _gather(self, *, timed: bool) -> Array:
+        out = np.empty(self.shape, self.element.numpy)
+        which = self.first_holders()
+        for at, part in zip(which, self.host.read_parts(self, which, timed=timed), strict=True):
+            out[self.placement[at].index] = part
+        return out
+
+    def _cast(self, source: Tensor | ArrayLike, shape: Shape) -> Array:
+        array = source.numpy() if isinstance(source, Tensor) else np.asarray(source)
+        try:
+            return np.broadcast_to(array, shape).astype(self.element.numpy)
+        except ValueError:
+            raise DataError(
+                f"{self._title} cannot take an array of shape {array.shape}", mend=f"give shape {shape}"
+            ) from None
+
+    def _check_index(self, index: Index) -> None:
+        try:
+            np.empty(self.shape, bool)[index]  # type: ignore[index]
+        except (IndexError, TypeError) as error:
+            raise UsageError(f"{self._title}: {error}", mend="index it as a numpy array of its shape") from None
+
+    def __repr__(self) -> str:
+        first = self.placement[0]
+        cubes = len(self.allocation.cubes)
+        pes = len({part.pe for part in self.placement})
+        where = (
+            f"on sip {first.sip}, {len(self.placement)} shards" if len(self.placement) > 1 else f"on {_place(first)}"
+        )
+        spread = f", cube {self.dp.cube} over {cubes}, pe {self.dp.pe} over {pes}" if len(self.placement) > 1 else ""
+        sizes = f", {format_bytes(self.nbytes)}"
+        local = f", local shape {list(self.local_shape)}" if len(self.placement) > 1 else ""
+        at = f", va {self.va_base:#x}" if self.va_base is not None else f", pa {self.shards[0].pa:#x}"
+        return f"{self._title} {where}{spread}{local}{sizes}{at}\n{self._printed()}"
+
+    def _printed(self) -> str:
+        if self.numel() > REPR_ELEMENTS:
+            return f"({self.numel()} elements)"
+        try:
+            return str(self.numpy())
+        except (DataError, UsageError) as error:
+            return f"({error.what})"
+
+
+def _place(part: ShardSpec) -> str:
+    return f"sip {part.sip}, cube {part.cube}, pe {part.pe}"

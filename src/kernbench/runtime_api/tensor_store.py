@@ -1,0 +1,195 @@
+"""The tensors of one context on its devices: placed, mapped, written, read, and freed.
+
+Creating one maps it in the cubes that hold it, and a launch maps it in whatever other cubes it goes to. A tensor that
+is dropped is freed at the next call: an unmap message goes out, which a later mapping of the same addresses cannot
+overtake, since both take the same way; so the bytes can be handed out again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import finalize
+
+from kernbench.common.dtypes import DType
+from kernbench.common.errors import UsageError
+from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg, Pattern, UnmapEntry
+from kernbench.policy.placement.dp import DPPolicy, ShardSpec, resolve_dp_policy
+from kernbench.runtime_api.deploy import Allocation, DeviceMemory, map_entries
+from kernbench.runtime_api.host_queue import HostQueue
+from kernbench.runtime_api.tensor import Array, Tensor
+from kernbench.sim_engine.engine import Handle
+from kernbench.values.evaluate import evaluate
+from kernbench.values.graph import Value
+
+Contents = Callable[[ShardSpec], Value]
+
+
+@dataclass(eq=False)
+class _Resources:
+    """What a tensor occupies, and the cubes whose MMUs know it. It stays when the tensor is gone."""
+
+    allocation: Allocation
+    mapped: tuple[int, ...] = ()
+
+
+class TensorStore:
+    """Makes tensors and serves them."""
+
+    def __init__(self, queue: HostQueue) -> None:
+        self._queue = queue
+        self._engine = queue.engine
+        self._spec = queue.engine.graph.spec
+        self.memory = DeviceMemory(self._spec)
+        self._resources: dict[int, _Resources] = {}  # by tensor number
+        self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
+        self._count = 0
+        self._closed = False
+
+    def create(
+        self,
+        shape: tuple[int, ...],
+        element: DType,
+        policy: DPPolicy,
+        sip: int,
+        name: str | None,
+        contents: Contents | None,
+    ) -> Tensor:
+        """Place, map and write a tensor; returns when that is done."""
+        self.tidy()
+        placement = resolve_dp_policy(
+            policy,
+            shape=shape,
+            itemsize=element.itemsize,
+            num_pe=self._spec.cube.n_pes,
+            num_cubes=self._spec.sip.n_cubes,
+            target_sip=sip,
+        )
+        allocation = self.memory.alloc(placement)
+        number, self._count = self._count, self._count + 1
+        self._resources[number] = _Resources(allocation)
+        tensor = Tensor(self, number, name or f"t{number}", shape, element, policy, placement, allocation)
+        finalize(tensor, self._dropped.append, number).atexit = False
+        handles = self.map_in(tensor, allocation.cubes)
+        if contents is not None:
+            handles += [self._write(tensor, at, 0, contents(part)) for at, part in enumerate(placement)]
+        self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
+        return tensor
+
+    def map_in(self, tensor: Tensor, cubes: Sequence[int]) -> list[Handle]:
+        """Let the PEs of `cubes` know where a tensor lies, as far as they do not yet."""
+        resources = self._resources[tensor.number]
+        news = tuple(cube for cube in cubes if cube not in resources.mapped)
+        if not news or resources.allocation.va_base is None:
+            return []
+        resources.mapped += news
+        entries = map_entries(resources.allocation, news, self._spec.cube.n_pes)
+        label = tensor.name
+        return [
+            self._queue.submit(
+                MmuMapMsg(sip=resources.allocation.sip, target_cubes=news, entries=entries, debug_label=label)
+            )
+        ]
+
+    def check_ours(self, tensor: Tensor) -> None:
+        """Raise UsageError for a tensor of another context, or after closing."""
+        if self._closed:
+            raise UsageError(
+                f"tensor '{tensor.name}' is used after its context was closed",
+                mend="take its contents with numpy() inside the 'with' block",
+            )
+        if tensor.number not in self._resources or tensor.host is not self:
+            raise UsageError(
+                f"tensor '{tensor.name}' belongs to another context", mend="use tensors where they were made"
+            )
+
+    # ---- contents
+
+    def value_of(self, tensor: Tensor, at: int) -> Value:
+        """What memory holds of one shard now."""
+        part, shard = tensor.placement[at], tensor.shards[at]
+        return self._engine.memory.read(shard.pa, part.local_shape, tensor.element)
+
+    def read_parts(self, tensor: Tensor, parts: Sequence[int], *, timed: bool) -> list[Array]:
+        """The contents of some shards, once all that was issued is done."""
+        self.check_ours(tensor)
+        if not self._engine.data:
+            raise UsageError("this run keeps no data", mend="make the engine with data=True")
+        self._queue.wait_all()
+        if timed:
+            handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
+            self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
+        return list(evaluate([self.value_of(tensor, at) for at in parts]))
+
+    def write_parts(self, tensor: Tensor, parts: dict[int, tuple[int, Array]]) -> None:
+        """Write arrays into shards, each from an element on; returns when that is done."""
+        self.check_ours(tensor)
+        self._queue.wait_all()
+        known: dict[tuple[int, int], Value] = {}  # replicas share one value
+        handles: list[Handle] = []
+        for at, (first, array) in parts.items():
+            key = (tensor.placement[at].offset_bytes, first)
+            if key not in known:
+                known[key] = self._engine.values.constant(array, tensor.element)
+            handles.append(self._write(tensor, at, first, known[key]))
+        self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
+
+    def _write(self, tensor: Tensor, at: int, first: int, value: Value) -> Handle:
+        shard = tensor.shards[at]
+        zero = value.op == "full" and not value.params[1]
+        message = MemoryWriteMsg(
+            dst_sip=shard.sip,
+            dst_cube=shard.cube,
+            dst_pe=shard.pe,
+            dst_pa=shard.pa + first * tensor.itemsize,
+            nbytes=value.nbytes,
+            src_kind="pattern" if zero else "host_buffer_ref",
+            pattern=Pattern("zero") if zero else None,
+            debug_label=tensor.name,
+        )
+        return self._queue.submit(message, value)
+
+    # ---- the end of tensors
+
+    def tidy(self) -> list[Handle]:
+        """Free what was dropped since; raises UsageError after closing."""
+        if self._closed:
+            raise UsageError("this context is closed", mend="make tensors and launches inside its 'with' block")
+        handles: list[Handle] = []
+        while self._dropped:
+            handles += self._free(self._resources.pop(self._dropped.pop(0)))
+        return handles
+
+    def close(self) -> list[Handle]:
+        """Free everything; returns the unmap requests under way."""
+        if self._closed:
+            return []
+        handles = self.tidy()
+        for number in list(self._resources):
+            handles += self._free(self._resources.pop(number))
+        self._dropped.clear()
+        self._closed = True
+        return handles
+
+    def _free(self, resources: _Resources) -> list[Handle]:
+        allocation, handles = resources.allocation, list[Handle]()
+        if allocation.va_base is not None and resources.mapped:
+            gone = UnmapEntry(allocation.va_base, allocation.va_bytes)
+            message = MmuUnmapMsg(sip=allocation.sip, target_cubes=resources.mapped, entries=(gone,))
+            handles.append(self._queue.submit(message))
+        for shard in allocation.shards:
+            self._engine.memory.free(shard.pa, shard.nbytes)
+        self.memory.free(allocation)
+        return handles
+
+
+def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:
+    shard = tensor.shards[at]
+    return MemoryReadMsg(
+        src_sip=shard.sip,
+        src_cube=shard.cube,
+        src_pe=shard.pe,
+        src_pa=shard.pa,
+        nbytes=shard.nbytes,
+        debug_label=tensor.name,
+    )

@@ -1,0 +1,130 @@
+"""Where a request enters the machine, and whether it may: every check that needs to know the machine.
+
+A PE's request enters at its DMA engine. A host request enters at the PCIe endpoint nearest to the memory it is for, a
+command at the endpoint of the SIP's first IO chiplet. A request whose fields disagree with each other or with the
+machine is refused here, before any time has passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernbench.common.errors import MessageError
+from kernbench.common.messages import (
+    CubeCommand,
+    CubeDmaMsg,
+    HostMessage,
+    MemoryReadMsg,
+    MemoryWriteMsg,
+    PeDmaMsg,
+)
+from kernbench.components.base import MemoryComponent
+from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
+from kernbench.sim_engine.wiring import Wiring
+from kernbench.topology.graph import TopologyGraph
+
+
+def with_envelope(msg: HostMessage, number: int) -> HostMessage:
+    """The request with what its envelope left open filled in; raises MessageError for what is no request at all."""
+    if isinstance(msg, MemoryWriteMsg):
+        sip = msg.dst_sip
+    elif isinstance(msg, MemoryReadMsg | PeDmaMsg):
+        sip = msg.src_sip
+    elif isinstance(msg, CubeCommand):
+        sip = msg.sip
+    else:
+        raise MessageError(f"the engine cannot take a {type(msg).__name__}", mend="submit one of the host messages")
+    device = f"sip:{sip}"
+    if msg.target_device not in ("", device):
+        raise MessageError(
+            f"{type(msg).__name__} is for device '{msg.target_device}', but names sip {sip}",
+            mend=f"leave target_device out, or write '{device}'",
+        )
+    return replace(
+        msg,
+        correlation_id=msg.correlation_id or f"c{number}",
+        request_id=msg.request_id or f"r{number}",
+        target_device=device,
+    )
+
+
+def entry_node(graph: TopologyGraph, wiring: Wiring, msg: HostMessage) -> str:
+    """The node that serves a request; raises MessageError, AddressError or RoutingError when none can."""
+    if isinstance(msg, PeDmaMsg):
+        _memory_at(wiring, msg.dst_pa, msg.nbytes)
+        return wiring.resolver.find_pe_dma(msg.src_sip, msg.src_cube, msg.src_pe)
+    if isinstance(msg, MemoryWriteMsg):
+        node, address = _memory_at(wiring, msg.dst_pa, msg.nbytes)
+        _check_tag(graph, wiring, node, address, (msg.dst_sip, msg.dst_cube, msg.dst_pe))
+        _check_kind(graph.node(node).kind, address, msg.dst_mem_kind)
+        return _nearest_endpoint(graph, wiring, node, address)
+    if isinstance(msg, MemoryReadMsg):
+        node, address = _memory_at(wiring, msg.src_pa, msg.nbytes)
+        _check_tag(graph, wiring, node, address, (msg.src_sip, msg.src_cube, msg.src_pe))
+        return _nearest_endpoint(graph, wiring, node, address)
+    _check_command(wiring, msg)
+    return wiring.resolver.find_pcie_ep(msg.sip, graph.spec.sip.io_chiplets[0].id)
+
+
+def _memory_at(wiring: Wiring, pa: int, nbytes: int) -> tuple[str, PhysAddr]:
+    """The memory that serves an address: the address decodes, lies inside this machine, and is not a register file."""
+    address = PhysAddr.decode(pa)
+    wiring.sizes.check(address, nbytes)
+    node = wiring.resolver.resolve(address)
+    in_a_pe = address.unit_type is UnitType.PE
+    if not issubclass(wiring.classes[node], MemoryComponent) or (in_a_pe and address.sub_unit is not PeSubUnit.PE_TCM):
+        raise MessageError(f"{address} is not in a memory", where=node, mend="use an address in HBM, SRAM or TCM")
+    return node, address
+
+
+def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAddr, tag: tuple[int, int, int]) -> None:
+    """The tag of a host request names the place that its address is in; SRAM belongs to every PE of its cube."""
+    place = graph.node(node).place
+    owner = place.pe
+    if address.hbm_offset is not None:
+        owner = address.hbm_offset // wiring.sizes.hbm_slice_bytes
+    sip, cube, pe = tag
+    if (sip, cube) == (place.sip, place.cube) and (pe == owner if owner >= 0 else pe < wiring.sizes.n_pes):
+        return
+    where = f"sip {place.sip}, cube {place.cube}" + (f", pe {owner}" if owner >= 0 else "")
+    raise MessageError(
+        f"the request names sip {sip}, cube {cube}, pe {pe}, but its address {address} is in {where}",
+        mend="make the tag and the address agree",
+    )
+
+
+def _check_kind(node_kind: str, address: PhysAddr, wanted: str) -> None:
+    kind = {"hbm_ctrl": "HBM", "pe_tcm": "TCM", "sram": "SRAM"}[node_kind]
+    if wanted not in ("AUTO", kind):
+        raise MessageError(
+            f"the request is for {wanted}, but its address {address} is in {kind}",
+            mend="make dst_mem_kind and the address agree, or leave dst_mem_kind out",
+        )
+
+
+def _nearest_endpoint(graph: TopologyGraph, wiring: Wiring, memory: str, address: PhysAddr) -> str:
+    place, router = graph.node(memory).place, wiring.router
+    if place.pe >= 0:
+        raise MessageError(
+            f"{address} is inside a PE, where host traffic does not go",
+            mend="use HBM or SRAM, and let the PE's DMA move the bytes",
+        )
+
+    def nearness(endpoint: str) -> tuple[float, str]:
+        path = router.find_memory_path(endpoint, memory)
+        return sum(edge.distance_mm for edge in router.links(path)), endpoint
+
+    return min((wiring.resolver.find_pcie_ep(place.sip, io.id) for io in graph.spec.sip.io_chiplets), key=nearness)
+
+
+def _check_command(wiring: Wiring, msg: CubeCommand) -> None:
+    sizes = wiring.sizes
+    for name, ids, limit in (("cube", msg.target_cubes, sizes.n_cubes), ("pe", msg.target_pes, sizes.n_pes)):
+        for item in () if ids == "all" else ids:
+            if item >= limit:
+                raise MessageError(f"the machine has no {name} {item}", mend=f"use 0 to {limit - 1}")
+    if isinstance(msg, CubeDmaMsg) and msg.offset + msg.nbytes > sizes.hbm_slice_bytes:
+        raise MessageError(
+            f"{msg.nbytes} bytes at offset {msg.offset} run past an HBM slice of {sizes.hbm_slice_bytes} bytes",
+            mend="move less, or from a lower offset",
+        )

@@ -1,0 +1,210 @@
+"""Memory as bytes that hold values: one sparse address space a simulation.
+
+A write puts a value at an address; a read gives the value that the bytes hold at that moment. Values never change,
+so nothing that is written later alters what was read. A read of exactly what was written gives the same Value; a
+read of part of it, or with another shape or dtype, gives a `view` of it; a read across several writes gives a
+`gather`. Nothing is copied until pass 2.
+
+Addresses are plain integers (PhysAddr encodings). Timing, capacity and allocation are not known here. Bytes that
+were never written, or were freed, cannot be read unless the caller asks for zeros in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple, TypeAlias, cast
+
+from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.errors import DataError
+from kernbench.sim_engine.byte_map import ByteMap, Piece
+from kernbench.values.graph import Value, ValueGraph
+from kernbench.values.op import TensorType
+
+Comb: TypeAlias = tuple[int, int, int, int]  # start, rows, bytes a row, bytes between rows
+
+
+class Layout(NamedTuple):
+    """Where the elements of a strided tensor lie, counted from its address, and whether no two share a byte."""
+
+    combs: list[Comb]
+    apart: bool
+
+
+class MemoryStore:
+    """`graph` makes the values that reads give."""
+
+    def __init__(self, graph: ValueGraph) -> None:
+        self._graph = graph
+        self._map = ByteMap()
+        self._layouts: dict[tuple[TensorType, tuple[int, ...]], Layout] = {}
+
+    def __len__(self) -> int:
+        """How many stretches of values memory holds."""
+        return len(self._map)
+
+    def write(self, addr: int, value: Value) -> None:
+        """Bytes [addr, addr + value.nbytes) hold `value` from now on."""
+        _check_addr(addr)
+        if value.nbytes:
+            self._map.put(addr, addr + value.nbytes, value)
+
+    def read(self, addr: int, shape: Sequence[int], dtype: DType | str, *, zero_fill: bool = False) -> Value:
+        """What the bytes from `addr` on hold, as a tensor. Raises DataError for bytes never written."""
+        _check_addr(addr)
+        type_ = self._graph.type_of(shape, dtype_of(dtype))
+        if not type_.nbytes:
+            return self._graph.full(type_.shape, 0, type_.dtype)
+        held = self._map.holder(addr, addr + type_.nbytes)
+        if held is not None:
+            return self._one(type_, held[0], held[1], 0, 1)
+        pieces: list[Piece] = []
+        self._map.collect(addr, 1, type_.nbytes, 0, 0, pieces)
+        return self._value(type_, pieces, addr, [(0, 1, type_.nbytes, 0)], zero_fill)
+
+    def write_strided(self, addr: int, value: Value, strides_bytes: Sequence[int]) -> None:
+        """Element (i, j, ...) of `value` goes to addr + i * strides_bytes[0] + j * strides_bytes[1] + ...
+
+        Raises DataError for strides that put two elements in one place.
+        """
+        _check_addr(addr)
+        if not value.nbytes:
+            return
+        combs, apart = self._layout(value.type, strides_bytes)
+        if not apart:
+            raise DataError(
+                f"strides {tuple(strides_bytes)} of shape {value.shape} overlap", mend="write elements apart"
+            )
+        offset = 0
+        for start, rows, run, stride in combs:
+            if rows == 1:
+                self._map.put(addr + start, addr + start + run, value, offset)
+            else:
+                self._map.put_rows(addr + start, rows, run, stride, value, offset)
+            offset += rows * run
+
+    def read_strided(
+        self,
+        addr: int,
+        shape: Sequence[int],
+        strides_bytes: Sequence[int],
+        dtype: DType | str,
+        *,
+        zero_fill: bool = False,
+    ) -> Value:
+        """The tensor whose element (i, j, ...) is at addr + i * strides_bytes[0] + j * strides_bytes[1] + ..."""
+        _check_addr(addr)
+        type_ = self._graph.type_of(shape, dtype_of(dtype))
+        if not type_.nbytes:
+            return self._graph.full(type_.shape, 0, type_.dtype)
+        combs, _ = self._layout(type_, strides_bytes)
+        if len(combs) == 1:
+            _, rows, run, stride = combs[0]
+            held = self._map.holder(addr, addr + (rows - 1) * stride + run)
+            if held is not None:
+                return self._one(type_, held[0], held[1], stride, rows)
+        pieces: list[Piece] = []
+        dst = 0
+        for start, rows, run, stride in combs:
+            self._map.collect(addr + start, rows, run, stride, dst, pieces)
+            dst += rows * run
+        return self._value(type_, pieces, addr, combs, zero_fill)
+
+    def free(self, addr: int, nbytes: int) -> None:
+        """Forgets [addr, addr + nbytes). Values taken before stay as they are."""
+        _check_addr(addr)
+        if nbytes > 0:
+            self._map.clear(addr, addr + nbytes)
+
+    def holds(self, addr: int, nbytes: int) -> bool:
+        """Whether every byte of [addr, addr + nbytes) was written."""
+        pieces: list[Piece] = []
+        self._map.collect(addr, 1, nbytes, 0, 0, pieces)
+        return sum(piece.rows * piece.run for piece in pieces) == nbytes
+
+    def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> Layout:
+        key = (type_, tuple(strides_bytes))
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._layouts[key] = Layout(_combs(*key), _apart(*key))
+        return found
+
+    def _value(self, type_: TensorType, pieces: list[Piece], addr: int, combs: list[Comb], zero_fill: bool) -> Value:
+        if len(pieces) == 1:
+            source, src, src_stride, _, _, rows, run = pieces[0]
+            if rows * run == type_.nbytes:
+                return self._one(type_, source, src, src_stride, rows)
+        held = sum([piece.rows * piece.run for piece in pieces])
+        if held < type_.nbytes and not zero_fill:
+            first = addr + _first_gap(pieces, combs)
+            raise DataError(
+                f"{type_.nbytes - held} of {type_.nbytes} bytes were never written, the first at {first:#x}",
+                mend="store to the whole tensor first, or make it with zeros() or full()",
+            )
+        if not pieces:
+            return self._graph.full(type_.shape, 0, type_.dtype)
+        return self._graph.gather(type_, [piece[0] for piece in pieces], [piece[1:] for piece in pieces])
+
+    def _one(self, type_: TensorType, source: Value, offset: int, stride: int, rows: int) -> Value:
+        """What one comb of one value holds."""
+        if source.type is type_ and (rows == 1 or stride * rows == type_.nbytes):
+            return source
+        size = type_.dtype.itemsize
+        if source.op == "full" and source.dtype is type_.dtype and offset % size == 0 and stride % size == 0:
+            return self._graph.full(type_.shape, cast(float, source.params[1]), type_.dtype)
+        return self._graph.view(source, type_, offset, stride, rows)
+
+
+def _combs(type_: TensorType, strides: Sequence[int]) -> list[Comb]:
+    """A strided tensor, in C order, as combs of contiguous runs; a block of a row-major tensor is one."""
+    if len(strides) != len(type_.shape) or any(stride < 0 for stride in strides):
+        raise DataError(
+            f"strides {tuple(strides)} of a tensor of shape {type_.shape}",
+            mend="give one stride of 0 or more a dimension",
+        )
+    dims = [(n, stride) for n, stride in zip(type_.shape, strides, strict=True) if n != 1]
+    run = type_.dtype.itemsize
+    while dims and dims[-1][1] == run:
+        run *= dims.pop()[0]
+    outer: list[tuple[int, int]] = []
+    for n, stride in dims:
+        if outer and outer[-1][1] == n * stride:
+            outer[-1] = (outer[-1][0] * n, stride)
+        else:
+            outer.append((n, stride))
+    if not outer:
+        return [(0, 1, run, 0)]
+    rows, stride = outer.pop()
+    steps = product(*([at * step for at in range(n)] for n, step in outer))
+    return [(sum(offsets), rows, run, stride) for offsets in steps]
+
+
+def _apart(type_: TensorType, strides: Sequence[int]) -> bool:
+    """Each stride passes what lies within it: sufficient, and true of every padded or permuted layout."""
+    reach = type_.dtype.itemsize
+    for stride, n in sorted(zip(strides, type_.shape, strict=True)):
+        if n > 1:
+            if stride < reach:
+                return False
+            reach += stride * (n - 1)
+    return True
+
+
+def _check_addr(addr: int) -> None:
+    if addr < 0:
+        raise DataError(f"address {addr} is negative", mend="addresses count from 0")
+
+
+def _first_gap(pieces: list[Piece], combs: list[Comb]) -> int:
+    """The first place asked for that no piece covers, counted from the address asked for."""
+    covered = sorted((p.dst_offset + row * p.dst_stride, p.run) for p in pieces for row in range(p.rows))
+    reached = 0
+    for start, run in covered:
+        if start > reached:
+            break
+        reached = max(reached, start + run)
+    for start, rows, run, stride in combs:
+        if reached < rows * run:
+            return start + reached // run * stride + reached % run
+        reached -= rows * run
+    return combs[0][0]

@@ -1,0 +1,147 @@
+"""The op log as a file: records go to Parquet chunk by chunk, so that a run of any length needs the same memory.
+
+Columns are the seven fields and the record's `id`; `params` is JSON text. Rows are in order of id, which is the order
+in which ops ended; `read_op_stream` gives them back in order of start. Needs pyarrow (`pip install kernbench[log]`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernbench.common.errors import UsageError
+from kernbench.components.base import Param
+from kernbench.sim_engine.op_log import OpLog, OpRecord
+
+CHUNK_RECORDS = 1 << 16
+
+
+def _arrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            "writing or reading an op log file needs pyarrow, which is not installed",
+            mend="pip install 'kernbench[log]', or keep the log in memory",
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _schema(arrow: ModuleType) -> Any:  # pyarrow has no types
+    return arrow.schema(
+        [
+            ("id", arrow.int64()),
+            ("t_start", arrow.float64()),
+            ("t_end", arrow.float64()),
+            ("component_id", arrow.string()),
+            ("op_kind", arrow.string()),
+            ("op_name", arrow.string()),
+            ("params", arrow.string()),
+            ("dependency_ids", arrow.list_(arrow.int64())),
+        ]
+    )
+
+
+class StreamingOpLog(OpLog):
+    """An op log that keeps at most `chunk_records` records and writes the others to `path`.
+
+    Reading it gives the records of the open chunk only. `before_write` is called each time records are about to leave
+    memory. Close it, or use it in a `with` block: a Parquet file without its end cannot be read.
+    """
+
+    def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self.before_write: Callable[[], None] | None = None
+        self._chunk_records = chunk_records
+        self._arrow, parquet = _arrow()
+        self._schema = _schema(self._arrow)
+        try:
+            self._writer = parquet.ParquetWriter(str(self.path), self._schema, compression="zstd")
+        except OSError as error:
+            raise UsageError(
+                f"the op log file cannot be written: {error}",
+                where=str(path),
+                mend="name a file in a folder that exists",
+            ) from error
+
+    def __enter__(self) -> StreamingOpLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def record(
+        self,
+        t_start: float,
+        t_end: float,
+        component_id: str,
+        op_kind: str,
+        op_name: str,
+        params: Mapping[str, Param],
+        dependency_ids: tuple[int, ...] = (),
+    ) -> int:
+        record_id = super().record(t_start, t_end, component_id, op_kind, op_name, params, dependency_ids)
+        if len(self._rows) >= self._chunk_records:
+            self._write()
+        return record_id
+
+    def close(self) -> None:
+        """Write what is left and end the file. Closing twice is harmless."""
+        if self._writer is not None:
+            self._write()
+            self._writer.close()
+            self._writer = None
+
+    def _write(self) -> None:
+        if not self._rows:
+            return
+        if self.before_write is not None:
+            self.before_write()
+        ids = list(range(self._first, self._first + len(self._rows)))
+        t_start, t_end, component, kind, name, names, values, dependencies = (
+            list(c) for c in zip(*self._rows, strict=True)
+        )
+        params = [json.dumps(dict(zip(n, v, strict=True))) for n, v in zip(names, values, strict=True)]
+        columns = (ids, t_start, t_end, component, kind, name, params, dependencies)
+        arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self._first += len(self._rows)
+        self._rows.clear()
+
+
+def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:
+    """(id, record) of an op log file, in order of start; raises UsageError when there is no such file."""
+    _, parquet = _arrow()
+    try:
+        table = parquet.read_table(str(path)).sort_by([("t_start", "ascending"), ("id", "ascending")])
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the op log file cannot be read: {error}", where=str(path), mend="name a closed op log"
+        ) from error
+    for row in table.to_pylist():
+        params = {name: _as_param(value) for name, value in json.loads(row["params"]).items()}
+        yield (
+            row["id"],
+            OpRecord(
+                row["t_start"],
+                row["t_end"],
+                row["component_id"],
+                row["op_kind"],
+                row["op_name"],
+                params,
+                tuple(row["dependency_ids"]),
+            ),
+        )
+
+
+def _as_param(value: object) -> Param:
+    """JSON has lists where params have tuples."""
+    if isinstance(value, list):
+        return tuple(_as_param(item) for item in value)
+    assert value is None or isinstance(value, int | float | str | bool)
+    return value

@@ -1,0 +1,77 @@
+"""Kernels under unit test: run one on a tiny machine, without a bench around it.
+
+    arrays, ns = run_kernel(add, a, b, np.zeros_like(a), len(a), grid=(2,))
+
+Arrays become tensors in the memory of one PE, which all PEs of the grid share as a Triton kernel's programs share
+global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+
+
+class KernelRun(NamedTuple):
+    """What a kernel left behind: the contents of its array arguments, in order, and its time on the slowest PE."""
+
+    arrays: list[NDArray[np.generic]]
+    time_ns: float
+
+
+def run_kernel(
+    fn: Callable[..., object],
+    *args: object,
+    grid: int | tuple[int, ...] = (1,),
+    dp: DPPolicy | None = None,
+    topology: TopologyGraph | None = None,
+    op_log: OpLog | None = None,
+) -> KernelRun:
+    """Run `fn(*args, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as they are.
+
+    `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
+    the kernel's own line, when the kernel fails.
+    """
+    pes, cubes = _grid(grid)
+    graph = topology or tiny_machine(pes, cubes)
+    with RuntimeContext(GraphEngine(graph, op_log=op_log)) as torch:
+        passed = [torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg for arg in args]
+        name = getattr(fn, "__name__", "kernel")
+        launch = torch.launch(name, fn, *passed, target_cubes=range(cubes), target_pes=range(pes))
+        return KernelRun([arg.numpy() for arg in passed if isinstance(arg, Tensor)], launch.pe_exec_ns_max)
+
+
+@lru_cache(maxsize=4)
+def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
+    """One SIP of `cubes` cubes in a row, each with `pes` PEs or a few more."""
+    per_corner = -(-pes // 4)
+    return load_topology(
+        None,
+        {
+            "system.name": "tiny",
+            "system.sips.count": 1,
+            "sip.cube_mesh.w": cubes,
+            "sip.cube_mesh.h": 1,
+            "cube.pe_layout.pe_per_corner": per_corner,
+        },
+    )
+
+
+def _grid(grid: int | tuple[int, ...]) -> tuple[int, int]:
+    sizes = (grid,) if isinstance(grid, int) else tuple(grid)
+    if not 1 <= len(sizes) <= 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
+        raise UsageError(f"grid is {grid!r}", mend="give (PEs,) or (PEs, cubes), each 1 or more")
+    return sizes[0], sizes[1] if len(sizes) == 2 else 1

@@ -1,0 +1,90 @@
+"""A PE as a picture sees it: its nine components inside the outline, its router and HBM slice beside it.
+
+The parts of a PE have no extent in the model, so they are arranged to be read: control from the top, data below, every
+part as long as it takes for its links to run straight.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.ids import CubeId, PeId
+from kernbench.common.units import format_bytes
+from kernbench.topology.build_pe import CONTROL_LINKS, DATA_LINKS
+from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
+from kernbench.topology.mesh import Mesh
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.view_cube import bandwidth_label
+
+PE_OUTLINE = "pe_outline"
+
+_HBM, _ROUTER = "hbm_ctrl", "router"
+_COLUMNS, _ROWS, _OUTSIDE = 7, 4, 2  # of the grid; so many columns stand outside the PE
+_GAP = (0.26, 0.5)  # between boxes, of a column and of a row
+
+# First column and row, columns and rows.
+_GRID: dict[str, tuple[int, int, int, int]] = {
+    _HBM: (0, 0, 1, 4),
+    _ROUTER: (1, 0, 1, 4),
+    "pe_cpu": (2, 0, 5, 1),
+    "pe_ipcq": (2, 1, 1, 1),
+    "pe_scheduler": (3, 1, 4, 1),
+    "pe_dma": (3, 2, 1, 1),
+    "pe_gemm": (4, 2, 1, 1),
+    "pe_fetch_store": (5, 2, 1, 1),
+    "pe_math": (6, 2, 1, 1),
+    "pe_mmu": (2, 3, 1, 1),
+    "pe_tcm": (3, 3, 3, 1),
+}
+
+
+def pe_view(spec: MachineSpec, mesh: Mesh) -> View:
+    """The components of a PE, and what it reaches first."""
+    size = spec.cube.geometry.pe_mm
+    step_x, step_y = size.w / (_COLUMNS - _OUTSIDE), size.h / _ROWS
+    left = _OUTSIDE * step_x
+    detail = f"{spec.cube.n_pes} in a cube"
+    nodes = [
+        ViewNode(str(PeId(0, 0, 0)), PE_OUTLINE, "PE", detail, left + size.w / 2, size.h / 2, size.w, size.h),
+    ]
+    details, ids = _details(spec), _ids(mesh)
+    for name, (col, row, cols, rows) in _GRID.items():
+        kind = "noc_router" if name == _ROUTER else name
+        x, y = (col + cols / 2) * step_x, (row + rows / 2) * step_y
+        w, h = (cols - _GAP[0]) * step_x, (rows - _GAP[1]) * step_y
+        nodes.append(ViewNode(ids[name], kind, name, details[name], x, y, w, h))
+    return View("pe", f"{spec.system.name}: a PE", left + size.w, size.h, tuple(nodes), tuple(_edges(spec, ids)))
+
+
+def _ids(mesh: Mesh) -> dict[str, str]:
+    """The nodes of PE 0 that the parts stand for."""
+    cube, pe = CubeId(0, 0), PeId(0, 0, 0)
+    outside = {_HBM: cube.hbm_ctrl(0), _ROUTER: cube.router(*mesh.pes[0])}
+    return {name: outside.get(name, pe.part(name)) for name in _GRID}
+
+
+def _details(spec: MachineSpec) -> dict[str, str]:
+    cube = spec.cube
+    components = cube.pe_template.components
+    details = {
+        name: f"{getattr(components, name).number_attr('overhead_ns'):g} ns" for name in type(components).model_fields
+    }
+    ports = cube.pe_template.links
+    return details | {
+        _HBM: f"{cube.hbm_channels_per_pe} channels",
+        _ROUTER: f"{cube.components.router.number_attr('overhead_ns'):g} ns, the cube's mesh",
+        "pe_tcm": f"{cube.memory_map.tcm_mb_per_pe:g} MB, read {ports.tcm_read_bw_gbs:g} GB/s, "
+        f"write {ports.tcm_write_bw_gbs:g} GB/s",
+        "pe_mmu": f"{format_bytes(cube.page_bytes)} pages",
+    }
+
+
+def _edges(spec: MachineSpec, ids: dict[str, str]) -> list[ViewEdge]:
+    cube = spec.cube
+    ports, dma_bw, hbm_bw = cube.pe_template.links, cube.links.pe_dma_to_router_bw_gbs, cube.hbm_link_bw_gbs
+    width = min(ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs)
+    control, inside = bandwidth_label(None), EdgeKind.PE_INTERNAL
+    edges = [ViewEdge(ids[a], ids[b], inside, control, None) for a, b in CONTROL_LINKS]
+    edges += [ViewEdge(ids[a], ids[b], inside, bandwidth_label(width), width) for a, b in DATA_LINKS]
+    edges.append(ViewEdge(ids[_ROUTER], ids[_HBM], EdgeKind.ROUTER_TO_HBM, bandwidth_label(hbm_bw), hbm_bw))
+    edges.append(ViewEdge(ids[_ROUTER], ids["pe_dma"], EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
+    edges += [ViewEdge(ids[_ROUTER], ids[name], EdgeKind.COMMAND, control, None) for name in ("pe_cpu", "pe_mmu")]
+    return edges

@@ -1,0 +1,52 @@
+"""Where in the user's kernel something went wrong: the nearest line outside `tl` itself."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from traceback import walk_tb
+from types import FrameType
+
+from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.common.messages import KernelFailure
+
+_OURS = ("kernbench.triton_emu", "kernbench.values")
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_OURS)
+
+
+def kernel_line() -> str:
+    """`file:line` of the call that led here."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "a kernel"
+
+
+def kernel_error(what: str, mend: str) -> KernelError:
+    """An error at the user's line."""
+    return KernelError(what, where=kernel_line(), mend=mend)
+
+
+def at_kernel_line(error: KernBenchError) -> KernelError:
+    """An error found below `tl`, said at the user's line."""
+    return KernelError(error.what, where=kernel_line(), mend=error.mend)
+
+
+def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:
+    """What a PE reports of a kernel that raised: the innermost line of the kernel's own file, or else of what it called."""
+    code = getattr(kernel, "__code__", None)
+    file = code.co_filename if code is not None else "<kernel>"
+    line = code.co_firstlineno if code is not None else 0
+    frames = [(frame, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
+    own = [(frame, at) for frame, at in frames if frame.f_code.co_filename == file]
+    for frame, at in (own or frames)[-1:]:
+        file, line = frame.f_code.co_filename, at
+    message = str(error)
+    if isinstance(error, KernBenchError):
+        message = f"{error.what}\n  mend:  {error.mend}" if error.mend else error.what
+    source = linecache.getline(file, line).strip()
+    return KernelFailure(type(error).__name__, message, file, line, source, *pe)

@@ -1,0 +1,49 @@
+"""What may follow a composite's head, and what each step needs to be told.
+
+A step is a dict: {"op": "bias", "bias": b}, {"op": "relu"}, {"op": "scale", "factor": 0.5, "scope": "k_tile"}. Scopes: `k_tile` after every K step,
+`output_tile` once an output tile (the default), `kernel` over the finished output. Only ops that may be applied to each partial sum
+and give the same total, which are those that multiply, may have scope `k_tile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.common.commands import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kind of epilogue: the value op it is, its fields in order, and whether it may be applied to partial sums."""
+
+    op: str
+    fields: tuple[str, ...] = ()
+    linear: bool = False
+
+
+_UNARY = (
+    "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "abs", "neg", "sin", "cos",
+)  # fmt: skip
+
+STEPS: dict[str, Step] = {
+    "bias": Step("bias_add", ("bias",)),
+    "scale": Step("scale", ("factor",), linear=True),
+    "dequant": Step("dequant", ("scale",), linear=True),
+    "add": Step("add", ("other",)),
+    "sub": Step("sub", ("other",)),
+    "mul": Step("mul", ("other",), linear=True),
+    "div": Step("div", ("other",), linear=True),
+    "maximum": Step("maximum", ("other",)),
+    "minimum": Step("minimum", ("other",)),
+    "clamp": Step("clamp", ("min", "max")),
+    **{name: Step(name, linear=name == "neg") for name in _UNARY},
+}
+
+MATH_OPS: dict[str, int] = {
+    **dict.fromkeys(_UNARY, 1),
+    "softmax": 1,
+    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum"), 2),
+}
+"""What a composite of kind `math` may do, and to how many tensors."""
+
+SCOPES = tuple(scope.value for scope in Scope)

@@ -1,0 +1,234 @@
+"""What a kernel holds: tensors in its PE's TCM, references to tensors in memory, pointers, and composites under way.
+
+A handle knows the `tl` it came from, so operators need no current context. It is a value that never changes; the TCM behind it is given back when
+the last handle on it is dropped. Looking at numbers (`numpy`, `float`, `int`, `bool`) evaluates what they depend on, on the spot,
+and costs no simulated time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernbench.common.commands import Operand, Space
+from kernbench.triton_emu.call_site import kernel_error
+from kernbench.triton_emu.tcm_arena import TcmBlock
+from kernbench.values.graph import Value
+from kernbench.values.op import Array
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
+Scalar: TypeAlias = bool | int | float
+Index: TypeAlias = int | slice | None | type(Ellipsis)  # type: ignore[valid-type]  # the type of `...` has no name of its own in 3.11
+
+
+class TensorPtr(int):
+    """The address of a tensor argument. Arithmetic on it gives plain addresses, in bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
+    dtype: str
+
+    def __new__(
+        cls, address: int, name: str, shape: tuple[int, ...], local_shape: tuple[int, ...], dtype: str
+    ) -> TensorPtr:
+        self = super().__new__(cls, address)
+        self.name, self.shape, self.local_shape, self.dtype = name, shape, local_shape, dtype
+        return self
+
+    def __repr__(self) -> str:
+        return f"<pointer {int(self):#x} to {self.name}: {self.dtype}{list(self.shape)}, {list(self.local_shape)} here>"
+
+
+class TensorHandle:
+    """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's broadcasting; `@` is `tl.dot`."""
+
+    __slots__ = ("_block", "_composite", "_tl", "address", "dtype", "records", "shape", "space", "transposed", "value")
+
+    def __init__(
+        self,
+        tl: TLContext,
+        shape: tuple[int, ...],
+        dtype: str,
+        space: Space,
+        address: int,
+        value: Value | None,
+        block: TcmBlock | None = None,
+        records: tuple[int, ...] = (),
+        transposed: bool = False,
+    ) -> None:
+        self._tl = tl
+        self.shape = shape
+        self.dtype = dtype
+        self.space = space
+        self.address = address
+        self.value = value  # None for a reference: memory is read when it is used
+        self.records = records  # op-log ids of what made it
+        self.transposed = transposed
+        self._block = block
+        self._composite: CompletionHandle | None = None  # that has yet to write it
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def tl(self) -> TLContext:
+        return self._tl
+
+    @property
+    def block(self) -> TcmBlock | None:
+        return self._block
+
+    @property
+    def composite(self) -> CompletionHandle | None:
+        return self._composite
+
+    def awaits(self, composite: CompletionHandle | None) -> None:
+        self._composite = composite
+
+    def operand(self) -> Operand:
+        """As a command names it."""
+        return Operand(self.address, self.shape, self.dtype, self.space, self.transposed)
+
+    @property
+    def T(self) -> TensorHandle:  # noqa: N802  # as numpy and PyTorch spell it
+        return self._tl.trans(self)
+
+    def __repr__(self) -> str:
+        place = "in TCM" if self.space == "tcm" else "in memory"
+        return f"<tensor {self.dtype}{list(self.shape)} {place} at {self.address:#x}>"
+
+    # ---- looking at numbers
+
+    def numpy(self) -> Array:
+        """The numbers, read-only. Evaluates what they depend on; costs no simulated time."""
+        return self._tl.evaluate(self)
+
+    def _one(self, what: str) -> Array:
+        if self.size != 1:
+            raise kernel_error(
+                f"{what} of a tensor of shape {self.shape}", "reduce it first, with tl.max or tl.sum, or index one element"
+            )
+        return self.numpy().reshape(())
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._one("int()"))
+
+    def __float__(self) -> float:
+        return float(self._one("float()"))
+
+    def item(self) -> Scalar:
+        """The one number, as a Python scalar."""
+        plain = self._one("item()").item()
+        return plain if isinstance(plain, bool | int | float) else float(plain)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise kernel_error("len() of a single number", "use .size or .shape")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[TensorHandle]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> TensorHandle:
+        """A part, for reading: integers, slices with a positive step, `...` and None. Shares the TCM; no engine."""
+        return self._tl.part(self, index if isinstance(index, tuple) else (index,))
+
+    # ---- operators
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.add(self, other)
+
+    def __radd__(self, other: Scalar) -> TensorHandle:
+        return self._tl.add(other, self)
+
+    def __sub__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.sub(self, other)
+
+    def __rsub__(self, other: Scalar) -> TensorHandle:
+        return self._tl.sub(other, self)
+
+    def __mul__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.mul(self, other)
+
+    def __rmul__(self, other: Scalar) -> TensorHandle:
+        return self._tl.mul(other, self)
+
+    def __truediv__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.div(self, other)
+
+    def __rtruediv__(self, other: Scalar) -> TensorHandle:
+        return self._tl.div(other, self)
+
+    def __matmul__(self, other: TensorHandle) -> TensorHandle:
+        return self._tl.dot(self, other)
+
+    def __neg__(self) -> TensorHandle:
+        return self._tl.neg(self)
+
+    def __abs__(self) -> TensorHandle:
+        return self._tl.abs(self)
+
+    def __eq__(self, other: TensorHandle | Scalar) -> TensorHandle:  # type: ignore[override]  # elementwise, as in numpy
+        return self._tl.compare("eq", self, other)
+
+    def __ne__(self, other: TensorHandle | Scalar) -> TensorHandle:  # type: ignore[override]  # elementwise, as in numpy
+        return self._tl.compare("ne", self, other)
+
+    def __lt__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.compare("lt", self, other)
+
+    def __le__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.compare("le", self, other)
+
+    def __gt__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.compare("gt", self, other)
+
+    def __ge__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.compare("ge", self, other)
+
+    def __and__(self, other: TensorHandle) -> TensorHandle:
+        return self._tl.compare("logical_and", self, other)
+
+    def __or__(self, other: TensorHandle) -> TensorHandle:
+        return self._tl.compare("logical_or", self, other)
+
+    def __invert__(self) -> TensorHandle:
+        return self._tl.logical_not(self)
+
+
+class CompletionHandle:
+    """A composite under way. `out` is its result where that stays in TCM, None where it goes to memory."""
+
+    __slots__ = ("_held", "_tl", "number", "out")
+
+    def __init__(self, tl: TLContext, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
+        self._tl = tl
+        self._held = held  # operands stay in TCM until it is done
+        self.number = -1
+        self.out = out
+
+    @property
+    def tl(self) -> TLContext:
+        return self._tl
+
+    @property
+    def done(self) -> bool:
+        return not self._held and self.number >= 0
+
+    def release(self) -> None:
+        """It is done: its operands may go."""
+        self._held = ()

@@ -1,0 +1,122 @@
+"""Between a kernel and the clock. The kernel is a plain function in a greenlet of its own; time passes in the SimPy process of its PE.
+
+When the kernel asks for something that takes time, control goes to the process with a command, and comes back when that is done. What
+does not make the kernel wait is handed to the PE at once. A kernel is over when its function has returned and all it
+set going is done. An exception ends it where it was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+import simpy
+from greenlet import getcurrent, greenlet
+
+from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, WaitCmd
+from kernbench.common.errors import KernBenchError
+
+Records = tuple[int, ...]
+Clock = Generator[simpy.Event, object, None]
+
+
+class PeServices(Protocol):
+    """What a kernel needs of the PE that runs it."""
+
+    @property
+    def env(self) -> simpy.Environment:
+        """The clock."""
+
+    @property
+    def cycle_ns(self) -> float:
+        """How long one cycle of PE_CPU takes."""
+
+    def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
+        """Give a command to PE_SCHEDULER; `done` is called when it is finished, with its op-log ids."""
+
+
+class KernelRunner:
+    """Runs one kernel on one PE. `error` is what it raised, if it did."""
+
+    def __init__(self, pe: PeServices) -> None:
+        self._pe = pe
+        self._env = pe.env
+        self._under_way: dict[int, simpy.Event] = {}  # composites, by number
+        self._count = 0
+        self.error: BaseException | None = None
+
+    # ---- the kernel's side
+
+    def call(self, cmd: Command) -> Records:
+        """Let time pass until `cmd` is done; returns its op-log ids. Raises what the PE says against it."""
+        reply = getcurrent().parent.switch(cmd)
+        if isinstance(reply, KernBenchError):
+            raise reply
+        assert isinstance(reply, tuple)
+        return reply
+
+    def issue(self, cmd: CompositeCmd, done: Callable[[Records], None]) -> int:
+        """Set a composite going and return its number at once; `done` is called when it is finished."""
+        number = self._count
+        finished = self._env.event()
+
+        def finish(records: Records) -> None:
+            done(records)
+            del self._under_way[number]
+            finished.succeed()
+
+        self._pe.submit(cmd, finish)
+        self._count += 1
+        self._under_way[number] = finished
+        return number
+
+    def is_done(self, number: int) -> bool:
+        return number not in self._under_way
+
+    # ---- the clock's side
+
+    def run(self, kernel: Callable[[], object]) -> Clock:
+        """A SimPy process, to be driven with `yield from`: it is over when the kernel is."""
+
+        def body(_: object) -> None:
+            try:
+                kernel()
+            except Exception as error:
+                self.error = error
+
+        thread = greenlet(body)
+        reply: object = None
+        while True:
+            thread.parent = getcurrent()  # whoever drives the clock now is who waits for the kernel
+            cmd = thread.switch(reply)
+            if thread.dead:
+                break
+            try:
+                reply = yield from self._execute(cmd)
+            except KernBenchError as error:
+                reply = error
+        if self.error is None:
+            yield from self._wait(WaitCmd())
+
+    def _execute(self, cmd: Command) -> Generator[simpy.Event, object, Records]:
+        if isinstance(cmd, CpuCmd):
+            yield self._env.timeout(cmd.cycles * self._pe.cycle_ns)
+            return ()
+        if isinstance(cmd, WaitCmd):
+            yield from self._wait(cmd)
+            return ()
+        finished = self._env.event()
+
+        def done(records: Records) -> None:
+            finished.succeed(records)
+
+        self._pe.submit(cmd, done)
+        records = yield finished
+        assert isinstance(records, tuple)
+        return records
+
+    def _wait(self, cmd: WaitCmd) -> Clock:
+        for number in cmd.numbers or tuple(self._under_way):
+            finished = self._under_way.get(number)
+            if finished is not None:
+                yield finished

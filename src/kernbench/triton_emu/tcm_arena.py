@@ -1,0 +1,59 @@
+"""The part of a PE's TCM that a kernel may use for its tensors. A block is given back when nobody holds it any more."""
+
+from __future__ import annotations
+
+from kernbench.common.errors import AllocationError
+from kernbench.common.units import format_bytes
+from kernbench.policy.address.free_list import FreeList
+from kernbench.triton_emu.call_site import kernel_error
+
+ALIGN_BYTES = 16
+
+
+class TcmBlock:
+    """Some bytes of TCM; gives them back when dropped."""
+
+    __slots__ = ("address", "nbytes", "_arena")
+
+    def __init__(self, arena: TcmArena, address: int, nbytes: int) -> None:
+        self._arena = arena
+        self.address = address
+        self.nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._arena.take_back(self)
+
+
+class TcmArena:
+    """`capacity_bytes` from `base` on, for the length of one kernel."""
+
+    def __init__(self, base: int, capacity_bytes: int) -> None:
+        self._base = base
+        self._space: FreeList | None = FreeList(capacity_bytes, name="TCM")
+        self.peak_bytes = 0
+
+    def alloc(self, nbytes: int) -> TcmBlock:
+        """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
+        space = self._space
+        if space is None:
+            raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
+        size = -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
+        try:
+            at = space.alloc(size, ALIGN_BYTES)
+        except AllocationError:
+            raise kernel_error(
+                f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
+                f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
+                "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, or raise "
+                "memory_map.tcm_mb_per_pe",
+            ) from None
+        self.peak_bytes = max(self.peak_bytes, space.used_bytes)
+        return TcmBlock(self, self._base + at, size)
+
+    def take_back(self, block: TcmBlock) -> None:
+        if self._space is not None:
+            self._space.free(block.address - self._base, block.nbytes)
+
+    def close(self) -> None:
+        """The kernel is over: everything is free, whoever still holds a handle."""
+        self._space = None

@@ -1,0 +1,231 @@
+"""`tl.composite`: a tiled op with epilogues that runs beside the kernel, and `tl.wait` for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, WaitCmd
+from kernbench.common.dtypes import F32, DType, dtype_of, promote
+from kernbench.common.errors import KernBenchError
+from kernbench.triton_emu.call_site import at_kernel_line
+from kernbench.triton_emu.epilogues import MATH_OPS, SCOPES, STEPS
+from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
+from kernbench.triton_emu.kernel_runner import Records
+from kernbench.triton_emu.tl_core import TlCore
+from kernbench.values.graph import Value
+
+Step = Mapping[str, object]
+Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and what it is told
+
+
+class TlComposite(TlCore):
+    """Composites and waiting."""
+
+    def composite(
+        self,
+        op: str,
+        a: TensorHandle,
+        b: TensorHandle | None = None,
+        out_ptr: int | None = None,
+        math_op: str | None = None,
+        epilogue: Sequence[Step] | None = None,
+        acc_dtype: object = None,
+        tile_shape: Sequence[int] | None = None,
+        out_dtype: object = None,
+    ) -> CompletionHandle:
+        """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
+
+        op "gemm": (M, K) by (K, N). op "math": `math_op` of a, or of a and b broadcast. References are read when this is called. The
+        result goes to `out_ptr` when all is done; without one it stays in TCM and `tl.wait` returns it. `epilogue` is a list of
+        steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers); `tile_shape` is (m, k, n), or (m, n) for math.
+        Shape: (M, N), or the inputs'. dtype: the output tensor's; in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA,
+        FETCH_STORE, GEMM and MATH, tile by tile. Unknown ops and missing fields fail here.
+        """
+        if op not in ("gemm", "math"):
+            self._fail(f"composite: unknown op {op!r}", "use 'gemm', or 'math' with math_op")
+        inputs = self._heads(op, a, b, math_op)
+        shape = self._out_shape(op, inputs)
+        acc = self._acc(inputs, acc_dtype)
+        steps = [self._step(number, step, shape, acc) for number, step in enumerate(epilogue or ())]
+        steps.sort(key=lambda ready: tuple(Scope).index(ready[0].scope))  # within a scope, as listed
+        out, dtype = self._target(op, inputs, shape, out_ptr, out_dtype)
+        tile = self._tile(tile_shape)
+        value = self._result(op, math_op, inputs, steps, acc, dtype)
+        result = None
+        if out is None:
+            result = self._new(value)
+            out = result.operand()
+        pieces = self._pieces(out.address, out.nbytes) if result is None else []
+        extras = [x for _, told in steps for x in told if isinstance(x, TensorHandle)]
+        deps = tuple(dict.fromkeys(number for x in (*inputs, *extras) for number in x.records))
+        kind: Literal["gemm", "math"] = "gemm" if op == "gemm" else "math"
+        specs = tuple(spec for spec, _ in steps)
+        cmd = CompositeCmd(kind, tuple(x.operand() for x in inputs), out, tile, math_op or "", acc.name, specs, deps)
+        handle = CompletionHandle(inputs[0].tl, (*inputs, *extras), result)
+
+        def done(records: Records) -> None:
+            if result is None:
+                self._write(pieces, value)
+            else:
+                result.records = records
+                result.awaits(None)
+            handle.release()
+
+        try:
+            handle.number = self._runner.issue(cmd, done)
+        except KernBenchError as error:
+            raise at_kernel_line(error) from None
+        if result is not None:
+            result.awaits(handle)
+        return handle
+
+    def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
+        """Wait for a composite, or for all that are under way; returns its result where that is in TCM. Engine: none."""
+        if handle is None:
+            self._call(WaitCmd())
+            return None
+        if not isinstance(handle, CompletionHandle) or handle.tl is not self:
+            self._fail(f"wait: {handle!r} is not a composite of this kernel", "give what tl.composite returned")
+        if not self._runner.is_done(handle.number):
+            self._call(WaitCmd((handle.number,)))
+        return handle.out
+
+    # ---- what a composite is told
+
+    def _heads(self, op: str, a: TensorHandle, b: TensorHandle | None, math_op: str | None) -> list[TensorHandle]:
+        inputs = [self._tensor("composite", a, "a")]
+        if op == "gemm":
+            if b is None or math_op is not None:
+                self._fail("composite: op 'gemm' needs a and b, and no math_op", "composite('gemm', a, b, ...)")
+            inputs.append(self._tensor("composite", b, "b"))
+            return inputs
+        if math_op not in MATH_OPS:
+            self._fail(f"composite: unknown math_op {math_op!r}", f"use one of {', '.join(MATH_OPS)}")
+        if (b is not None) != (MATH_OPS[math_op] == 2):
+            self._fail(f"composite: {math_op} takes {MATH_OPS[math_op]} tensors", "give a, and b only where it takes two")
+        if b is not None:
+            inputs.append(self._tensor("composite", b, "b"))
+        return inputs
+
+    def _out_shape(self, op: str, inputs: list[TensorHandle]) -> tuple[int, ...]:
+        a = inputs[0]
+        if op == "gemm":
+            b = inputs[1]
+            if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+                self._fail(f"composite: gemm of {a.shape} by {b.shape}", "expected (M, K) by (K, N)")
+            return a.shape[0], b.shape[1]
+        if len(inputs) == 1 or inputs[1].shape == a.shape:
+            return a.shape
+        return self._broadcast(a.shape, inputs[1].shape, "composite: b")
+
+    def _broadcast(self, shape: tuple[int, ...], other: tuple[int, ...], what: str) -> tuple[int, ...]:
+        """`shape`, when `other` broadcasts to it as a whole, a row, a column or a number."""
+        rows, cols = shape[:-1], shape[-1:]
+        allowed = (shape, cols, (*(1 for _ in rows), *cols), (*rows, 1), (1,) * len(shape), (1,), ())
+        if other not in allowed:
+            expected = ", ".join(map(str, dict.fromkeys(allowed[:4])))
+            self._fail(f"{what} has shape {other}", f"expected one of {expected}, or a number")
+        return shape
+
+    def _acc(self, inputs: list[TensorHandle], acc_dtype: object) -> DType:
+        if acc_dtype is not None:
+            return self._dtype(acc_dtype)
+        mixed = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype))
+        return mixed.accumulate
+
+    def _step(self, number: int, step: Step, shape: tuple[int, ...], acc: DType) -> Ready:
+        where = f"epilogue[{number}]"
+        if not isinstance(step, Mapping) or "op" not in step:
+            self._fail(f"{where} is {step!r}", 'give a dict with an "op", say {"op": "relu"}')
+        name, scope = step["op"], step.get("scope", Scope.OUTPUT_TILE.value)
+        known = STEPS.get(name) if isinstance(name, str) else None
+        if known is None:
+            self._fail(f"{where}: unknown op {name!r}", f"use one of {', '.join(STEPS)}")
+        if scope not in SCOPES:
+            self._fail(f"{where}: unknown scope {scope!r}", f"use one of {', '.join(SCOPES)}")
+        if scope == Scope.K_TILE.value and not known.linear:
+            self._fail(
+                f"{where}: {name} cannot be applied to partial sums",
+                f"use scope 'output_tile'; 'k_tile' is for {', '.join(n for n, s in STEPS.items() if s.linear)}",
+            )
+        for field in known.fields:
+            if field not in step:
+                self._fail(f"{where}: {name} has no '{field}'", f'say {{"op": "{name}", "{field}": ...}}')
+        for field in step:
+            if field not in ("op", "scope", *known.fields):
+                self._fail(f"{where}: {name} has no field {field!r}", f"its fields: {', '.join(known.fields) or 'none'}")
+        told: list[TensorHandle | Scalar] = []
+        operand = None
+        for field in known.fields:
+            given = step[field]
+            if isinstance(given, bool | int | float):
+                told.append(given)
+                continue
+            tensor = self._tensor("composite", given, f"{where}['{field}']")
+            self._broadcast(shape, tensor.shape, f"{where}: {field}")
+            if operand is not None:
+                self._fail(f"{where}: two tensors", f"give {name} at most one tensor")
+            operand = tensor.operand()
+            told.append(tensor)
+        return OpSpec(known.op, Scope(str(scope)), operand, acc.name), told
+
+    def _target(
+        self, op: str, inputs: list[TensorHandle], shape: tuple[int, ...], out_ptr: int | None, out_dtype: object
+    ) -> tuple[Operand | None, DType]:
+        """Where the result goes, None for TCM, and its type."""
+        if out_ptr is None:
+            if out_dtype is not None:
+                return None, self._dtype(out_dtype)
+            if op == "gemm":
+                return None, self._product_dtype(inputs[0], inputs[1])
+            mixed = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype))
+            return None, mixed if mixed.is_float else F32
+        _, tensor = self._range_of("composite: out_ptr", out_ptr, 1)
+        if out_dtype is not None and self._dtype(out_dtype).name != tensor.dtype:
+            self._fail(
+                f"composite: '{tensor.name}' holds {tensor.dtype}, got out_dtype {out_dtype!r}", "leave out_dtype out"
+            )
+        out = Operand(int(out_ptr), shape, tensor.dtype, "hbm")
+        self._range_of("composite: out_ptr", out_ptr, out.nbytes)
+        return out, dtype_of(tensor.dtype)
+
+    def _product_dtype(self, a: TensorHandle, b: TensorHandle) -> DType:
+        """What a product gives if nobody says: two-byte and wider floats keep their type, one-byte ones give f32."""
+        mixed = promote(dtype_of(a.dtype), dtype_of(b.dtype))
+        return mixed if mixed.is_float and mixed.itemsize > 1 else mixed.accumulate
+
+    def _tile(self, tile_shape: Sequence[int] | None) -> tuple[int, ...] | None:
+        if tile_shape is None:
+            return None
+        if not isinstance(tile_shape, list | tuple) or not all(isinstance(size, int) for size in tile_shape):
+            self._fail(f"composite: tile_shape is {tile_shape!r}", "give (m, k, n), or (m, n) for math")
+        return tuple(tile_shape)
+
+    # ---- what it computes
+
+    def _value_of(self, x: TensorHandle) -> Value:
+        """The value of an operand; a reference is read now."""
+        if x.value is not None:
+            return x.value
+        operand = x.operand()
+        dtype = dtype_of(x.dtype)
+        if not x.transposed:
+            return self._read(self._pieces(x.address, operand.nbytes), x.shape, dtype)
+        there = self._read(self._pieces(x.address, operand.nbytes), x.shape[::-1], dtype)
+        return self._apply("trans", (there,))
+
+    def _result(
+        self, op: str, math_op: str | None, inputs: list[TensorHandle], steps: list[Ready], acc: DType, dtype: DType
+    ) -> Value:
+        """One value for the whole composite: the head, then the epilogues in the accumulating type, rounded once."""
+        operands = [self._value_of(x) for x in inputs]
+        head = "dot" if op == "gemm" else str(math_op)
+        if not steps:
+            return self._apply(head, operands, dtype=dtype)
+        value = self._apply(head, operands, dtype=acc)
+        for at, (spec, told) in enumerate(steps):
+            others = [self._value_of(x) if isinstance(x, TensorHandle) else x for x in told]
+            last = at == len(steps) - 1
+            value = self._apply(spec.kind, (value, *others), dtype=dtype if last else F32 if acc.is_float else None)
+        return value

@@ -1,0 +1,220 @@
+"""What all of `tl` stands on: the kernel's place in the grid, its TCM, the tensors it was given, and the way to its PE."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+
+from kernbench.common.commands import Command, Space
+from kernbench.common.dtypes import I8, DType, dtype_of
+from kernbench.common.errors import DataError, KernBenchError
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_error
+from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
+from kernbench.triton_emu.kernel_runner import KernelRunner, Records
+from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
+from kernbench.values.graph import Value, ValueGraph
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
+Piece = tuple[int, int]  # physical address, bytes
+
+
+class Memory(Protocol):
+    """Bytes of the machine as values."""
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: DType | str) -> Value:
+        """What the bytes hold now."""
+
+    def write(self, address: int, value: Value) -> None:
+        """Put a value there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRange:
+    """Addresses that belong to a tensor argument."""
+
+    name: str
+    start: int
+    end: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEnv:
+    """What a kernel runs in. `program` and `grid` are (PE, cube, SIP)."""
+
+    runner: KernelRunner
+    values: ValueGraph
+    memory: Memory
+    translate: Callable[[int, int], list[Piece]]
+    tensors: tuple[TensorRange, ...]
+    tcm_base: int
+    tcm_bytes: int
+    program: tuple[int, int, int] = (0, 0, 0)
+    grid: tuple[int, int, int] = (1, 1, 1)
+    data: bool = True  # without, memory is empty and tensors have shapes only
+
+
+class TlCore(ABC):
+    """Base of TLContext: nothing here is for kernels."""
+
+    def __init__(self, env: KernelEnv) -> None:
+        self._env = env
+        self._runner = env.runner
+        self._values = env.values
+        self._arena = TcmArena(env.tcm_base, env.tcm_bytes)
+        self._tensors_made = 0
+
+    def close(self) -> None:
+        """The kernel is over."""
+        self._arena.close()
+
+    # ---- errors
+
+    def _fail(self, what: str, mend: str) -> NoReturn:
+        raise kernel_error(what, mend)
+
+    # ---- the PE
+
+    def _call(self, cmd: Command) -> Records:
+        try:
+            return self._runner.call(cmd)
+        except KernBenchError as error:
+            raise at_kernel_line(error) from None
+
+    # ---- tensors
+
+    def _apply(self, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
+        """A value op whose complaints are at the user's line."""
+        try:
+            return self._values.apply(op, inputs, **params)
+        except DataError as error:
+            raise at_kernel_line(error) from None
+
+    def _dtype(self, dtype: object) -> DType:
+        try:
+            return dtype_of(dtype)
+        except DataError as error:
+            raise at_kernel_line(error) from None
+
+    def _shape(self, op: str, shape: object) -> tuple[int, ...]:
+        """A shape of whole numbers with at least one element."""
+        dims = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        if any(isinstance(dim, bool) or not isinstance(dim, int) or dim < 1 for dim in dims):
+            self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 1 or more, say (32, 64)")
+        return dims
+
+    def _new(self, value: Value, records: Records = ()) -> TensorHandle:
+        """A tensor of its own in TCM."""
+        if not value.type.size:
+            self._fail(f"a tensor of shape {value.shape} has no elements", "give sizes of 1 or more")
+        block = self._arena.alloc(value.nbytes)
+        return self._handle(value.shape, value.dtype.name, "tcm", block.address, value, block, records)
+
+    def _alias(self, x: TensorHandle, value: Value) -> TensorHandle:
+        """The same bytes of TCM, seen another way."""
+        return self._handle(value.shape, value.dtype.name, "tcm", x.address, value, x.block, x.records)
+
+    def _handle(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        space: Space,
+        address: int,
+        value: Value | None,
+        block: TcmBlock | None = None,
+        records: Records = (),
+        transposed: bool = False,
+    ) -> TensorHandle:
+        return TensorHandle(cast("TLContext", self), shape, dtype, space, address, value, block, records, transposed)
+
+    def _tensor(self, op: str, x: object, name: str = "x") -> TensorHandle:
+        """A tensor of this kernel; one that a composite has yet to write is waited for."""
+        if not isinstance(x, TensorHandle):
+            if isinstance(x, CompletionHandle):
+                self._fail(f"{op}: {name} is a composite under way", "give what tl.wait(h) returns")
+            self._fail(f"{op}: {name} is a {type(x).__name__}", "give a tensor, say what tl.load returned")
+        if x.tl is not self:
+            self._fail(f"{op}: {name} belongs to another kernel", "pass data between kernels through memory")
+        if x.composite is not None:
+            self.wait(x.composite)
+        return x
+
+    def _local(self, op: str, x: object, name: str = "x") -> TensorHandle:
+        """A tensor that is in TCM."""
+        tensor = self._tensor(op, x, name)
+        if tensor.space != "tcm":
+            self._fail(
+                f"{op}: {name} is a reference to memory, expected a tensor in TCM",
+                "tl.load it first, or give the reference to tl.composite",
+            )
+        return tensor
+
+    @staticmethod
+    def _known(x: TensorHandle) -> Value:
+        assert x.value is not None
+        return x.value
+
+    @abstractmethod
+    def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
+        """Wait for composites."""
+
+    # ---- memory
+
+    def _pieces(self, address: int, nbytes: int) -> list[Piece]:
+        try:
+            return self._env.translate(address, nbytes)
+        except KernBenchError as error:
+            raise at_kernel_line(error) from None
+
+    def _read(self, pieces: list[Piece], shape: tuple[int, ...], dtype: DType) -> Value:
+        """The value that physical pieces hold, one after the other."""
+        memory, values = self._env.memory, self._values
+        if not self._env.data:
+            return values.full(shape, 0, dtype)
+        try:
+            if len(pieces) == 1:
+                return memory.read(pieces[0][0], shape, dtype)
+            parts = [memory.read(pa, (nbytes,), I8) for pa, nbytes in pieces]
+        except DataError as error:
+            raise at_kernel_line(error) from None
+        at, patches = 0, []
+        for _, nbytes in pieces:
+            patches.append((0, nbytes, at, nbytes, 1, nbytes))
+            at += nbytes
+        return values.gather(values.type_of(shape, dtype), parts, patches)
+
+    def _write(self, pieces: list[Piece], value: Value) -> None:
+        """Leave a value in physical pieces, one after the other."""
+        memory, values = self._env.memory, self._values
+        if not self._env.data:
+            return
+        if len(pieces) == 1:
+            memory.write(pieces[0][0], value)
+            return
+        at = 0
+        for pa, nbytes in pieces:
+            memory.write(pa, values.view(value, values.type_of((nbytes,), I8), at, nbytes, 1))
+            at += nbytes
+
+    def _range_of(self, op: str, ptr: object, nbytes: int) -> tuple[int, TensorRange]:
+        """The tensor that an address lies in; the whole access must be inside it."""
+        if isinstance(ptr, bool) or not isinstance(ptr, int):
+            hint = "give the pointer a tensor argument became, or that plus bytes"
+            self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
+        address = int(ptr)
+        tensors = self._env.tensors
+        for tensor in tensors:
+            if tensor.start <= address < tensor.end:
+                if address + nbytes > tensor.end:
+                    self._fail(
+                        f"{op}: {nbytes} bytes at offset {address - tensor.start} run past '{tensor.name}', which has "
+                        f"{tensor.end - tensor.start} bytes ({address + nbytes - tensor.end} too many)",
+                        "check the shape and the offset; offsets are in bytes",
+                    )
+                return address, tensor
+        listed = ", ".join(f"{t.name} [{t.start:#x}, {t.end:#x})" for t in tensors) or "none"
+        self._fail(f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes")

@@ -1,0 +1,185 @@
+"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the larger of input and result once.
+
+Shapes follow numpy's broadcasting. dtypes, if an op does not say otherwise: mixed inputs give the smallest type that holds both, a Python
+number takes the tensor's type, and functions of real numbers turn integers into f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernbench.common.commands import MathCmd
+from kernbench.common.dtypes import dtype_of
+from kernbench.triton_emu.handle import Scalar, TensorHandle
+from kernbench.triton_emu.tl_core import TlCore
+
+Tensorish = TensorHandle | Scalar
+
+
+class TlMath(TlCore):
+    """Elementwise ops, reductions, softmax and casts."""
+
+    def _math(
+        self, op: str, inputs: Sequence[Tensorish], **params: object
+    ) -> TensorHandle:
+        tensors = [self._local(op, x) for x in inputs if isinstance(x, TensorHandle)]
+        if not tensors:
+            self._local(op, inputs[0])
+        operands = [self._known(x) if isinstance(x, TensorHandle) else self._number(op, x) for x in inputs]
+        out = self._new(self._apply(op, operands, **params))
+        deps = tuple(dict.fromkeys(number for x in tensors for number in x.records))
+        worked = tensors[1:] if op == "where" and len(tensors) > 1 else tensors
+        lanes = min((x.dtype for x in worked), key=lambda name: dtype_of(name).compute_scale)
+        elements = max(x.size for x in (out, *tensors))
+        axis = params.get("axis")
+        along = axis if isinstance(axis, int) else None
+        cmd = MathCmd(op, tuple(x.operand() for x in tensors), out.operand(), elements, lanes, along, deps)
+        out.records = self._call(cmd)
+        return out
+
+    def _number(self, op: str, x: object) -> Scalar:
+        plain = x.item() if hasattr(x, "item") and not isinstance(x, TensorHandle) else x
+        if not isinstance(plain, bool | int | float):
+            self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
+        return plain
+
+    # ---- one input
+
+    def exp(self, x: TensorHandle) -> TensorHandle:
+        """e to the x. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("exp", [x])
+
+    def exp2(self, x: TensorHandle) -> TensorHandle:
+        """2 to the x. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("exp2", [x])
+
+    def log(self, x: TensorHandle) -> TensorHandle:
+        """Natural logarithm. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("log", [x])
+
+    def log2(self, x: TensorHandle) -> TensorHandle:
+        """Logarithm to base 2. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("log2", [x])
+
+    def sqrt(self, x: TensorHandle) -> TensorHandle:
+        """Square root. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("sqrt", [x])
+
+    def rsqrt(self, x: TensorHandle) -> TensorHandle:
+        """1 over the square root. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("rsqrt", [x])
+
+    def sin(self, x: TensorHandle) -> TensorHandle:
+        """Sine. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("sin", [x])
+
+    def cos(self, x: TensorHandle) -> TensorHandle:
+        """Cosine. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("cos", [x])
+
+    def tanh(self, x: TensorHandle) -> TensorHandle:
+        """Hyperbolic tangent. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("tanh", [x])
+
+    def erf(self, x: TensorHandle) -> TensorHandle:
+        """Error function. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("erf", [x])
+
+    def sigmoid(self, x: TensorHandle) -> TensorHandle:
+        """1 / (1 + exp(-x)). Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("sigmoid", [x])
+
+    def silu(self, x: TensorHandle) -> TensorHandle:
+        """x times its sigmoid. Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("silu", [x])
+
+    def gelu(self, x: TensorHandle) -> TensorHandle:
+        """x times the normal distribution function (erf form). Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        return self._math("gelu", [x])
+
+    def relu(self, x: TensorHandle) -> TensorHandle:
+        """max(x, 0). Shape: x's. dtype: x's. Engine: MATH."""
+        return self._math("relu", [x])
+
+    def abs(self, x: TensorHandle) -> TensorHandle:
+        """Absolute value. Shape: x's. dtype: x's. Engine: MATH."""
+        return self._math("abs", [x])
+
+    def neg(self, x: TensorHandle) -> TensorHandle:
+        """-x. Shape: x's. dtype: x's. Engine: MATH."""
+        return self._math("neg", [x])
+
+    def logical_not(self, x: TensorHandle) -> TensorHandle:
+        """Whether x is zero. Shape: x's. dtype: bool. Engine: MATH."""
+        return self._math("logical_not", [x])
+
+    def cast(self, x: TensorHandle, dtype: object) -> TensorHandle:
+        """Convert, rounding once. Shape: x's. dtype: as given. Engine: MATH."""
+        return self._math("cast", [x], dtype=self._dtype(dtype))
+
+    # ---- two and three inputs
+
+    def add(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """a + b. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("add", [a, b])
+
+    def sub(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """a - b. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("sub", [a, b])
+
+    def mul(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """a * b, elementwise. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("mul", [a, b])
+
+    def div(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """a / b. Shape: broadcast. dtype: mixed; integers give f32. Engine: MATH."""
+        return self._math("div", [a, b])
+
+    def maximum(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """The larger, elementwise; NaN spreads. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("maximum", [a, b])
+
+    def minimum(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """The smaller, elementwise; NaN spreads. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("minimum", [a, b])
+
+    def compare(self, op: str, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """eq, ne, lt, le, gt, ge, logical_and or logical_or, which operators call. Shape: broadcast. dtype: bool. Engine: MATH."""
+        return self._math(op, [a, b])
+
+    def fma(self, a: Tensorish, b: Tensorish, c: Tensorish) -> TensorHandle:
+        """a * b + c, rounded once. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("fma", [a, b, c])
+
+    def clamp(self, x: TensorHandle, min: Tensorish, max: Tensorish) -> TensorHandle:  # noqa: A002  # names of the contract
+        """x held between min and max. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        return self._math("clamp", [x, min, max])
+
+    def where(self, cond: TensorHandle, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """a where cond is not zero, else b. Shape: broadcast. dtype: a and b mixed. Engine: MATH."""
+        self._local("where", cond, "cond")
+        return self._math("where", [cond, a, b])
+
+    # ---- along an axis
+
+    def sum(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """Sum along `axis`, or of all. Shape: without the axis, or 1 there with keep_dims. dtype: float kept, integer gives i32.
+        Engine: MATH, x's elements."""
+        return self._math("sum", [x], axis=axis, keep_dims=keep_dims)
+
+    def mean(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """Mean along `axis`, or of all. Shape: as sum. dtype: float kept, integer gives f32. Engine: MATH, x's elements."""
+        return self._math("mean", [x], axis=axis, keep_dims=keep_dims)
+
+    def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """Largest along `axis`, or of all. Shape: as sum. dtype: x's. Engine: MATH, x's elements."""
+        return self._math("max", [x], axis=axis, keep_dims=keep_dims)
+
+    def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """Smallest along `axis`, or of all. Shape: as sum. dtype: x's. Engine: MATH, x's elements."""
+        return self._math("min", [x], axis=axis, keep_dims=keep_dims)
+
+    def softmax(self, x: TensorHandle, axis: int = -1) -> TensorHandle:
+        """exp(x - max) over its sum along `axis`, charged as one op. Shape: x's. dtype: float kept, integer gives f32.
+        Engine: MATH, x's elements."""
+        return self._math("softmax", [x], axis=axis)

@@ -1,0 +1,172 @@
+"""`tl`: moving tensors, making them, and looking at them another way."""
+
+from __future__ import annotations
+
+from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
+from kernbench.common.errors import DataError
+from kernbench.triton_emu.call_site import at_kernel_line
+from kernbench.triton_emu.handle import Index, Scalar, TensorHandle, TensorPtr
+from kernbench.triton_emu.tl_core import TlCore
+from kernbench.values.evaluate import evaluate
+from kernbench.values.op import Array
+
+
+class TlMemory(TlCore):
+    """Loads, stores, references, constants and views."""
+
+    # ---- between memory and TCM
+
+    def load(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
+        """Bring a dense tensor from memory to TCM, and wait for it. It holds what the bytes are when the last one arrives.
+
+        Shape: as given; without, the local shape of the tensor that `ptr` is the pointer of. dtype: the tensor's own.
+        Engine: DMA (read channel).
+        """
+        source = self._source("load", ptr, shape, dtype)
+        pieces = self._pieces(source.address, source.nbytes)
+        block = self._arena.alloc(source.nbytes)
+        records = self._call(DmaReadCmd(source, self._next_name()))
+        value = self._read(pieces, source.shape, self._dtype(source.dtype))
+        return self._handle(source.shape, source.dtype, "tcm", block.address, value, block, records)
+
+    def store(self, ptr: int, value: TensorHandle) -> None:
+        """Write a tensor to memory, dense, and wait for the acknowledgement; memory holds it from then on.
+
+        Shape: any; its bytes must fit the tensor that `ptr` points into. dtype: that tensor's. Engine: DMA (write channel).
+        """
+        x = self._local("store", value, "value")
+        known = self._known(x)
+        address, tensor = self._range_of("store", ptr, known.nbytes)
+        self._check_dtype("store", tensor.name, tensor.dtype, x.dtype, f"tl.cast(value, '{tensor.dtype}') first")
+        pieces = self._pieces(address, known.nbytes)
+        target = Operand(address, x.shape, x.dtype, "hbm")
+        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), x.records))
+        self._write(pieces, known)
+
+    def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
+        """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
+
+        Shape and dtype: as in `load`. Engine: none.
+        """
+        source = self._source("ref", ptr, shape, dtype)
+        return self._handle(source.shape, source.dtype, "hbm", source.address, None)
+
+    def _source(self, op: str, ptr: int, shape: object, dtype: object) -> Operand:
+        if shape is None:
+            if not isinstance(ptr, TensorPtr):
+                self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
+            shape = ptr.local_shape
+        dims = self._shape(op, shape)
+        _, tensor = self._range_of(op, ptr, 1)
+        if dtype is not None:
+            wanted = self._dtype(dtype).name
+            self._check_dtype(op, tensor.name, tensor.dtype, wanted, f"leave dtype out, or give '{tensor.dtype}'")
+        source = Operand(int(ptr), dims, tensor.dtype, "hbm")
+        self._range_of(op, ptr, source.nbytes)
+        return source
+
+    def _check_dtype(self, op: str, name: str, expected: str, given: str, mend: str) -> None:
+        if expected != given:
+            self._fail(f"{op}: '{name}' holds {expected}, got {given}", mend)
+
+    def _next_name(self) -> str:
+        self._tensors_made += 1
+        return f"t{self._tensors_made}"
+
+    # ---- constants
+
+    def arange(self, start: int, end: int, dtype: object = "i32") -> TensorHandle:
+        """start, start + 1, ... below end. Shape: (end - start,). dtype: as given. Engine: none."""
+        return self._new(self._apply("arange", (), start=start, stop=end, dtype=self._dtype(dtype)))
+
+    def full(self, shape: object, value: Scalar, dtype: object = "f16") -> TensorHandle:
+        """One number everywhere. Shape and dtype: as given. Engine: none."""
+        dims = self._shape("full", shape)
+        return self._new(self._apply("full", (), shape=dims, value=value, dtype=self._dtype(dtype)))
+
+    def zeros(self, shape: object, dtype: object = "f16") -> TensorHandle:
+        """Zeros. Shape and dtype: as given. Engine: none."""
+        return self.full(shape, 0, dtype)
+
+    # ---- the same bytes, seen another way
+
+    def trans(self, x: TensorHandle) -> TensorHandle:
+        """Swap the last two axes. Shape: (..., N, M) of (..., M, N). dtype: kept. Engine: none; a reference stays one."""
+        tensor = self._tensor("trans", x)
+        if tensor.space != "tcm":
+            if tensor.ndim != 2:
+                self._fail(f"trans: a reference of shape {tensor.shape}", "refer to a matrix, or load it first")
+            shape = (tensor.shape[1], tensor.shape[0])
+            turned = not tensor.transposed
+            return self._handle(shape, tensor.dtype, "hbm", tensor.address, None, transposed=turned)
+        return self._alias(tensor, self._apply("trans", (self._known(tensor),)))
+
+    def reshape(self, x: TensorHandle, *shape: object) -> TensorHandle:
+        """The same elements in another shape; one size may be -1. dtype: kept. Engine: none."""
+        tensor = self._local("reshape", x)
+        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+        assert isinstance(dims, list | tuple)
+        return self._alias(tensor, self._apply("reshape", (self._known(tensor),), shape=tuple(dims)))
+
+    def broadcast_to(self, x: TensorHandle, shape: object) -> TensorHandle:
+        """Repeat axes of size 1. Shape: as given, by numpy's rule. dtype: kept. Engine: none."""
+        tensor = self._local("broadcast_to", x)
+        dims = self._shape("broadcast_to", shape)
+        return self._new(self._apply("broadcast_to", (self._known(tensor),), shape=dims), tensor.records)
+
+    def part(self, x: TensorHandle, index: tuple[Index, ...]) -> TensorHandle:
+        """What `x[index]` is: integers drop an axis, slices keep it, None adds one. dtype: kept. Engine: none."""
+        tensor = self._local("[]", x)
+        starts, stops, steps, shape = self._cut(tensor.shape, index)
+        value = self._apply("slice", (self._known(tensor),), starts=starts, stops=stops, steps=steps)
+        if not value.type.size:
+            self._fail(f"{list(index)} of shape {tensor.shape} has no elements", "take at least one")
+        return self._alias(tensor, self._apply("reshape", (value,), shape=shape))
+
+    def _cut(
+        self, sizes: tuple[int, ...], index: tuple[Index, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """starts, stops and steps of each axis, and the shape that is left."""
+        named = sum(1 for item in index if item is not None and item is not Ellipsis)
+        dots = [at for at, item in enumerate(index) if item is Ellipsis]
+        if named > len(sizes) or len(dots) > 1:
+            self._fail(f"{len(index)} indices for a tensor of shape {sizes}", f"give at most {len(sizes)}")
+        fill: list[Index] = [slice(None)] * (len(sizes) - named)
+        at = dots[0] if dots else len(index)
+        items = [*index[:at], *fill, *index[at + 1 :]]
+        starts, stops, steps, shape, axis = [], [], [], [], 0
+        for item in items:
+            if item is None:
+                shape.append(1)
+                continue
+            size = sizes[axis]
+            axis += 1
+            if isinstance(item, slice):
+                start, stop, step = item.indices(size)
+                if step < 1:
+                    self._fail(f"a slice with step {step}", "use a step of 1 or more")
+                stop = max(start, stop)
+                shape.append(len(range(start, stop, step)))
+            elif isinstance(item, int) and not isinstance(item, bool):
+                if not -size <= item < size:
+                    self._fail(f"index {item} of an axis of {size}", f"use {-size} to {size - 1}")
+                start, step = item % size, 1
+                stop = start + 1
+            else:
+                self._fail(f"an index that is a {type(item).__name__}", "use integers, slices, ... and None")
+            starts.append(start)
+            stops.append(stop)
+            steps.append(step)
+        return tuple(starts), tuple(stops), tuple(steps), tuple(shape)
+
+    # ---- looking at numbers
+
+    def evaluate(self, x: TensorHandle) -> Array:
+        """What `x.numpy()` is."""
+        tensor = self._local("numpy()", x)
+        if not self._env.data:
+            self._fail("this run keeps no tensor contents", "run with data to look at numbers in a kernel")
+        try:
+            return evaluate([self._known(tensor)])[0]
+        except DataError as error:
+            raise at_kernel_line(error) from None

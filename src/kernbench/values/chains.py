@@ -1,0 +1,90 @@
+"""Chains of tile products: the K-loops of GEMMs, many at once.
+
+Chains of one group have the same types and length. Their products are computed as stacks, several links ahead when
+there are few chains, and added link by link in order, as matmul.py defines it. When the chains form a grid, every
+row of tiles of one parent against every column of tiles of another, each tile is cut and widened once and numpy
+broadcasts the stacks; the products are the same calls on the same operands, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.values.casts import from_work
+from kernbench.values.op import Array, TensorType
+from kernbench.values.plan import Unit
+from kernbench.values.stacking import CHUNK_BYTES, Tiles, stack_of
+
+Product: TypeAlias = Callable[[Array, Array, TensorType, TensorType], Array]
+Indices: TypeAlias = NDArray[np.int64]
+
+
+def _grid(left: Indices | None, right: Indices | None, chains: int) -> Indices | None:
+    """The chains as (rows, columns) of a grid, from where each link's operands lie; None when they form none."""
+    if left is None or right is None or chains < 4:
+        return None
+    left, right = left.reshape(chains, -1), right.reshape(chains, -1)
+    order = np.lexsort((right[:, 0], left[:, 0]))
+    columns = int(np.count_nonzero(left[:, 0] == left[order[0], 0]))
+    if chains % columns:
+        return None
+    grid = order.reshape(-1, columns)
+    fits = (left[grid] == left[grid[:, :1]]).all() and (right[grid] == right[grid[:1]]).all()
+    return grid if fits else None
+
+
+class ChainGroup:
+    """Chains of equal types and length, and how to compute them a share at a time."""
+
+    def __init__(self, chains: Sequence[Unit], product: Product) -> None:
+        self._chains = chains
+        self._product = product
+        first = chains[0].links[0]
+        self._types = first.inputs[-2].type, first.inputs[-1].type
+        self._length = len(chains[0].links)
+        self._left = Tiles([link.inputs[-2] for chain in chains for link in chain.links])
+        self._right = Tiles([link.inputs[-1] for chain in chains for link in chain.links])
+        self._grid = _grid(self._left.offsets, self._right.offsets, len(chains)) if len(first.shape) == 2 else None
+        tiles_bytes = 4 * (self._types[0].size + self._types[1].size)  # in a grid, tiles are shared
+        self._product_bytes = max(4 * first.type.size + (tiles_bytes if self._grid is None else 0), 1)
+
+    @property
+    def heavy(self) -> bool:
+        """One product fills a chunk: the BLAS uses the processors better than our threads do."""
+        return self._product_bytes > CHUNK_BYTES
+
+    def shares(self, threads: int) -> list[Indices]:
+        """The chains cut into parts that fit the cache and leave none of the threads idle."""
+        rows = np.arange(len(self._chains)).reshape(-1, 1) if self._grid is None else self._grid
+        fit = max(1, CHUNK_BYTES // (self._product_bytes * rows.shape[1]))
+        size = min(fit, -(-len(rows) // threads))
+        return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+    def compute(self, share: Indices) -> tuple[list[Unit], Array]:
+        """The chains of a share and the stack of their last links."""
+        chains = [self._chains[at] for at in share.ravel().tolist()]
+        ahead = max(1, CHUNK_BYTES // (self._product_bytes * len(chains)))
+        total: Array | None = None
+        if chains[0].init is not None:
+            total = np.array(stack_of([chain.init for chain in chains if chain.init is not None]))
+        with np.errstate(all="ignore"):
+            for start in range(0, self._length, ahead):
+                for tile in self._tiles(share, np.arange(start, min(start + ahead, self._length))):
+                    total = tile if total is None else np.add(total, tile, out=total)
+        assert total is not None  # a chain has at least one link
+        return chains, from_work(total, chains[0].last.type.dtype)
+
+    def _tiles(self, share: Indices, links: Indices) -> Array:
+        """The products of these links of a share: (links, chains, ...)."""
+        if self._grid is None:
+            which = (share.ravel() * self._length + links[:, np.newaxis]).ravel()
+            tiles = self._product(self._left.stack(which), self._right.stack(which), *self._types)
+        else:
+            rows = share[np.newaxis, :, :1] * self._length + links[:, np.newaxis, np.newaxis]
+            columns = share[np.newaxis, :1] * self._length + links[:, np.newaxis, np.newaxis]
+            tiles = self._product(self._left.stack(rows), self._right.stack(columns), *self._types)
+        return tiles.reshape(len(links), share.size, *self._chains[0].last.shape)

@@ -1,0 +1,162 @@
+"""Elementwise ops. Charged to the MATH engine.
+
+Shape rule: numpy's broadcasting. dtype rule, by family:
+
+    arithmetic   add sub mul neg abs fma relu       the inputs mixed by `promote`; bool counts as i32
+    real         div exp exp2 log log2 sqrt rsqrt sin cos erf gelu sigmoid silu tanh
+                                                    the inputs mixed; integers give f32
+    choice       maximum minimum clamp where        the inputs mixed (`where`: not the condition)
+    comparison   eq ne lt le gt ge                  bool
+    logic        logical_and logical_or logical_not bool; any input type, zero is false
+    epilogue     scale bias_add                     the type of the first input; `dequant` gives f32
+
+`dtype=` overrides the result type. Floats are computed in f32 and rounded once; integers in i32, wrapping. NaN
+spreads through maximum, minimum, clamp and relu as in numpy and PyTorch. gelu is the erf form (PyTorch's default);
+erf is a rational approximation good to a few units in the last place of f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import BOOL, F32, I32, DType, promote
+from kernbench.values.casts import from_work, to_f32, to_i32
+from kernbench.values.op import Array, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
+
+F: TypeAlias = NDArray[np.float32]
+Rule: TypeAlias = Callable[[Sequence[DType]], DType]
+
+# erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which f32 rounds it to 1.
+_ERF_P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+          -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)  # fmt: skip
+_ERF_Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
+          -1.42647390514189e-02)  # fmt: skip
+_ONE, _HALF, _ROOT_HALF = np.float32(1), np.float32(0.5), np.float32(0.5**0.5)
+
+
+def _poly(x: F, coefficients: Sequence[float]) -> F:
+    return reduce(lambda acc, c: acc * x + np.float32(c), coefficients[1:], np.full_like(x, coefficients[0]))
+
+
+def erf(x: F) -> F:
+    x = np.clip(x, np.float32(-4), np.float32(4))
+    square = x * x
+    return x * _poly(square, _ERF_P) / _poly(square, _ERF_Q)
+
+
+def gelu(x: F) -> F:
+    return _HALF * x * (_ONE + erf(x * _ROOT_HALF))
+
+
+def sigmoid(x: F) -> F:
+    return _ONE / (_ONE + np.exp(-x))
+
+
+def _mixed(types: Sequence[DType]) -> DType:
+    return reduce(promote, types)
+
+
+def _arithmetic(types: Sequence[DType]) -> DType:
+    mixed = _mixed(types)
+    return I32 if mixed is BOOL else mixed
+
+
+def _real(types: Sequence[DType]) -> DType:
+    mixed = _mixed(types)
+    return mixed if mixed.is_float else F32
+
+
+def _to_bool(types: Sequence[DType]) -> DType:
+    return BOOL
+
+
+def _first(types: Sequence[DType]) -> DType:
+    return types[0] if types[0].is_float else F32
+
+
+def _f32(types: Sequence[DType]) -> DType:
+    return F32
+
+
+def _chosen(types: Sequence[DType]) -> DType:
+    return _mixed(types[1:])
+
+
+def _work(args: Sequence[Array], types: Sequence[TensorType], rank: int, real: bool) -> list[Array]:
+    """The arguments in the type they are computed in, ready to broadcast."""
+    if real or any(t.dtype.is_float for t in types):
+        return [aligned(to_f32(arg, t.dtype), rank) for arg, t in zip(args, types, strict=True)]
+    return [aligned(to_i32(arg), rank) for arg in args]
+
+
+def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: Rule) -> Op:
+    real = rule in (_real, _first, _f32)
+
+    def infer(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
+        shape = broadcast_shape(name, [t.shape for t in types])
+        return shape, as_dtype(params[0], rule([t.dtype for t in types]))
+
+    def compute(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+        work = _work(args, types, len(out.shape), real)
+        with np.errstate(all="ignore"):
+            return from_work(fn(*work), out.dtype)
+
+    return Op(name, arity, infer, compute, {"dtype": None})
+
+
+def _compute_where(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+    rank = len(out.shape)
+    cond = aligned(args[0], rank)
+    cond = cond if types[0].dtype is BOOL else from_work(_work(args[:1], types[:1], rank, False)[0], BOOL)
+    return from_work(np.where(cond, *_work(args[1:], types[1:], rank, False)), out.dtype)
+
+
+def _table() -> list[Op]:
+    named: list[tuple[str, int, Callable[..., Array], Rule]] = [
+        ("add", 2, np.add, _arithmetic),
+        ("sub", 2, np.subtract, _arithmetic),
+        ("mul", 2, np.multiply, _arithmetic),
+        ("neg", 1, np.negative, _arithmetic),
+        ("abs", 1, np.abs, _arithmetic),
+        ("fma", 3, lambda a, b, c: a * b + c, _arithmetic),
+        ("div", 2, np.divide, _real),
+        ("exp", 1, np.exp, _real),
+        ("exp2", 1, np.exp2, _real),
+        ("log", 1, np.log, _real),
+        ("log2", 1, np.log2, _real),
+        ("sqrt", 1, np.sqrt, _real),
+        ("rsqrt", 1, lambda x: _ONE / np.sqrt(x), _real),
+        ("sin", 1, np.sin, _real),
+        ("cos", 1, np.cos, _real),
+        ("erf", 1, erf, _real),
+        ("relu", 1, lambda x: np.maximum(x, x.dtype.type(0)), _arithmetic),
+        ("gelu", 1, gelu, _real),
+        ("sigmoid", 1, sigmoid, _real),
+        ("silu", 1, lambda x: x * sigmoid(x), _real),
+        ("tanh", 1, np.tanh, _real),
+        ("maximum", 2, np.maximum, _mixed),
+        ("minimum", 2, np.minimum, _mixed),
+        ("clamp", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _mixed),
+        ("scale", 2, np.multiply, _first),
+        ("bias_add", 2, np.add, _first),
+        ("dequant", 2, np.multiply, _f32),
+        ("eq", 2, np.equal, _to_bool),
+        ("ne", 2, np.not_equal, _to_bool),
+        ("lt", 2, np.less, _to_bool),
+        ("le", 2, np.less_equal, _to_bool),
+        ("gt", 2, np.greater, _to_bool),
+        ("ge", 2, np.greater_equal, _to_bool),
+        ("logical_and", 2, np.logical_and, _to_bool),
+        ("logical_or", 2, np.logical_or, _to_bool),
+        ("logical_not", 1, np.logical_not, _to_bool),
+    ]
+    where = _elementwise("where", 3, np.where, _chosen)  # computed apart: its condition is not mixed with the others
+    return [*(_elementwise(*row) for row in named), Op("where", 3, where.infer, _compute_where, where.params)]
+
+
+ELEMENTWISE = _table()

@@ -1,0 +1,180 @@
+"""Value: a tensor that is known, or the pending result of an op on other values.
+
+A value never changes: its id, type, op and params are set once. Evaluation only fills `data` in, and then lets go of
+`inputs`, so that intermediates nobody else holds are freed. Ids count up in one ValueGraph, inputs before results,
+so ids give a dependency order. Graphs share nothing: two simulations in one process number their values alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TypeAlias
+from typing import cast as cast_to
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kernbench.common.dtypes import BOOL, F32, I32, DType, dtype_of, promote, promote_scalar
+from kernbench.common.errors import DataError
+from kernbench.values.bytes_of import Patch, View
+from kernbench.values.casts import cast
+from kernbench.values.op import Array, Op, Params, Shape, TensorType
+from kernbench.values.ops import OPS, infer, op_named
+
+Scalar: TypeAlias = bool | int | float
+CONSTANT = "constant"
+
+
+class Value:
+    """One tensor value. Treat every field as read-only; `data` is None while the value is pending."""
+
+    __slots__ = ("data", "id", "inputs", "op", "params", "type")
+
+    def __init__(
+        self, id_: int, type_: TensorType, op: str, inputs: tuple[Value, ...], params: Params, data: Array | None = None
+    ) -> None:
+        self.id = id_
+        self.type = type_
+        self.op = op
+        self.inputs = inputs
+        self.params = params
+        self.data = data
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.nbytes
+
+    @property
+    def pending(self) -> bool:
+        return self.data is None
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"%{v.id}" for v in self.inputs)
+        return f"%{self.id} = {self.op}({inputs}) {self.type}"
+
+
+class ValueGraph:
+    """Makes values and numbers them. One a simulation."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._types: dict[tuple[Shape, DType], TensorType] = {}
+        self._results: dict[tuple[object, ...], TensorType] = {}  # op, params and input types -> result type
+        self._defaults: dict[str, Params] = {}  # op -> its parameters when none are given
+        self._scalars: dict[tuple[str, DType], Value] = {}
+
+    @property
+    def count(self) -> int:
+        """How many values there have been."""
+        return self._count
+
+    def type_of(self, shape: Sequence[int], dtype: DType) -> TensorType:
+        """The one TensorType object of this graph for `shape` and `dtype`."""
+        key = (tuple(shape), dtype)
+        found = self._types.get(key)
+        if found is None:
+            found = self._types[key] = TensorType(*key)
+        return found
+
+    def _make(
+        self, type_: TensorType, op: str, inputs: tuple[Value, ...], params: Params, data: Array | None = None
+    ) -> Value:
+        self._count = number = self._count + 1
+        return Value(number, type_, op, inputs, params, data)
+
+    def constant(self, array: ArrayLike, dtype: DType | str | None = None) -> Value:
+        """A known value: a copy of `array`, converted to `dtype` when that is given and differs."""
+        held = np.array(array, order="C")
+        if held.dtype.kind in "fiu" and held.dtype.itemsize == 8 and dtype is not None:
+            held = held.astype(np.float32 if held.dtype.kind == "f" else np.int32)
+        source = dtype_of(held.dtype)
+        target = source if dtype is None else dtype_of(dtype)
+        held = cast(held, source, target)
+        held.setflags(write=False)
+        return self._make(self.type_of(held.shape, target), CONSTANT, (), (), held)
+
+    def full(self, shape: Sequence[int], value: Scalar, dtype: DType | str) -> Value:
+        """`value` everywhere; holds no storage, however large."""
+        return self.apply("full", (), shape=tuple(shape), value=value, dtype=dtype_of(dtype))
+
+    def apply(self, op: str, inputs: Sequence[Value | Scalar] = (), **params: object) -> Value:
+        """The pending result of `op`. Python scalars among the inputs take the type of the tensors beside them.
+
+        Raises DataError, saying what was expected and what was given, when shapes, dtypes or parameters do not fit.
+        """
+        spec = OPS.get(op) or op_named(op)
+        values: tuple[Value, ...] = tuple(inputs)  # type: ignore[arg-type]  # scalars are replaced on the next lines
+        try:
+            types = [value.type for value in values]
+        except AttributeError:
+            values, params = self._lift(spec, inputs, params)
+            types = [value.type for value in values]
+        if params:
+            bound = spec.bind(params)
+        else:
+            found = self._defaults.get(op)
+            bound = self._defaults[op] = spec.bind(params) if found is None else found
+        key = (op, bound, *types)
+        result = self._results.get(key)
+        if result is None:
+            result = self._results[key] = self.type_of(*infer(spec, types, bound))
+        self._count = number = self._count + 1
+        return Value(number, result, op, values, bound)
+
+    def view(self, parent: Value, type_: TensorType, offset: int, stride: int, rows: int) -> Value:
+        """A comb of the bytes of `parent`, `rows` runs `stride` bytes apart, as `type_`. The caller keeps it inside."""
+        if parent.op == "view" and parent.data is None and parent.dtype is not BOOL:
+            start, _, lines = cast_to(View, parent.params)
+            if lines == 1:
+                return self._make(type_, "view", parent.inputs, (start + offset, stride, rows))
+        return self._make(type_, "view", (parent,), (offset, stride, rows))
+
+    def gather(self, type_: TensorType, sources: Sequence[Value], patches: Sequence[Patch]) -> Value:
+        """Bytes put together from combs of other values, one patch a source; what no patch covers is zero."""
+        return self._make(type_, "gather", tuple(sources), tuple(patches))
+
+    def _lift(
+        self, spec: Op, inputs: Sequence[Value | Scalar], params: dict[str, object]
+    ) -> tuple[tuple[Value, ...], dict[str, object]]:
+        """Scalars as 0-d values, in full precision, and the result type that they may not change."""
+        if "dtype" not in spec.params or spec.name == "cast":
+            raise DataError(f"{spec.name} takes tensors, got {inputs}", mend="make a tensor of the number with full()")
+        deciding = inputs[1:] if spec.name == "where" else inputs
+        dtypes = [v.dtype for v in deciding if isinstance(v, Value)]
+        values: list[Value] = []
+        weak: list[TensorType] = []
+        for item in inputs:
+            if isinstance(item, Value):
+                values.append(item)
+                weak.append(item.type)
+                continue
+            scalar = _plain_scalar(spec.name, item)
+            alone = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
+            dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else alone
+            values.append(self._scalar(scalar, F32 if dtype.is_float else I32))
+            weak.append(self.type_of((), dtype))
+        result = infer(spec, weak, spec.bind(params))[1]
+        return tuple(values), {**params, "dtype": result}
+
+    def _scalar(self, scalar: Scalar, dtype: DType) -> Value:
+        key = (repr(scalar), dtype)
+        found = self._scalars.get(key)
+        if found is None:
+            found = self._scalars[key] = self.full((), scalar, dtype)
+        return found
+
+
+def _plain_scalar(op: str, item: object) -> Scalar:
+    plain = item.item() if isinstance(item, np.generic) else item
+    if not isinstance(plain, bool | int | float):
+        raise DataError(f"{op}: an input is a {type(item).__name__}", mend="give tensors and Python numbers")
+    return plain

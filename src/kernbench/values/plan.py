@@ -1,0 +1,144 @@
+"""What to compute, in which order, together with what.
+
+From the wanted values backwards, everything pending is found once, without recursion. A unit is one value, or a
+chain: a dot or dot_acc and the dot_accs that add to it one after another, as far back as nothing else wants a link.
+A unit stands one level above the highest unit it waits for; ids give the order. Units of one level do not depend on
+each other; those with equal op, types and parameters form a group. Operands of products that are pending views are
+looked through to their parent: a stack of tiles is then cut from the parent at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeAlias
+
+from kernbench.common.errors import DataError
+from kernbench.values.graph import Value
+
+BYTE_OPS = ("view", "gather")
+PRODUCTS = ("dot", "dot_acc")
+
+
+class Unit:
+    """`last` is what is computed. A chain has its `links`, oldest first, and `init`, what the oldest adds to."""
+
+    __slots__ = ("init", "last", "level", "links", "waits")
+
+    def __init__(self, last: Value) -> None:
+        self.last = last
+        self.links: list[Value] = []
+        self.init: Value | None = None
+        self.waits: list[Value] = []
+        self.level = 0
+
+
+Key: TypeAlias = tuple[Hashable, ...]
+
+
+@dataclass(slots=True)
+class Level:
+    """Groups that may be computed in any order. Keys only tell groups apart."""
+
+    chains: dict[Key, list[Unit]] = field(default_factory=dict)
+    nodes: dict[Key, list[Value]] = field(default_factory=dict)
+    bytes: list[Value] = field(default_factory=list)
+
+
+def _wait_for(operand: Value, waits: list[Value]) -> None:
+    """Notes a pending operand of a product, or the pending parent of a view."""
+    if operand.op == "view":
+        operand = operand.inputs[0]
+        if operand.data is not None:
+            return
+    waits.append(operand)
+
+
+def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
+    """The longest chain that ends in `last` and takes no link of another."""
+    unit = Unit(last)
+    links, waits = unit.links, unit.waits
+    link = last
+    a_type, b_type = last.inputs[-2].type, last.inputs[-1].type
+    while True:
+        links.append(link)
+        owner[link] = unit
+        inputs = link.inputs
+        a, b = inputs[-2], inputs[-1]
+        if a.data is None and (a.op != "view" or a.inputs[0].data is None):
+            _wait_for(a, waits)
+        if b.data is None and (b.op != "view" or b.inputs[0].data is None):
+            _wait_for(b, waits)
+        if link.op == "dot":
+            break
+        link = inputs[0]
+        fits = link.data is None and link.op in PRODUCTS and link not in owner
+        if not fits or link.inputs[-2].type is not a_type or link.inputs[-1].type is not b_type:
+            unit.init = link
+            if link.data is None:
+                _wait_for(link, waits)
+            break
+    links.reverse()
+    return unit
+
+
+def _cut(unit: Unit, exposed: set[Value]) -> list[Unit]:
+    """A chain cut after every link that something else wants."""
+    parts: list[Unit] = []
+    stops = {link: unit for link in unit.links if link in exposed}
+    for last in (*stops, unit.last):
+        parts.append(_chain(last, {link: unit for link in stops if link is not last}))
+    return parts
+
+
+def _units(roots: Sequence[Value]) -> list[Unit]:
+    owner: dict[Value, Unit] = {}
+    units: list[Unit] = []
+    exposed: set[Value] = set()  # asked only for membership
+    stack = [root for root in roots if root.data is None]
+    while stack:
+        value = stack.pop()
+        unit = owner.get(value)
+        if unit is not None:
+            if unit.last is not value:
+                exposed.add(value)
+            continue
+        if value.op in PRODUCTS:
+            unit = _chain(value, owner)
+        else:
+            unit = owner[value] = Unit(value)
+            unit.waits = [needed for needed in value.inputs if needed.data is None]
+        units.append(unit)
+        stack += unit.waits
+    if exposed:
+        units = [part for unit in units for part in (_cut(unit, exposed) if unit.links else (unit,))]
+    return sorted(units, key=attrgetter("last.id"))
+
+
+def plan_levels(roots: Sequence[Value]) -> list[Level]:
+    """The levels, lowest first. Raises DataError when values of two graphs are mixed, as their ids give no order."""
+    units = _units(roots)
+    level_of: dict[Value, int] = {}
+    try:
+        for unit in units:
+            unit.level = 1 + max([level_of[value] for value in unit.waits], default=-1)
+            level_of[unit.last] = unit.level
+    except KeyError as error:
+        raise DataError(f"{error.args[0]!r} is of another graph than what uses it", mend="use one ValueGraph") from None
+    levels = [Level() for _ in range(1 + max(level_of.values(), default=-1))]
+    for unit in units:
+        _group(unit, levels[unit.level])
+    return levels
+
+
+def _group(unit: Unit, level: Level) -> None:
+    last = unit.last
+    if unit.links:
+        key: Key = (*[v.type for v in last.inputs], last.type, unit.init is None, len(unit.links))
+        level.chains.setdefault(key, []).append(unit)
+    elif last.op in BYTE_OPS:
+        level.bytes.append(last)
+    else:
+        key = (last.op, last.params, *[v.type for v in last.inputs])
+        level.nodes.setdefault(key, []).append(last)

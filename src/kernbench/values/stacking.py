@@ -1,0 +1,68 @@
+"""Arrays of several values as one contiguous stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.values.bytes_of import View, compute_view, windows
+from kernbench.values.graph import Value
+from kernbench.values.op import Array
+
+CHUNK_BYTES = 1 << 20  # a stack is cut to about this much, so that it stays in the cache
+
+
+def known(value: Value) -> Array:
+    """The array of an evaluated value, or of a view whose parent is evaluated."""
+    if value.data is not None:
+        return value.data
+    parent = value.inputs[0]
+    assert parent.data is not None  # planned: levels put the parent of a view first
+    return compute_view(parent.data, parent.type, value.type, cast(View, value.params))
+
+
+def stack_of(values: Sequence[Value]) -> Array:
+    """Contiguous always: a strided argument could take another path through numpy, and come out with other bits."""
+    if len(values) == 1:
+        return np.ascontiguousarray(known(values[0])).reshape(1, *values[0].shape)
+    return np.stack([known(value) for value in values])
+
+
+class Tiles:
+    """Values of one type to be stacked again and again. Views of one parent are cut from it without making each."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self._values = values
+        self._view = cast(View, values[0].params)
+        self.offsets = self._offsets(values)  # in bytes of the common parent, if there is one
+
+    @staticmethod
+    def _offsets(values: Sequence[Value]) -> NDArray[np.int64] | None:
+        first = values[0]
+        if first.data is not None or first.op != "view":
+            return None
+        parent, (_, stride, rows) = first.inputs[0], cast(View, first.params)
+        offsets: list[int] = []
+        for value in values:
+            if value.data is not None or value.op != "view" or value.inputs[0] is not parent:
+                return None
+            offset, its_stride, its_rows = value.params
+            if its_stride != stride or its_rows != rows:
+                return None
+            offsets.append(offset)  # type: ignore[arg-type]  # a cast would cost as much as the loop
+        return np.array(offsets, np.int64)
+
+    def stack(self, which: NDArray[np.int64]) -> Array:
+        """The stack of the tiles that `which` (of any shape) names by position: its shape, then the tile's."""
+        first = self._values[0]
+        cut: Array | None = None
+        if self.offsets is not None:
+            parent = first.inputs[0]
+            assert parent.data is not None  # planned: levels put the parent first
+            cut = windows(parent.data, parent.type, first.type, *self._view[1:], self.offsets[which.ravel()])
+        if cut is None:
+            cut = stack_of([self._values[at] for at in which.ravel().tolist()])
+        return cut.reshape(*which.shape, *first.shape)

@@ -1,0 +1,90 @@
+"""The probe on machines of many shapes: every check holds, every figure is sound, the contract's keys are there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernbench.probes.as_json import report_as_json
+from kernbench.probes.probe import run_probe
+from kernbench.topology import load_topology
+
+ONE_CUBE = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+FOUR_SIDES = [{"id": f"io{n}", "side": side} for n, side in enumerate("NSEW")]
+CORNER_PORT = [{"id": "io0", "side": "N", "cube_ports": [{"cube": {"xy": [2, 1]}, "cube_side": "S"}]}]
+
+MACHINES = {
+    "one of each": {
+        **ONE_CUBE,
+        "system.sips.count": 1,
+        "cube.pe_layout.corners": ["NW"],
+        "cube.pe_layout.pe_per_corner": 1,
+    },
+    "one SIP": {"system.sips.count": 1, "sip.cube_mesh.h": 2},
+    "two cubes": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
+    "3 x 2 cubes": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2},
+    "a column of six": {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 6},
+    "a torus of four SIPs": {**ONE_CUBE, "system.sips.count": 4, "system.sips.topology": "torus_2d"},
+    "chiplet in the south": {"sip.cube_mesh.w": 3, "sip.io_chiplets": [{"id": "io0", "side": "S"}]},
+    "chiplet in the east": {"sip.cube_mesh.h": 2, "sip.io_chiplets": [{"id": "io0", "side": "E"}]},
+    "chiplets all around": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 3, "sip.io_chiplets": FOUR_SIDES},
+    "one port in a corner": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2, "sip.io_chiplets": CORNER_PORT},
+    "one PE a cube": {"sip.cube_mesh.w": 2, "cube.pe_layout.corners": ["SE"], "cube.pe_layout.pe_per_corner": 1},
+    "three PEs a cube": {**ONE_CUBE, "cube.pe_layout.corners": ["SW", "NW", "SE"], "cube.pe_layout.pe_per_corner": 1},
+    "sixteen PEs a cube": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 4},
+    "one connection": {**ONE_CUBE, "cube.ucie.n_connections": 1, "io_chiplet.n_connections": 1},
+    "64 slow channels": {
+        **ONE_CUBE,
+        "cube.memory_map.hbm_channels_per_pe": 64,
+        "cube.memory_map.hbm_channel_bw_gbs": 1.7,
+    },
+    "one channel, small flits": {
+        **ONE_CUBE,
+        "cube.memory_map.hbm_channels_per_pe": 1,
+        "system.flit_bytes": 64,
+        "cube.components.hbm_ctrl.attrs.burst_bytes": 64,
+    },
+    "slow routers": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "cube.components.router.attrs.overhead_ns": 101.3},
+    "no latency": {
+        "sip.cube_mesh.w": 2,
+        "sip.cube_mesh.h": 2,
+        "system.ns_per_mm": 0.0,
+        "cube.components.router.attrs.overhead_ns": 0.0,
+        "cube.components.ucie.attrs.overhead_ns": 0.0,
+        "io_chiplet.components.io_ucie.attrs.overhead_ns": 0.0,
+        "io_chiplet.components.pcie_ep.attrs.overhead_ns": 0.0,
+    },
+    "a small SRAM": {**ONE_CUBE, "cube.memory_map.sram_mb_per_cube": 0.0625},
+}
+REQUIRED = (
+    "name", "category", "direction", "nbytes", "issuers", "total_ns", "overhead_ns", "wire_ns", "drain_ns",
+    "bottleneck_gbs", "effective_gbs", "utilization", "utilization_aggregate", "path",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("nbytes", [16384, 1000])
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_check_holds(name, nbytes):
+    report = run_probe(load_topology(None, MACHINES[name]), nbytes=nbytes, sweep=nbytes == 1000)
+    assert [(check.name, check.detail) for check in report.checks if not check.ok] == []
+    data = json.loads(json.dumps(report_as_json(report), allow_nan=False))
+    assert len(data["checks"]) >= 7
+    for case in data["cases"]:
+        assert [key for key in REQUIRED if key not in case] == []
+        assert case["total_ns"] > 0
+        assert 0 < case["utilization_aggregate"] <= 1
+        assert sum(case["breakdown"].values()) == case["total_ns"]
+        assert case["total_ns"] >= case["formula_ns"]
+
+
+def test_the_default_machine_has_every_category_and_passes():
+    report = run_probe(load_topology())
+    assert report.ok
+    assert len(report.cases) == 36
+    assert len(report.checks) == 14
+    times = {result.name: result.total_ns for result in report.cases}
+    # Routers 2 x 2, 32768 / 256, one flit more, a burst of 8.
+    assert times["pe-local-hbm"] == times["pe-local-hbm-write"] == times["contention-sip-own-slice"] == 4 + 128 + 1 + 8
+    # 128 PEs through one link of 256 GB/s.
+    assert times["contention-sip-to-slice"] >= 128 * 128.0

@@ -1,0 +1,119 @@
+"""Ops against PyTorch, where it is installed: the same names on the same numbers, and the torch backend against
+numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench.common.dtypes import BF16, F16, F32, DType
+from kernbench.values.evaluate import evaluate, evaluate_one
+from kernbench.values.graph import ValueGraph
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: the numpy oracle judges the same ops")
+
+UNARY = {
+    "exp": torch.exp,
+    "sqrt": lambda x: torch.sqrt(x.abs()),
+    "rsqrt": lambda x: torch.rsqrt(x.abs() + 1),
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "sigmoid": torch.sigmoid,
+    "silu": torch.nn.functional.silu,
+    "tanh": torch.tanh,
+    "erf": torch.erf,
+}
+BEFORE = {"sqrt": lambda g, x: g.apply("abs", (x,)), "rsqrt": lambda g, x: g.apply("add", (g.apply("abs", (x,)), 1))}
+BINARY = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "eq": torch.eq,
+    "lt": torch.lt,
+}
+floats = st.sampled_from([F32, F16, BF16])
+shapes = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def pair(shape: tuple[int, ...], dtype: DType, seed: int) -> tuple[np.ndarray, torch.Tensor]:
+    array = np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(dtype.numpy)
+    tensor = torch.from_numpy(array.astype(np.float32)).to(getattr(torch, dtype.numpy_name))
+    return array, tensor
+
+
+def agree(got: np.ndarray, tensor: torch.Tensor, dtype: DType, slack: float = 1.0) -> None:
+    assert str(tensor.dtype) == f"torch.{dtype.numpy_name}"
+    expected = tensor.to(torch.float32).numpy()
+    np.testing.assert_allclose(got.astype(np.float32), expected, rtol=dtype.rtol * slack, atol=dtype.atol * slack)
+
+
+@pytest.mark.parametrize("op", UNARY)
+@settings(max_examples=20, deadline=None)
+@given(shapes, floats, seeds)
+def test_unary_ops(op, shape, dtype, seed):
+    array, tensor = pair(shape, dtype, seed)
+    graph = ValueGraph()
+    x = BEFORE.get(op, lambda g, v: v)(graph, graph.constant(array))
+    value = graph.apply(op, (x,))
+    agree(evaluate_one(value), UNARY[op](tensor), value.dtype)
+
+
+@pytest.mark.parametrize("op", BINARY)
+@settings(max_examples=20, deadline=None)
+@given(shapes, floats, floats, seeds)
+def test_binary_ops_mix_dtypes_alike(op, shape, left, right, seed):
+    (a, ta), (b, tb) = pair(shape, left, seed), pair(shape[-1:], right, seed + 1)
+    graph = ValueGraph()
+    value = graph.apply(op, (graph.constant(a), graph.constant(b)))
+    agree(evaluate_one(value), BINARY[op](ta, tb), value.dtype)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes, floats, st.floats(-4, 4, width=32), seeds)
+def test_scalars_do_not_widen(shape, dtype, scalar, seed):
+    array, tensor = pair(shape, dtype, seed)
+    graph = ValueGraph()
+    value = graph.apply("mul", (graph.constant(array), scalar))
+    agree(evaluate_one(value), tensor * scalar, value.dtype)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes, floats, st.data(), seeds)
+def test_softmax_and_sums(shape, dtype, data, seed):
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    array, tensor = pair(shape, dtype, seed)
+    graph = ValueGraph()
+    for op, expected in (
+        ("softmax", torch.softmax(tensor, axis)),
+        ("sum", tensor.sum(axis)),
+        ("mean", tensor.mean(axis)),
+    ):
+        value = graph.apply(op, (graph.constant(array),), axis=axis)
+        agree(evaluate_one(value), expected[op], value.dtype)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), floats, seeds)
+def test_dot_rounded_to_its_inputs_type_is_matmul(m, k, n, dtype, seed):
+    (a, ta), (b, tb) = pair((m, k), dtype, seed), pair((k, n), dtype, seed + 1)
+    graph = ValueGraph()
+    value = graph.apply("dot", (graph.constant(a), graph.constant(b)), dtype=dtype)
+    agree(evaluate_one(value), ta @ tb, dtype, slack=10)
+
+
+def test_the_torch_backend_agrees_with_numpy():
+    def values():
+        rng = np.random.default_rng(3)
+        graph = ValueGraph()
+        a, b = (graph.constant(rng.standard_normal((48, 48)).astype(np.float16)) for _ in range(2))
+        acc = graph.apply("dot", (a, b))
+        return [graph.apply("gelu", (graph.apply("dot_acc", (acc, a, b)),)), acc]
+
+    for ours, theirs in zip(evaluate(values()), evaluate(values(), backend="torch"), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

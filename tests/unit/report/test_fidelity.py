@@ -1,0 +1,50 @@
+"""The facts of fidelity and the pages made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernbench.report.fidelity import KINDS, as_json, as_markdown, as_text
+from kernbench.report.fidelity_facts import FACTS
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_page_in_the_docs_is_the_generated_one():
+    # Mend with: kernbench fidelity --markdown > docs/fidelity.md
+    assert (DOCS / "fidelity.md").read_text(encoding="utf-8") == as_markdown()
+
+
+def test_every_topic_stands_once_and_says_everything():
+    topics = [fact.topic for fact in FACTS]
+    assert len(dict.fromkeys(topics)) == len(topics)
+    for fact in FACTS:
+        assert all((fact.topic, fact.hardware, fact.model, fact.matters)), fact
+
+
+def test_what_is_exact_has_no_error_and_everything_else_has_a_direction():
+    for fact in FACTS:
+        assert (fact.kind == "exact") == (fact.error == "none"), fact
+
+
+def test_every_kind_is_told():
+    assert [kind for kind in KINDS if any(fact.kind == kind for fact in FACTS)] == list(KINDS)
+
+
+def test_what_the_record_calls_out_of_scope_is_told():
+    topics = " ".join(fact.topic for fact in FACTS if fact.kind == "ignored")
+    for word in ("buffers", "bank", "refresh", "clock"):
+        assert word in topics
+
+
+def test_text_fits_a_terminal_and_names_every_topic():
+    lines = as_text().splitlines()
+    assert max(map(len, lines)) <= 100
+    for fact in FACTS:
+        assert any(line.startswith(f"  {fact.topic}") for line in lines)
+
+
+def test_json_carries_the_facts():
+    data = as_json()
+    assert (data["schema"], data["command"], len(data["facts"])) == (1, "fidelity", len(FACTS))
+    assert list(data["facts"][0]) == ["topic", "hardware", "model", "kind", "error", "matters"]

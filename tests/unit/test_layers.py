@@ -1,0 +1,53 @@
+"""The picture of the house is true: imports go down only, and starting up loads nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow"
+NOT_AT_THE_DOOR = "numpy ml_dtypes pydantic rich yaml simpy greenlet"
+
+
+def loaded_after(statement: str, names: str) -> list[str]:
+    """Which of `names` a fresh interpreter has loaded after `statement`."""
+    script = f"import sys\n{statement}\nprint(*(name for name in {names.split()!r} if name in sys.modules))"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("statement", ["import kernbench", "import kernbench.cli.main"])
+def test_starting_up_loads_neither_heavy_nor_needless_libraries(statement: str) -> None:
+    assert loaded_after(statement, f"{HEAVY} {NOT_AT_THE_DOOR}") == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from kernbench.topology import load_topology; load_topology()",
+        "import kernbench.sim_engine.fabric",
+        "from kernbench.policy.routing.router import PathRouter",
+        "import kernbench.components.base, kernbench.components.table",
+    ],
+)
+def test_the_machine_needs_no_plotting_web_or_graph_library(statement: str) -> None:
+    assert loaded_after(statement, HEAVY) == []
+
+
+def test_the_fabric_stands_on_its_own() -> None:
+    ours = "kernbench.topology kernbench.policy kernbench.components yaml pydantic numpy"
+    assert loaded_after("import kernbench.sim_engine.fabric", ours) == []
+
+
+def test_imports_go_down_only() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 kept, 0 broken" in done.stdout

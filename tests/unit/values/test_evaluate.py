@@ -1,0 +1,219 @@
+"""Pass 2: same bits however it is batched, no recursion, results cached, intermediates let go."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench.common.dtypes import BF16, DTYPES, F8E4M3, F16, F32, I8
+from kernbench.common.errors import DataError, UsageError
+from kernbench.values import chains, stacking
+from kernbench.values import evaluate as evaluate_module
+from kernbench.values.evaluate import evaluate, evaluate_one
+from kernbench.values.graph import ValueGraph
+from kernbench.values.plan import plan_levels
+
+UNARY = ("exp", "exp2", "log", "sqrt", "rsqrt", "sin", "cos", "erf", "gelu", "sigmoid", "silu", "tanh", "abs", "relu")
+
+
+def tiled_gemm(graph, a, b, tile):
+    """C tiles of a @ b as chains of products of tiles cut out of two parents."""
+    (m, k), n = a.shape, b.shape[1]
+    tm, tk, tn = tile
+    size = a.dtype.itemsize
+    results = []
+    for i in range(0, m, tm):
+        for j in range(0, n, tn):
+            acc = None
+            for at in range(0, k, tk):
+                left = graph.view(a, graph.type_of((tm, tk), a.dtype), (i * k + at) * size, k * size, tm)
+                right = graph.view(b, graph.type_of((tk, tn), b.dtype), (at * n + j) * size, n * size, tk)
+                acc = graph.apply("dot", (left, right)) if acc is None else graph.apply("dot_acc", (acc, left, right))
+            results.append(acc)
+    return results
+
+
+def random_array(rng, shape, dtype):
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy)
+    return rng.integers(0, 2 if dtype.name == "bool" else 100, shape).astype(dtype.numpy)
+
+
+def gemm_values(dtype=F16, m=64, k=96, n=48):
+    rng = np.random.default_rng(7)
+    graph = ValueGraph()
+    a, b = (graph.constant(random_array(rng, shape, dtype)) for shape in ((m, k), (k, n)))
+    return graph, a, b
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F8E4M3, F32, I8])
+def test_a_sum_of_tiles_has_the_same_bits_batched_threaded_or_alone(dtype):
+    (graph, a, b), (other, c, d) = gemm_values(dtype), gemm_values(dtype)
+    together = evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=2)
+    wide = [x.data.astype(np.int32 if dtype is I8 else np.float32) for x in (a, b)]
+    for at, value in enumerate(tiled_gemm(other, c, d, (16, 32, 16))):
+        alone = evaluate([value], threads=1)[0]
+        assert alone.tobytes() == together[at].tobytes()
+        row, column = divmod(at, 3)
+        by_hand = None
+        for k in range(0, 96, 32):
+            tile = np.matmul(
+                wide[0][row * 16 : row * 16 + 16, k : k + 32].copy(),
+                wide[1][k : k + 32, column * 16 : column * 16 + 16].copy(),
+            )
+            by_hand = tile if by_hand is None else by_hand + tile
+        assert alone.tobytes() == by_hand.tobytes()
+
+
+@pytest.mark.parametrize("chunk", [1, 5000, 100_000])
+def test_chunks_of_any_size_give_the_same_bits(chunk, monkeypatch):
+    graph, a, b = gemm_values()
+    expected = [x.tobytes() for x in evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=1)]
+    for module in (stacking, chains, evaluate_module):
+        monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
+    graph, a, b = gemm_values()
+    assert [x.tobytes() for x in evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=3)] == expected
+
+
+def test_a_link_read_in_the_middle_of_a_chain_changes_nothing():
+    def chain_values():
+        graph, a, b = gemm_values()
+        last = tiled_gemm(graph, a, b, (16, 16, 16))[0]
+        links = [last]
+        while links[-1].op == "dot_acc":
+            links.append(links[-1].inputs[0])
+        return links[::-1]
+
+    expected = evaluate(chain_values()[-1:], keep_inputs=True)[0]
+    each = chain_values()
+    alone = [evaluate_one(link).tobytes() for link in each]  # oldest first: each starts from the cached one before
+    assert alone[-1] == expected.tobytes()
+    roots = chain_values()
+    assert [x.tobytes() for x in evaluate(roots)] == alone
+    shared = chain_values()
+    middle = evaluate([shared[5], shared[2]])
+    assert [x.tobytes() for x in middle] == [alone[5], alone[2]]
+    assert evaluate_one(shared[3]).tobytes() == alone[3]
+
+
+def test_a_link_that_another_op_uses_is_computed_once_and_cuts_the_chain():
+    graph, a, b = gemm_values()
+    last = tiled_gemm(graph, a, b, (16, 32, 16))[0]
+    middle = last.inputs[0]
+    double = graph.apply("add", (middle, middle))
+    units = [unit for level in plan_levels([last, double]) for group in level.chains.values() for unit in group]
+    assert sorted(len(unit.links) for unit in units) == [1, 2]
+    got = evaluate([double, last])
+    assert middle.data is not None
+    np.testing.assert_array_equal(got[0], middle.data * 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(UNARY),
+    st.sampled_from([F32, F16, BF16]),
+    st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    st.integers(2, 9),
+    st.integers(0, 2**32 - 1),
+)
+def test_elementwise_ops_have_the_same_bits_batched_or_alone(op, dtype, shape, count, seed):
+    rng = np.random.default_rng(seed)
+    arrays = [np.abs(random_array(rng, shape, dtype)) for _ in range(count)]
+    graph = ValueGraph()
+    together = evaluate([graph.apply(op, (graph.constant(x),)) for x in arrays], threads=1)
+    alone = [evaluate([graph.apply(op, (graph.constant(x),))], threads=1)[0] for x in arrays]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["sum", "mean", "max", "min", "softmax"]),
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.integers(2, 5),
+    st.data(),
+)
+def test_reductions_have_the_same_bits_batched_or_alone(op, dtype, shape, count, data):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    arrays = [random_array(rng, shape, dtype) for _ in range(count)]
+    graph = ValueGraph()
+    together = evaluate([graph.apply(op, (graph.constant(x),), axis=axis) for x in arrays], threads=1)
+    alone = [evaluate([graph.apply(op, (graph.constant(x),), axis=axis)], threads=1)[0] for x in arrays]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+
+
+def test_a_hundred_thousand_dependent_ops_need_no_recursion():
+    graph = ValueGraph()
+    value = graph.constant(np.zeros(1, np.int32))
+    for _ in range(100_000):
+        value = graph.apply("neg", (value,))
+    levels = plan_levels([value])
+    assert len(levels) == 100_000
+    one, two = graph.constant(np.ones((1, 1), np.int8)), graph.constant(np.full((1, 1), 2, np.int8))
+    acc = graph.apply("dot", (one, two))
+    for _ in range(99_999):
+        acc = graph.apply("dot_acc", (acc, one, two))
+    assert evaluate([acc])[0].tolist() == [[200_000]]
+    del value, acc, levels  # freeing a long chain must not recurse either
+
+
+def test_an_evaluated_value_is_computed_once_and_lets_go_of_its_inputs():
+    graph = ValueGraph()
+    x = graph.constant(np.arange(4, dtype=np.float32))
+    inner = graph.apply("exp", (x,))
+    outer = graph.apply("neg", (inner,))
+    first = evaluate_one(outer)
+    assert evaluate([outer])[0] is first
+    assert outer.inputs == ()
+    assert outer.op == "neg"
+    kept = graph.apply("neg", (graph.apply("exp", (x,)),))
+    evaluate([kept], keep_inputs=True)
+    assert kept.inputs[0].data is not None
+
+
+def test_intermediates_nobody_holds_are_freed():
+    graph = ValueGraph()
+    inner = graph.apply("exp", (graph.constant(np.arange(4, dtype=np.float32)),))
+    evaluate([inner])
+    watched = weakref.ref(inner.data.base if inner.data.base is not None else inner.data)
+    outer = graph.apply("neg", (inner,))
+    del inner
+    evaluate([outer])
+    gc.collect()
+    assert watched() is None
+
+
+def test_results_cannot_be_written():
+    graph = ValueGraph()
+    x = graph.constant(np.ones((2, 2), np.float32))
+    for value in (graph.apply("trans", (x,)), graph.apply("dot", (x, x)), graph.full((2, 2), 1.0, F32)):
+        with pytest.raises(ValueError, match="read-only"):
+            evaluate_one(value)[0, 0] = 5
+
+
+def test_values_of_two_graphs_do_not_mix():
+    late = ValueGraph()
+    for _ in range(5):
+        foreign = late.apply("exp", (late.full((2,), 1.0, F32),))
+    mixed = ValueGraph().apply("neg", (foreign,))
+    with pytest.raises(DataError, match="of another graph"):
+        evaluate([mixed])
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(UsageError, match="no backend 'cuda'"):
+        evaluate([], backend="cuda")
+
+
+def test_a_gather_lays_pieces_side_by_side():
+    graph = ValueGraph()
+    a, b = graph.constant(np.arange(4, dtype=np.int8)), graph.full((4,), 9, I8)
+    # a in two rows of 2 at columns 0-1, b in two rows of 1 at column 2; column 3 stays zero.
+    value = graph.gather(graph.type_of((2, 4), I8), (a, b), ((0, 2, 0, 4, 2, 2), (1, 1, 2, 4, 2, 1)))
+    assert evaluate_one(value).tolist() == [[0, 1, 9, 0], [2, 3, 9, 0]]
