@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check fuzz bench clean
+.PHONY: demo test check oracle fuzz bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -18,6 +18,10 @@ test: $(STAMP)  ## the whole suite, in parallel
 
 check: $(STAMP)  ## format, lint, types, import order, tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
+
+oracle: $(STAMP)  ## the heavy judges: PyTorch (several hundred MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[oracle]' --constraint constraints.txt
+	$(BIN)/python -m pytest -q tests/heavy
 
 fuzz: $(STAMP)  ## the long round: 10,000 mutated machines and command lines
 	$(BIN)/python -m tests.fuzz --rounds 10000

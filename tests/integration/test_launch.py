@@ -117,7 +117,7 @@ def test_sips_that_start_together_wait_for_the_one_that_hears_last() -> None:
 def test_a_start_before_the_last_pe_can_hear_is_refused() -> None:
     run = engine()
     handle = run.submit(launch(target_start_ns=1.0))
-    with pytest.raises(MessageError, match="to start at 1.0 ns, but its last PE has it at"):
+    with pytest.raises(MessageError, match=r"to start at 1\.0 ns, but its last PE has it at"):
         run.wait(handle)
 
 

@@ -16,7 +16,12 @@ from kernbench.common.errors import KernBenchError
 
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
-    "probe": ("kernbench.cli.probe:probe", "Measure how long bytes take between places of a machine, alone and under load."),
+    "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
+    "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
+    "probe": (
+        "kernbench.cli.probe:probe",
+        "Measure how long bytes take between places of a machine, alone and under load.",
+    ),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
     "fidelity": ("kernbench.cli.fidelity:fidelity", "What is exact, what is approximated, and in which direction."),
 }

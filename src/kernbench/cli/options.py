@@ -25,7 +25,10 @@ def machine_options(command: F) -> F:
         help="Change one value of the machine, e.g. --set system.sips.count=4. May be repeated.",
     )(command)
     return click.option(
-        "--topology", metavar="FILE", default=None, help="A machine description in YAML; the shipped machine if left out."
+        "--topology",
+        metavar="FILE",
+        default=None,
+        help="A machine description in YAML; the shipped machine if left out.",
     )(command)
 
 

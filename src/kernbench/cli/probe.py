@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import time
 from pathlib import Path
 
 import click
 
 from kernbench.cli.options import load_machine, machine_options, print_json
+from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import UsageError
 from kernbench.common.units import KIB, MIB
 from kernbench.probes.as_json import report_as_json
@@ -18,7 +16,6 @@ from kernbench.probes.as_text import plain, report_as_text
 from kernbench.probes.probe import ALL, DEFAULT_BYTES, MAX_BYTES, ProbeReport, run_probe
 
 _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
-_PATIENCE_S = 2.0  # a run longer than this shows how far it is
 
 
 @click.command()
@@ -57,21 +54,21 @@ def probe(
     """
     size = read_size(nbytes)
     graph = load_machine(topology, settings)
-    bar = _ProgressLine()
+    bar = ProgressLine()
     report = run_probe(
         graph,
         case,
         size,
         sweep,
         detail=case != ALL if detail is None else detail,
-        progress=bar.show if bar.wanted else None,
+        progress=(lambda done, total, what: bar.show(f"probe {done}/{total}  {what}")) if bar.wanted else None,
     )
     bar.clear()
     written = _plot(report, plot) if plot is not None else []
     if as_json:
         print_json(report_as_json(report))
     else:
-        click.echo(report_as_text(report, _paint if _in_colour() else plain))
+        click.echo(report_as_text(report, paint if in_colour() else plain))
         for path in written:
             click.echo(f"wrote {path}")
     return 1 if strict and not report.ok else 0
@@ -93,32 +90,3 @@ def _plot(report: ProbeReport, folder: str) -> list[Path]:
     from kernbench.probes.charts import write_charts  # matplotlib is wanted here only
 
     return write_charts(report, Path(folder))
-
-
-def _in_colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-def _paint(text: str, role: str) -> str:
-    colours = {"pass": "green", "fail": "red"}
-    return click.style(text, fg=colours.get(role), bold=role != "pass")
-
-
-class _ProgressLine:
-    """One line on a terminal that says how far a long run is, and is wiped when it is over."""
-
-    def __init__(self) -> None:
-        self.wanted = sys.stderr.isatty()
-        self._since_s = time.monotonic()
-        self._width = 0
-
-    def show(self, done: int, total: int, what: str) -> None:
-        if time.monotonic() - self._since_s < _PATIENCE_S:
-            return
-        line = f"probe {done}/{total}  {what}"[:79]
-        click.echo("\r" + line.ljust(self._width), err=True, nl=False)
-        self._width = len(line)
-
-    def clear(self) -> None:
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)

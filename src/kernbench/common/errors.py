@@ -97,7 +97,7 @@ class KernelError(KernBenchError):
 
 
 class LaunchError(KernBenchError):
-    """A kernel failed on some PEs. `failures` holds what each said (`common.messages.KernelFailure`), in their order."""
+    """A kernel failed on some PEs. `failures` holds what each said, as a `KernelFailure`, in their order."""
 
     def __init__(
         self, what: str, failures: Sequence[object], *, where: str | None = None, mend: str | None = None

@@ -103,6 +103,11 @@ class TensorArg:
             return self.va_base
         return (self.shard_of(key) or self.shards[0]).pa
 
+    def local_address_for(self, key: PeKey) -> int:
+        """Where the PE's own part begins, as that PE addresses it; as `address_for` for a PE that holds none."""
+        own = self.shard_of(key)
+        return self.address_for(key) + (own.offset_bytes if own is not None and self.va_base is not None else 0)
+
     def local_shape_for(self, key: PeKey) -> Shape:
         """The shape of the part in a PE's own memory; the whole tensor's for a PE that holds none."""
         return self.local_shapes.get(key, self.shape)

@@ -10,7 +10,7 @@ other only through their context.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import simpy
@@ -65,14 +65,10 @@ class Served(NamedTuple):
     payload: object = None
 
 
-class Way(NamedTuple):
-    """To a plain memory and back, with nobody on the way who takes packets: what a transfer costs is known beforehand."""
+class Way:
+    """The way to a plain memory, with nobody on it who takes packets. Only who made it can look inside."""
 
-    path: tuple[str, ...]
-    back: tuple[str, ...]
-    out_ns: float  # of a control message there
-    back_ns: float  # of a control message back
-    banked: bool  # whether the memory has channels that addresses name
+    __slots__ = ()
 
 
 class Arrival(Protocol):
@@ -226,8 +222,15 @@ class ActiveComponent(Component):
 
     def reply(self, packet: Packet, nbytes: int = 0, payload: object = None) -> None:
         """Answer a packet along the way it came."""
-        answer = replace(
-            packet, path=packet.path[::-1], nbytes=nbytes, wanted_bytes=0, is_reply=True, payload=payload, place=0
+        answer = Packet(
+            packet.request,
+            packet.path[::-1],
+            nbytes,
+            address=packet.address,
+            is_reply=True,
+            answer=packet.answer,
+            payload=payload,
+            legs=packet.legs,
         )
         self.ctx.send(answer)
 

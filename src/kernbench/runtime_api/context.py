@@ -88,6 +88,10 @@ class RuntimeContext:
         """How many requests the host has submitted."""
         return self._queue.count
 
+    def used_bytes(self, sip: int, cube: int, pe: int) -> int:
+        """How much of a PE's HBM slice tensors take."""
+        return self._store.memory.used_bytes(sip, cube, pe)
+
     # ---- making tensors
 
     def empty(

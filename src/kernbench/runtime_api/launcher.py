@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import count
 from numbers import Integral, Real
 from typing import Literal
 
@@ -72,7 +73,7 @@ class Launcher:
         self._queue = queue
         self._engine = queue.engine
         self._tally = OpTally(self._engine.log) if self._engine.log is not None else None
-        self._before: dict[Launch, tuple[dict[str, Work], int]] = {}
+        self._before: dict[Launch, tuple[dict[str, Work], int, list[float]]] = {}
         self.launches: list[Launch] = []
 
     def messages(
@@ -81,19 +82,14 @@ class Launcher:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
         if not callable(kernel):
             raise UsageError(f"kernel '{name}' is {kernel!r}", mend="give a function")
-        known = self._engine.kernels
-        if known.setdefault(name, kernel) is not kernel and any(not launch.is_done for launch in self.launches):
-            raise UsageError(
-                f"another kernel '{name}' is still running", mend="give this one another name, or wait first"
-            )
-        known[name] = kernel
+        ref = KernelRef(self._known_as(name, kernel))
         passed = tuple(_as_arg(name, at, arg) for at, arg in enumerate(args))
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
         sips = options.sips or tuple(dict.fromkeys(tensor.allocation.sip for tensor in tensors)) or (device,)
         return [
             KernelLaunchMsg(
                 sip=sip,
-                kernel_ref=KernelRef(name),
+                kernel_ref=ref,
                 args=passed,
                 target_cubes=options.target_cubes or _holders(tensors, sip, "cube"),
                 target_pes=options.target_pes or _holders(tensors, sip, "pe"),
@@ -103,9 +99,25 @@ class Launcher:
             for sip in sips
         ]
 
+    def _known_as(self, name: str, kernel: Kernel) -> str:
+        """What the device calls a kernel: its name, numbered while another function of that name still runs.
+
+        A bench that defines its kernel inside makes a function for each device it runs on.
+        """
+        kernels = self._engine.kernels
+        for number in count(1):
+            ref = name if number == 1 else f"{name}#{number}"
+            if kernels.get(ref, kernel) is kernel or not self._is_running(ref):
+                kernels[ref] = kernel
+                break
+        return ref
+
+    def _is_running(self, ref: str) -> bool:
+        return any(not launch.is_done and launch.kernel_ref == ref for launch in self.launches)
+
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
-        before = self._state([message.sip for message in messages])
+        before = (*self._state([message.sip for message in messages]), self._engine.link_busy_ns())
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._before[launch] = before
         self.launches.append(launch)
@@ -118,9 +130,12 @@ class Launcher:
         launch.is_measured = True
         launch.keeps = ()
         work, hbm_bytes = self._state(launch.sips)
-        work_before, hbm_before = self._before.pop(launch)
+        work_before, hbm_before, busy_before = self._before.pop(launch)
         launch.bytes_hbm = hbm_bytes - hbm_before
-        launch.engines = engine_use(work_before, work, [f"sip{sip}." for sip in launch.sips])
+        here = tuple(f"sip{sip}." for sip in launch.sips)
+        launch.engines = engine_use(work_before, work, here)
+        busy = self._engine.links_busy_since(busy_before)
+        launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
 
     def _state(self, sips: Sequence[int]) -> tuple[dict[str, Work], int]:
         work = self._tally.work() if self._tally is not None else {}

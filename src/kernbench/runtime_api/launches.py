@@ -33,6 +33,7 @@ class Launch:
     keeps: tuple[object, ...] = field(default=(), repr=False)  # its tensors, so that they outlive it
     engines: dict[str, EngineUse] = field(default_factory=dict)  # by kind of engine
     bytes_hbm: int = 0
+    links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # busy ns of those on its SIPs
     is_measured: bool = field(default=False, repr=False)  # whether `engines` and `bytes_hbm` are known
 
     @property
@@ -44,6 +45,12 @@ class Launch:
         """Where it runs."""
         requests = [handle.request for handle in self.handles]
         return tuple(request.sip for request in requests if isinstance(request, KernelLaunchMsg))
+
+    @property
+    def kernel_ref(self) -> str:
+        """What the device calls the kernel."""
+        request = self.handles[0].request
+        return request.kernel_ref.name if isinstance(request, KernelLaunchMsg) else self.name
 
     @property
     def start_ns(self) -> float:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -49,8 +50,10 @@ class Ranks:
             return
         if self.in_rank:
             self._give_way(missing, what)
-        elif not self._engine.run_until(lambda: all(event.processed for event in missing)):
-            raise _stuck([what])
+        else:
+            for event in missing:
+                if not self._engine.run_until(partial(_has_happened, event)):
+                    raise _stuck([what])
 
     def run(self, bodies: Sequence[Body]) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
@@ -142,6 +145,10 @@ class _Group:
                 self.over.succeed()
 
         return run
+
+
+def _has_happened(event: simpy.Event) -> bool:
+    return event.callbacks is None
 
 
 def _stuck(waiting: Sequence[str]) -> KernBenchError:

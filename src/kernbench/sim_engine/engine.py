@@ -7,7 +7,7 @@ the rest. Engines share a machine's routes and network but no state, so several 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import simpy
@@ -32,7 +32,7 @@ from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
-from kernbench.sim_engine.fabric.model import Bank
+from kernbench.sim_engine.fabric.model import Bank, Route
 from kernbench.sim_engine.fabric.trains import Mode
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
@@ -54,6 +54,15 @@ class EntryPoint(Protocol):
     node: Node
 
     def serve(self, request: Request, legs: Legs) -> Process: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FabricWay(Way):
+    """Routes to a memory and back, and whether it has channels that addresses name."""
+
+    there: Route
+    back: Route
+    banked: bool
 
 
 class GraphEngine:
@@ -126,7 +135,8 @@ class GraphEngine:
     def wait(self, handle: Handle) -> Completion:
         """Let time pass until the request is done; raises ComponentError when it can never be."""
         self._check_ours(handle)
-        if not self.run_until(lambda: handle.is_done):
+        done = handle.done
+        if done is not None and not self.run_until(lambda: done.callbacks is None):
             raise ComponentError(
                 f"request {handle.request.request_id} is never answered",
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
@@ -219,6 +229,16 @@ class GraphEngine:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
         return self.fabric.all_link_counters()
 
+    def link_busy_ns(self) -> list[float]:
+        """How long every link has been busy, in the network's order."""
+        return self.fabric.link_busy_ns()
+
+    def links_busy_since(self, before: list[float]) -> dict[tuple[str, str], float]:
+        """The links that were busy since `link_busy_ns` said `before`, and for how long."""
+        names, ends = self.fabric.network.names, self.fabric.network.link_ends
+        pairs = enumerate(zip(before, self.fabric.link_busy_ns(), strict=True))
+        return {(str(names[ends[i][0]]), str(names[ends[i][1]])): now - then for i, (then, now) in pairs if now != then}
+
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""
         return self.fabric.channel_counters(hbm_ctrl)
@@ -247,11 +267,12 @@ class GraphEngine:
     def way(self, path: tuple[str, ...]) -> Way | None:
         wiring = self._wiring
         memory = wiring.classes[path[-1]]
-        plain = issubclass(memory, MemoryComponent) and memory.accept is MemoryComponent.accept
-        if not plain or memory.handle is not ActiveComponent.handle or not wiring.stops.isdisjoint(path[1:-1]):
+        if not issubclass(memory, MemoryComponent) or not wiring.stops.isdisjoint(path[1:-1]):
             return None
-        back = path[::-1]
-        return Way(path, back, self.latency_ns(path), self.latency_ns(back), path[-1] in wiring.banked)
+        if memory.accept is not MemoryComponent.accept or memory.handle is not MemoryComponent.handle:
+            return None
+        there, back = self.fabric.network.route(path), self.fabric.network.route(path[::-1])
+        return FabricWay(there, back, path[-1] in wiring.banked)
 
     def move(
         self,
@@ -263,15 +284,18 @@ class GraphEngine:
         done: Callable[[Arrival], None],
         tag: object,
     ) -> None:
+        assert isinstance(way, FabricWay)
         bank = address if way.banked else None
         if not is_write:
-            self.fabric.inject(way.back, nbytes, at_ns + way.out_ns, read_from=bank, on_done=done, tag=tag)
+            start_ns = at_ns + way.there.control_ns
+            self.fabric.inject(way.back, nbytes, start_ns, read_from=bank, on_done=done, tag=tag)
             return
+        answer_ns = way.back.control_ns
 
         def acknowledge(transfer: Transfer) -> None:
-            self.env.after(way.back_ns, transfer, done)
+            self.env.after(answer_ns, transfer, done)
 
-        self.fabric.inject(way.path, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
+        self.fabric.inject(way.there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
 
     def send(self, packet: Packet) -> None:
         """Let a packet travel to the next block on its path that takes packets, and hand it over there."""

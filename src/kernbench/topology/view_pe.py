@@ -18,7 +18,7 @@ PE_OUTLINE = "pe_outline"
 
 _HBM, _ROUTER = "hbm_ctrl", "router"
 _COLUMNS, _ROWS, _OUTSIDE = 7, 4, 2  # of the grid; so many columns stand outside the PE
-_GAP = (0.26, 0.5)  # between boxes, of a column and of a row
+_GAP = (0.18, 0.45)  # between boxes, of a column and of a row
 
 # First column and row, columns and rows.
 _GRID: dict[str, tuple[int, int, int, int]] = {

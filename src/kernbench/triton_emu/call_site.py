@@ -37,7 +37,9 @@ def at_kernel_line(error: KernBenchError) -> KernelError:
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:
-    """What a PE reports of a kernel that raised: the innermost line of the kernel's own file, or else of what it called."""
+    """What a PE reports of a kernel that raised: the innermost line of the kernel's own file, or else of what it
+    called.
+    """
     code = getattr(kernel, "__code__", None)
     file = code.co_filename if code is not None else "<kernel>"
     line = code.co_firstlineno if code is not None else 0

@@ -1,8 +1,9 @@
 """What may follow a composite's head, and what each step needs to be told.
 
-A step is a dict: {"op": "bias", "bias": b}, {"op": "relu"}, {"op": "scale", "factor": 0.5, "scope": "k_tile"}. Scopes: `k_tile` after every K step,
-`output_tile` once an output tile (the default), `kernel` over the finished output. Only ops that may be applied to each partial sum
-and give the same total, which are those that multiply, may have scope `k_tile`.
+A step is a dict: {"op": "bias", "bias": b}, {"op": "relu"}, {"op": "scale", "factor": 0.5, "scope": "k_tile"}.
+Scopes: `k_tile` after every K step, `output_tile` once an output tile (the default), `kernel` over the finished
+output. Only ops that may be applied to each partial sum and give the same total, which are those that multiply, may
+have scope `k_tile`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Step:
 
 
 _UNARY = (
-    "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "abs", "neg", "sin", "cos",
+    "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "abs",
+    "neg", "sin", "cos",
 )  # fmt: skip
 
 STEPS: dict[str, Step] = {

@@ -1,14 +1,15 @@
 """What a kernel holds: tensors in its PE's TCM, references to tensors in memory, pointers, and composites under way.
 
-A handle knows the `tl` it came from, so operators need no current context. It is a value that never changes; the TCM behind it is given back when
-the last handle on it is dropped. Looking at numbers (`numpy`, `float`, `int`, `bool`) evaluates what they depend on, on the spot,
-and costs no simulated time.
+A handle knows the `tl` it came from, so operators need no current context. It is a value that never changes; the TCM
+behind it is given back when the last handle on it is dropped. Looking at numbers (`numpy`, `float`, `int`, `bool`)
+evaluates what they depend on, on the spot, and costs no simulated time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from types import EllipsisType
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernbench.common.commands import Operand, Space
@@ -21,30 +22,47 @@ if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
 
 Scalar: TypeAlias = bool | int | float
-Index: TypeAlias = int | slice | None | type(Ellipsis)  # type: ignore[valid-type]  # the type of `...` has no name of its own in 3.11
+Index: TypeAlias = int | slice | EllipsisType | None
 
 
 class TensorPtr(int):
-    """The address of a tensor argument. Arithmetic on it gives plain addresses, in bytes."""
+    """The address of a tensor argument. Arithmetic on it gives plain addresses, in bytes.
+
+    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it.
+    """
 
     name: str
     shape: tuple[int, ...]
     local_shape: tuple[int, ...]
     dtype: str
+    _local: int | None
 
     def __new__(
-        cls, address: int, name: str, shape: tuple[int, ...], local_shape: tuple[int, ...], dtype: str
+        cls,
+        address: int,
+        name: str,
+        shape: tuple[int, ...],
+        local_shape: tuple[int, ...],
+        dtype: str,
+        local: int | None = None,
     ) -> TensorPtr:
         self = super().__new__(cls, address)
-        self.name, self.shape, self.local_shape, self.dtype = name, shape, local_shape, dtype
+        self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
         return self
+
+    @property
+    def local(self) -> TensorPtr:
+        at = self if self._local is None else self._local
+        return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype)
 
     def __repr__(self) -> str:
         return f"<pointer {int(self):#x} to {self.name}: {self.dtype}{list(self.shape)}, {list(self.local_shape)} here>"
 
 
 class TensorHandle:
-    """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's broadcasting; `@` is `tl.dot`."""
+    """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's
+    broadcasting; `@` is `tl.dot`.
+    """
 
     __slots__ = ("_block", "_composite", "_tl", "address", "dtype", "records", "shape", "space", "transposed", "value")
 
@@ -115,7 +133,8 @@ class TensorHandle:
     def _one(self, what: str) -> Array:
         if self.size != 1:
             raise kernel_error(
-                f"{what} of a tensor of shape {self.shape}", "reduce it first, with tl.max or tl.sum, or index one element"
+                f"{what} of a tensor of shape {self.shape}",
+                "reduce it first, with tl.max or tl.sum, or index one element",
             )
         return self.numpy().reshape(())
 

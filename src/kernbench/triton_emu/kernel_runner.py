@@ -1,8 +1,9 @@
-"""Between a kernel and the clock. The kernel is a plain function in a greenlet of its own; time passes in the SimPy process of its PE.
+"""Between a kernel and the clock. The kernel is a plain function in a greenlet of its own; time passes in the SimPy
+process of its PE.
 
-When the kernel asks for something that takes time, control goes to the process with a command, and comes back when that is done. What
-does not make the kernel wait is handed to the PE at once. A kernel is over when its function has returned and all it
-set going is done. An exception ends it where it was raised.
+When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
+that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
+returned and all it set going is done. An exception ends it where it was raised.
 """
 
 from __future__ import annotations

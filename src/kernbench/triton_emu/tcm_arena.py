@@ -13,7 +13,7 @@ ALIGN_BYTES = 16
 class TcmBlock:
     """Some bytes of TCM; gives them back when dropped."""
 
-    __slots__ = ("address", "nbytes", "_arena")
+    __slots__ = ("_arena", "address", "nbytes")
 
     def __init__(self, arena: TcmArena, address: int, nbytes: int) -> None:
         self._arena = arena
@@ -44,8 +44,8 @@ class TcmArena:
             raise kernel_error(
                 f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
                 f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
-                "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, or raise "
-                "memory_map.tcm_mb_per_pe",
+                "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
+                "or raise memory_map.tcm_mb_per_pe",
             ) from None
         self.peak_bytes = max(self.peak_bytes, space.used_bytes)
         return TcmBlock(self, self._base + at, size)

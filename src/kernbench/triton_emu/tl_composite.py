@@ -36,11 +36,12 @@ class TlComposite(TlCore):
     ) -> CompletionHandle:
         """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
 
-        op "gemm": (M, K) by (K, N). op "math": `math_op` of a, or of a and b broadcast. References are read when this is called. The
-        result goes to `out_ptr` when all is done; without one it stays in TCM and `tl.wait` returns it. `epilogue` is a list of
-        steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers); `tile_shape` is (m, k, n), or (m, n) for math.
-        Shape: (M, N), or the inputs'. dtype: the output tensor's; in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA,
-        FETCH_STORE, GEMM and MATH, tile by tile. Unknown ops and missing fields fail here.
+        op "gemm": (M, K) by (K, N). op "math": `math_op` of a, or of a and b broadcast. References are read when this
+        is called. The result goes to `out_ptr` when all is done; without one it stays in TCM and `tl.wait` returns
+        it. `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
+        `tile_shape` is (m, k, n), or (m, n) for math. Shape: (M, N), or the inputs'. dtype: the output tensor's; in
+        TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile. Unknown ops and
+        missing fields fail here.
         """
         if op not in ("gemm", "math"):
             self._fail(f"composite: unknown op {op!r}", "use 'gemm', or 'math' with math_op")
@@ -81,7 +82,7 @@ class TlComposite(TlCore):
         return handle
 
     def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, or for all that are under way; returns its result where that is in TCM. Engine: none."""
+        """Wait for a composite, or for all under way; returns its result where that is in TCM. Engine: none."""
         if handle is None:
             self._call(WaitCmd())
             return None
@@ -103,7 +104,9 @@ class TlComposite(TlCore):
         if math_op not in MATH_OPS:
             self._fail(f"composite: unknown math_op {math_op!r}", f"use one of {', '.join(MATH_OPS)}")
         if (b is not None) != (MATH_OPS[math_op] == 2):
-            self._fail(f"composite: {math_op} takes {MATH_OPS[math_op]} tensors", "give a, and b only where it takes two")
+            self._fail(
+                f"composite: {math_op} takes {MATH_OPS[math_op]} tensors", "give a, and b only where it takes two"
+            )
         if b is not None:
             inputs.append(self._tensor("composite", b, "b"))
         return inputs
@@ -154,7 +157,9 @@ class TlComposite(TlCore):
                 self._fail(f"{where}: {name} has no '{field}'", f'say {{"op": "{name}", "{field}": ...}}')
         for field in step:
             if field not in ("op", "scope", *known.fields):
-                self._fail(f"{where}: {name} has no field {field!r}", f"its fields: {', '.join(known.fields) or 'none'}")
+                self._fail(
+                    f"{where}: {name} has no field {field!r}", f"its fields: {', '.join(known.fields) or 'none'}"
+                )
         told: list[TensorHandle | Scalar] = []
         operand = None
         for field in known.fields:

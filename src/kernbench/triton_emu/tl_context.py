@@ -1,12 +1,13 @@
 """`tl`, the kernel's side of a PE: ADR-0046 without send and recv.
 
-A kernel is a plain function with a parameter `tl`. Calls look synchronous; each takes the simulated time of the engine it names. One object a kernel and PE.
+A kernel is a plain function with a parameter `tl`. Calls look synchronous; each takes the simulated time of the
+engine it names. One object a kernel and PE.
 """
 
 from __future__ import annotations
 
 from kernbench.common.commands import CpuCmd, GemmCmd
-from kernbench.common.dtypes import dtype_of, promote
+from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorPtr
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
@@ -55,8 +56,8 @@ class TLContext(TlMemory, TlMath, TlComposite):
     def dot(self, a: TensorHandle, b: TensorHandle, out_dtype: object = None) -> TensorHandle:
         """a @ b of tensors in TCM, and wait for it; sums are kept in f32 (integers: i32) and rounded once.
 
-        Shape: (..., M, K) by (..., K, N) gives (..., M, N), leading axes broadcast. dtype: `out_dtype`, or: two-byte and wider floats
-        give the mixed type, one-byte floats f32, integers i32. Engine: GEMM, M * K * N a matrix.
+        Shape: (..., M, K) by (..., K, N) gives (..., M, N), leading axes broadcast. dtype: `out_dtype`, or: two-byte
+        and wider floats give the mixed type, one-byte floats f32, integers i32. Engine: GEMM, M * K * N a matrix.
         """
         x, y = self._local("dot", a, "a"), self._local("dot", b, "b")
         dtype = self._dtype(out_dtype) if out_dtype is not None else self._product_dtype(x, y)

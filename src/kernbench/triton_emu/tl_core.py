@@ -1,4 +1,6 @@
-"""What all of `tl` stands on: the kernel's place in the grid, its TCM, the tensors it was given, and the way to its PE."""
+"""What all of `tl` stands on: the kernel's place in the grid, its TCM, the tensors it was given, and the way to its
+PE.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,6 @@ class KernelEnv:
     tcm_bytes: int
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
-    data: bool = True  # without, memory is empty and tensors have shapes only
 
 
 class TlCore(ABC):
@@ -173,8 +174,6 @@ class TlCore(ABC):
     def _read(self, pieces: list[Piece], shape: tuple[int, ...], dtype: DType) -> Value:
         """The value that physical pieces hold, one after the other."""
         memory, values = self._env.memory, self._values
-        if not self._env.data:
-            return values.full(shape, 0, dtype)
         try:
             if len(pieces) == 1:
                 return memory.read(pieces[0][0], shape, dtype)
@@ -190,8 +189,6 @@ class TlCore(ABC):
     def _write(self, pieces: list[Piece], value: Value) -> None:
         """Leave a value in physical pieces, one after the other."""
         memory, values = self._env.memory, self._values
-        if not self._env.data:
-            return
         if len(pieces) == 1:
             memory.write(pieces[0][0], value)
             return
@@ -217,4 +214,6 @@ class TlCore(ABC):
                     )
                 return address, tensor
         listed = ", ".join(f"{t.name} [{t.start:#x}, {t.end:#x})" for t in tensors) or "none"
-        self._fail(f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes")
+        raise kernel_error(
+            f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes"
+        )

@@ -1,7 +1,8 @@
-"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the larger of input and result once.
+"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the larger of input and result
+once.
 
-Shapes follow numpy's broadcasting. dtypes, if an op does not say otherwise: mixed inputs give the smallest type that holds both, a Python
-number takes the tensor's type, and functions of real numbers turn integers into f32.
+Shapes follow numpy's broadcasting. dtypes, if an op does not say otherwise: mixed inputs give the smallest type that
+holds both, a Python number takes the tensor's type, and functions of real numbers turn integers into f32.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ Tensorish = TensorHandle | Scalar
 class TlMath(TlCore):
     """Elementwise ops, reductions, softmax and casts."""
 
-    def _math(
-        self, op: str, inputs: Sequence[Tensorish], **params: object
-    ) -> TensorHandle:
+    def _math(self, op: str, inputs: Sequence[Tensorish], **params: object) -> TensorHandle:
         tensors = [self._local(op, x) for x in inputs if isinstance(x, TensorHandle)]
         if not tensors:
             self._local(op, inputs[0])
@@ -94,7 +93,9 @@ class TlMath(TlCore):
         return self._math("silu", [x])
 
     def gelu(self, x: TensorHandle) -> TensorHandle:
-        """x times the normal distribution function (erf form). Shape: x's. dtype: float kept, integer gives f32. Engine: MATH."""
+        """x times the normal distribution function (erf form). Shape: x's. dtype: float kept, integer gives f32.
+        Engine: MATH.
+        """
         return self._math("gelu", [x])
 
     def relu(self, x: TensorHandle) -> TensorHandle:
@@ -144,14 +145,16 @@ class TlMath(TlCore):
         return self._math("minimum", [a, b])
 
     def compare(self, op: str, a: Tensorish, b: Tensorish) -> TensorHandle:
-        """eq, ne, lt, le, gt, ge, logical_and or logical_or, which operators call. Shape: broadcast. dtype: bool. Engine: MATH."""
+        """eq, ne, lt, le, gt, ge, logical_and or logical_or, which operators call. Shape: broadcast. dtype: bool.
+        Engine: MATH.
+        """
         return self._math(op, [a, b])
 
     def fma(self, a: Tensorish, b: Tensorish, c: Tensorish) -> TensorHandle:
         """a * b + c, rounded once. Shape: broadcast. dtype: mixed. Engine: MATH."""
         return self._math("fma", [a, b, c])
 
-    def clamp(self, x: TensorHandle, min: Tensorish, max: Tensorish) -> TensorHandle:  # noqa: A002  # names of the contract
+    def clamp(self, x: TensorHandle, min: Tensorish, max: Tensorish) -> TensorHandle:  # names of the contract
         """x held between min and max. Shape: broadcast. dtype: mixed. Engine: MATH."""
         return self._math("clamp", [x, min, max])
 
@@ -163,12 +166,15 @@ class TlMath(TlCore):
     # ---- along an axis
 
     def sum(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Sum along `axis`, or of all. Shape: without the axis, or 1 there with keep_dims. dtype: float kept, integer gives i32.
-        Engine: MATH, x's elements."""
+        """Sum along `axis`, or of all. Shape: without the axis, or 1 there with keep_dims. dtype: float kept, integer
+        gives i32. Engine: MATH, x's elements.
+        """
         return self._math("sum", [x], axis=axis, keep_dims=keep_dims)
 
     def mean(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Mean along `axis`, or of all. Shape: as sum. dtype: float kept, integer gives f32. Engine: MATH, x's elements."""
+        """Mean along `axis`, or of all. Shape: as sum. dtype: float kept, integer gives f32. Engine: MATH, x's
+        elements.
+        """
         return self._math("mean", [x], axis=axis, keep_dims=keep_dims)
 
     def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:

@@ -1,14 +1,18 @@
 """Chains of tile products: the K-loops of GEMMs, many at once.
 
 Chains of one group have the same types and length. Their products are computed as stacks, several links ahead when
-there are few chains, and added link by link in order, as matmul.py defines it. When the chains form a grid, every
-row of tiles of one parent against every column of tiles of another, each tile is cut and widened once and numpy
-broadcasts the stacks; the products are the same calls on the same operands, so the bits are the same.
+there are few chains, and added link by link in order, as matmul.py defines it. When the chains form a grid, every row
+of tiles of one parent against every column of tiles of another, each tile is cut and widened once and numpy broadcasts
+the stacks: the same calls on the same operands, so the same bits.
+
+Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product a row, if that gives
+the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +41,32 @@ def _grid(left: Indices | None, right: Indices | None, chains: int) -> Indices |
     return grid if fits else None
 
 
+@lru_cache(maxsize=256)
+def joins_exactly(m: int, k: int, n: int, columns: int) -> bool:
+    """Whether (m, k) by `columns` tiles of (k, n) has the bits of one product with the tiles side by side.
+
+    The order of additions in a product follows from its sizes. On random numbers another order shows in the last bits.
+    """
+    rng = np.random.default_rng(0)
+    left = rng.standard_normal((1, m, k), np.float32)
+    tiles = rng.standard_normal((columns, k, n), np.float32)
+    joined = np.matmul(left, _beside(tiles[np.newaxis]))
+    return bool((_apart(joined, columns) == np.matmul(left, tiles)).all())
+
+
+def _beside(tiles: Array) -> Array:
+    """(..., columns, rows, width) laid out as (..., rows, columns * width)."""
+    *outer, columns, rows, width = tiles.shape
+    return np.ascontiguousarray(np.swapaxes(tiles, -3, -2)).reshape(*outer, rows, columns * width)
+
+
+def _apart(wide: Array, columns: int) -> Array:
+    """(rows of tiles, height, columns * width) laid out as (rows * columns, height, width)."""
+    rows, height, width = wide.shape
+    tiles = wide.reshape(rows, height, columns, width // columns).swapaxes(1, 2)
+    return np.ascontiguousarray(tiles).reshape(rows * columns, height, width // columns)
+
+
 class ChainGroup:
     """Chains of equal types and length, and how to compute them a share at a time."""
 
@@ -51,6 +81,9 @@ class ChainGroup:
         self._grid = _grid(self._left.offsets, self._right.offsets, len(chains)) if len(first.shape) == 2 else None
         tiles_bytes = 4 * (self._types[0].size + self._types[1].size)  # in a grid, tiles are shared
         self._product_bytes = max(4 * first.type.size + (tiles_bytes if self._grid is None else 0), 1)
+
+        (m, k), n = self._types[0].shape[-2:], self._types[1].shape[-1]
+        self._joined = self._grid is not None and joins_exactly(m, k, n, self._grid.shape[1])
 
     @property
     def heavy(self) -> bool:
@@ -71,20 +104,26 @@ class ChainGroup:
         total: Array | None = None
         if chains[0].init is not None:
             total = np.array(stack_of([chain.init for chain in chains if chain.init is not None]))
+            if self._joined:
+                total = _beside(total.reshape(*share.shape, *total.shape[1:]))
         with np.errstate(all="ignore"):
             for start in range(0, self._length, ahead):
-                for tile in self._tiles(share, np.arange(start, min(start + ahead, self._length))):
+                for tile in self._products(share, np.arange(start, min(start + ahead, self._length))):
                     total = tile if total is None else np.add(total, tile, out=total)
         assert total is not None  # a chain has at least one link
+        if self._joined:
+            total = _apart(total, share.shape[1])
         return chains, from_work(total, chains[0].last.type.dtype)
 
-    def _tiles(self, share: Indices, links: Indices) -> Array:
-        """The products of these links of a share: (links, chains, ...)."""
+    def _products(self, share: Indices, links: Indices) -> Array:
+        """The products of these links of a share: (links, chains, ...), or (links, rows, m, columns * n) if joined."""
         if self._grid is None:
             which = (share.ravel() * self._length + links[:, np.newaxis]).ravel()
             tiles = self._product(self._left.stack(which), self._right.stack(which), *self._types)
         else:
-            rows = share[np.newaxis, :, :1] * self._length + links[:, np.newaxis, np.newaxis]
-            columns = share[np.newaxis, :1] * self._length + links[:, np.newaxis, np.newaxis]
-            tiles = self._product(self._left.stack(rows), self._right.stack(columns), *self._types)
+            rows = self._left.stack(share[:, 0] * self._length + links[:, np.newaxis])
+            columns = self._right.stack(share[0] * self._length + links[:, np.newaxis])
+            if self._joined:
+                return self._product(rows, _beside(columns)[:, np.newaxis], *self._types)
+            tiles = self._product(rows[:, :, np.newaxis], columns[:, np.newaxis], *self._types)
         return tiles.reshape(len(links), share.size, *self._chains[0].last.shape)

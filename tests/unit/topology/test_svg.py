@@ -4,7 +4,10 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kernbench.common.errors import TopologyError
 from kernbench.topology import EdgeKind, TopologyGraph, View, ViewEdge, ViewNode, load_topology
 from kernbench.topology.svg import Picture, picture_of, render_svg
 from kernbench.topology.svg_layout import Box, Line, is_outline, is_zone
@@ -126,6 +129,34 @@ def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -
             ends = link.about.split(": ")[0].split(" - ")
             others = [boxes[name] for name in names if name not in ends]
             assert not any(crosses(box, a, b) for a, b in pairwise(link.points) for box in others), link.about
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    corners=st.lists(st.sampled_from(["NW", "NE", "SW", "SE"]), min_size=1, max_size=4, unique=True),
+    per_corner=st.integers(1, 5),
+    connections=st.integers(1, 8),
+    w=st.integers(6, 40),
+    h=st.integers(9, 30),
+    m_cpu=st.tuples(st.integers(0, 6), st.integers(0, 9)),
+)
+def test_no_cube_has_a_link_under_a_box(
+    corners: list[str], per_corner: int, connections: int, w: int, h: int, m_cpu: tuple[int, int]
+) -> None:
+    overrides = {
+        "system.sips.count": 1,
+        "sip.cube_mesh": {"w": 1, "h": 1},
+        "cube.pe_layout": {"corners": corners, "pe_per_corner": per_corner},
+        "cube.ucie.n_connections": connections,
+        "cube.geometry.cube_mm": {"w": w, "h": h},
+        "cube.placement.m_cpu.pos_mm": list(m_cpu),
+    }
+    try:
+        graph = load_topology(overrides=overrides)
+    except TopologyError:
+        return  # not every mix fits on every die
+    test_boxes_do_not_overlap_and_no_link_runs_under_one(graph)
+    test_words_overlap_neither_each_other_nor_a_box_nor_the_edge(graph)
 
 
 def test_labels_are_readable_as_shown(graph: TopologyGraph) -> None:

@@ -80,6 +80,25 @@ def test_chunks_of_any_size_give_the_same_bits(chunk, monkeypatch):
     assert [x.tobytes() for x in evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=3)] == expected
 
 
+def test_columns_side_by_side_or_one_by_one_give_the_same_bits(monkeypatch):
+    (graph, a, b), (other, c, d) = gemm_values(), gemm_values()
+    expected = evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=1)
+    monkeypatch.setattr(chains, "joins_exactly", lambda m, k, n, columns: False)
+    got = evaluate(tiled_gemm(other, c, d, (16, 32, 16)), threads=1)
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in expected]
+
+
+def test_chains_that_start_from_a_value_add_to_it():
+    graph, a, b = gemm_values()
+    bias = graph.constant(np.arange(256, dtype=np.float32).reshape(16, 16))
+    tiles = [graph.apply("dot_acc", (bias, *link.inputs[-2:])) for link in tiled_gemm(graph, a, b, (16, 96, 16))]
+    wide = a.data.astype(np.float32), b.data.astype(np.float32)
+    for at, got in enumerate(evaluate(tiles)):
+        row, column = divmod(at, 3)
+        rows, columns = slice(row * 16, row * 16 + 16), slice(column * 16, column * 16 + 16)
+        np.testing.assert_array_equal(got, bias.data + wide[0][rows].copy() @ wide[1][:, columns].copy())
+
+
 def test_a_link_read_in_the_middle_of_a_chain_changes_nothing():
     def chain_values():
         graph, a, b = gemm_values()

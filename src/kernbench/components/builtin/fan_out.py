@@ -16,23 +16,22 @@ from kernbench.common.messages import CubeCommand, KernelLaunchMsg, PeResult
 from kernbench.components.base import ActiveComponent, Context, Packet
 
 
-def dispatch_ns(ctx: Context, io_cpu: str, command: CubeCommand) -> float:
-    """From the instant at which `io_cpu` sends a launch on until the last of its PEs has it."""
-    spec = ctx.graph.spec
-    longest = 0.0
-    for cube in command.cubes(spec.sip.n_cubes):
-        m_cpu = ctx.resolver.find_m_cpu(command.sip, cube)
-        to_cube = ctx.latency_ns(ctx.router.find_node_path(io_cpu, m_cpu))
-        longest = max(longest, to_cube + cube_dispatch_ns(ctx, m_cpu, cube, command))
-    return longest
-
-
 def cube_dispatch_ns(ctx: Context, m_cpu: str, cube: int, command: CubeCommand) -> float:
     """From the instant at which `m_cpu` sends a launch on until the last of its cube's PEs has it."""
     longest = 0.0
     for pe in command.pes(ctx.graph.spec.cube.n_pes):
         pe_cpu = ctx.resolver.find_pe_part(command.sip, cube, pe, "pe_cpu")
         longest = max(longest, ctx.latency_ns(ctx.router.find_node_path(m_cpu, pe_cpu)))
+    return longest
+
+
+def dispatch_ns(ctx: Context, io_cpu: str, command: CubeCommand) -> float:
+    """From the instant at which `io_cpu` sends a launch on until the last of its PEs has it."""
+    longest = 0.0
+    for cube in command.cubes(ctx.graph.spec.sip.n_cubes):
+        m_cpu = ctx.resolver.find_m_cpu(command.sip, cube)
+        to_cube = ctx.latency_ns(ctx.router.find_node_path(io_cpu, m_cpu))
+        longest = max(longest, to_cube + cube_dispatch_ns(ctx, m_cpu, cube, command))
     return longest
 
 

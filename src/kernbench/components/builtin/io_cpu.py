@@ -10,13 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernbench.common.errors import MessageError
-from kernbench.common.messages import CubeCommand, KernelLaunchMsg
-from kernbench.components.base import Packet, Process
+from kernbench.common.messages import CubeCommand, KernelLaunchMsg, Targets
+from kernbench.components.base import Context, Packet, Process
 from kernbench.components.builtin.fan_out import CommandProcessor, dispatch_ns
+from kernbench.topology.graph import Node
 
 
 class IoCpuComponent(CommandProcessor):
     """The command processor of an IO chiplet."""
+
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        self._dispatch_ns: dict[tuple[Targets, Targets], float] = {}  # by target cubes and PEs: ways do not change
 
     def accept(self, packet: Packet) -> Process | None:
         command = packet.request
@@ -28,9 +33,17 @@ class IoCpuComponent(CommandProcessor):
         self.fan_out(packet, command, [self.ctx.resolver.find_m_cpu(command.sip, cube) for cube in cubes])
         return None
 
+    def dispatch_ns(self, command: CubeCommand) -> float:
+        """From the instant at which a launch is sent on here until the last of its PEs has it."""
+        key = (command.target_cubes, command.target_pes)
+        known = self._dispatch_ns.get(key)
+        if known is None:
+            known = self._dispatch_ns[key] = dispatch_ns(self.ctx, self.node.id, command)
+        return known
+
     def _stamped(self, launch: KernelLaunchMsg) -> KernelLaunchMsg:
         """The launch with its start. One that the host chose must leave time for the last PE to hear of it."""
-        earliest = self.env.now + dispatch_ns(self.ctx, self.node.id, launch)
+        earliest = self.env.now + self.dispatch_ns(launch)
         if launch.target_start_ns is None:
             return replace(launch, target_start_ns=earliest)
         if launch.target_start_ns < earliest:

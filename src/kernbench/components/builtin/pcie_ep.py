@@ -6,10 +6,11 @@ commands go to the IO_CPU. Not modelled: TLPs, credits, retries, the host's own 
 
 from __future__ import annotations
 
+from kernbench.common.errors import ComponentError
 from kernbench.common.messages import CubeCommand, MemoryReadMsg, MemoryWriteMsg, Request
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Legs, Process, Served
-from kernbench.components.builtin.fan_out import dispatch_ns
+from kernbench.components.builtin.io_cpu import IoCpuComponent
 from kernbench.policy.address.phyaddr import PhysAddr
 
 
@@ -36,7 +37,14 @@ class PcieEpComponent(ActiveComponent):
     def lead_ns(self, command: CubeCommand) -> float:
         """From the instant at which the host submits a launch here until the last of its PEs has it."""
         path = self._command_path()
-        return on_grid(self.entry_ns) + self.ctx.latency_ns(path) + dispatch_ns(self.ctx, path[-1], command)
+        io_cpu = self.ctx.component(path[-1])
+        if not isinstance(io_cpu, IoCpuComponent):
+            raise ComponentError(
+                f"{path[-1]} cannot say how long a launch takes to reach its PEs",
+                where=f"impl {io_cpu.node.impl}",
+                mend="derive its class from kernbench.components.builtin.io_cpu.IoCpuComponent, or launch SIP by SIP",
+            )
+        return on_grid(self.entry_ns) + self.ctx.latency_ns(path) + io_cpu.dispatch_ns(command)
 
     def _command_path(self) -> list[str]:
         io_cpu = self.ctx.resolver.find_io_cpu(self.node.place.sip, self.node.place.io)

@@ -1,4 +1,5 @@
-"""The one compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of asking.
+"""The one compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of
+asking.
 
 Base of PE_GEMM and PE_MATH, which say how long their stages take.
 """
@@ -16,6 +17,7 @@ class ComputeEngine(PeEngine):
     """Serves one kind of stage on the shared slot. Subclasses define `stage_ns` and `describe`."""
 
     op_kind = "unknown"
+    tile_name = "TileToken"
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -30,9 +32,9 @@ class ComputeEngine(PeEngine):
             mend="define stage_ns(stage)",
         )
 
-    def describe(self, stage: GemmStage | MathStage) -> Params:
+    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
         """What the op log says of a tile's stage."""
-        return {"stage_type": stage.type.name}
+        return {"stage_type": stage.type.name, "tile_id": token.tile_id}
 
     def take(self, token: TileToken) -> None:
         stage = token.stage
@@ -40,7 +42,7 @@ class ComputeEngine(PeEngine):
         slot = self._slot
         if slot is None:
             slot = self._slot = compute_slot(self)
-        token.start_ns, end = slot.book(self.env.now + self.entry_ns, self.stage_ns(stage))
+        token.start_ns, end = slot.book(self.env.now + self.overhead_ns, self.stage_ns(stage))
         self.at(end, token, self._computed)
 
     def _computed(self, event: TokenEvent) -> None:
@@ -48,7 +50,7 @@ class ComputeEngine(PeEngine):
         stage = token.stage
         assert isinstance(stage, GemmStage | MathStage)
         if self.ctx.log is not None:
-            self.record(token, self.op_kind, token.start_ns, self.describe(stage))
+            self.record(token, self.op_kind, self.tile_name, self.describe(token, stage))
         if stage.registers:
             self._give_back(stage.registers)
         self.finish(token)

@@ -1,8 +1,8 @@
 """PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
 
-The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The reply says when the kernel
-ran, and how long the DMA engine and the compute slot were busy meanwhile. A kernel that raises ends there, and the reply says where.
-Not modelled: instruction fetch, and the time of scalar code.
+The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
+reply says when the kernel ran, and how long the DMA engine and the compute slot were busy meanwhile. A kernel that
+raises ends there, and the reply says where. Not modelled: instruction fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class PeCpuComponent(ActiveComponent):
     # ---- what the kernel gets
 
     def _arguments(self, launch: KernelLaunchMsg) -> list[object]:
-        return [
-            TensorPtr(arg.address_for(self.key), arg.name, arg.shape, arg.local_shape_for(self.key), arg.dtype)
-            if isinstance(arg, TensorArg)
-            else arg.value
-            for arg in launch.args
-        ]
+        return [self._pointer(arg) if isinstance(arg, TensorArg) else arg.value for arg in launch.args]
+
+    def _pointer(self, arg: TensorArg) -> TensorPtr:
+        key = self.key
+        local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
+        return TensorPtr(arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local)
 
     def _environment(self, launch: KernelLaunchMsg, runner: KernelRunner) -> KernelEnv:
         spec = self.ctx.graph.spec
@@ -103,7 +103,6 @@ class PeCpuComponent(ActiveComponent):
             spec.cube.tcm_allocatable_bytes,
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
-            self.ctx.data,
         )
 
     # ---- the blocks beside it
@@ -155,7 +154,9 @@ def _ranges(arg: TensorArg) -> list[TensorRange]:
 
 
 def _bound(kernel: Kernel, args: list[object], tl: TLContext) -> Callable[[], object]:
-    """The call of a kernel with its arguments and `tl`, wherever it wants that; raises KernelError when they do not fit."""
+    """The call of a kernel with its arguments and `tl`, wherever it wants that; raises KernelError when they do not
+    fit.
+    """
     signature = inspect.signature(kernel)
     given, keywords, rest = list[object](), dict[str, object](), list(args)
     left_out = False

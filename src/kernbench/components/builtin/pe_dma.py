@@ -1,29 +1,32 @@
 """A PE's DMA engine: moves bytes between its PE and any memory of the tray.
 
-A read channel and a write channel, each with `engines_per_direction` engines of `outstanding` requests. A place in a channel is
-held for the whole transfer: until the last byte of a read is here, until a write is acknowledged. Requests wait in order. With
-virtual addresses the MMU's time is paid for every request. The rows of a tile travel as one transfer for each memory they
-lie in, from the tile's first address on. What other blocks send to this PE's TCM passes through flit by flit and needs no channel. Not
-modelled: short bursts of narrow rows, which makes narrow tiles look better than they are.
+A read channel and a write channel, each with `engines_per_direction` engines of `outstanding` requests. A place in a
+channel is held for the whole transfer: until the last byte of a read is here, until a write is acknowledged. Requests
+wait in order. With virtual addresses the MMU's time is paid for every request. The rows of a tile travel as one
+transfer for each memory they lie in, from the tile's first address on. What other blocks send to this PE's TCM passes
+through flit by flit and needs no channel. Not modelled: short bursts of narrow rows, which makes narrow tiles look
+better than they are.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.components.base import Context, Legs, Process, Served, Way
+from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
-from kernbench.components.builtin.pipeline import DmaStage, Params, PeEngine, StageType, TileToken, TokenEvent
+from kernbench.components.builtin.pipeline import DmaStage, Params, PeEngine, StageType, TileToken
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 _WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
+_TILE_READ, _TILE_WRITE = "TileToken/DMA_READ", "TileToken/DMA_WRITE"
 _IN_WINDOW = (1 << _WINDOW_BITS) - 1
 
 
@@ -33,6 +36,12 @@ class Target(NamedTuple):
     path: tuple[str, ...]
     base: int  # address of the window as the memory counts
     way: Way | None  # for a plain memory, reached without packets
+
+
+class _Arrived(NamedTuple):
+    """What packets have brought."""
+
+    tag: object
 
 
 class Channel:
@@ -71,37 +80,33 @@ class PeDmaComponent(PeEngine):
         return len(self._read.waiting) < self.queue_depth
 
     def take(self, token: TileToken) -> None:
-        channel = self._channel(token.stage.type)
+        channel = self._read if token.stages[token.index].type is StageType.DMA_READ else self._write
         if channel.taken < channel.places:
             self._take_place(channel)
             self._start(token)
         else:
             channel.waiting.append(token)
 
-    def _channel(self, stage_type: StageType) -> Channel:
-        return self._read if stage_type is StageType.DMA_READ else self._write
-
     def _start(self, token: TileToken) -> None:
-        stage = token.stage
+        stage = token.stages[token.index]
         assert isinstance(stage, DmaStage)
-        token.start_ns = self.env.now
-        delay_ns = self.entry_ns
-        pieces: list[Piece]
+        token.start_ns = now = self.env.now
+        at_ns = now + self.overhead_ns
+        pieces: Sequence[Piece]
         if self._virtual:
-            delay_ns += self.mmu.translation_ns
+            at_ns += self.mmu.translation_ns
             pieces = self._pieces(stage)
         else:
-            pieces = [(stage.address, stage.nbytes)]
+            pieces = ((stage.address, stage.rows * stage.row_bytes),)
         token.pending = len(pieces)
         is_write = stage.type is StageType.DMA_WRITE
         for pa, nbytes in pieces:
-            target = self._target(pa)
+            target = self._targets.get(pa >> _WINDOW_BITS) or self._target(pa)
             local = target.base + (pa & _IN_WINDOW)
             if target.way is not None:
-                event = TokenEvent(self.env, token, self._moved)
-                self.ctx.move(target.way, nbytes, local, is_write, delay_ns, event)
+                self.ctx.move(target.way, nbytes, local, is_write, at_ns, self._moved, token)
             else:
-                self.env.process(self._by_packets(token, target, local, nbytes, is_write, delay_ns))
+                self.env.process(self._by_packets(token, target, local, nbytes, is_write, at_ns - now))
 
     def _by_packets(
         self, token: TileToken, target: Target, local: int, nbytes: int, is_write: bool, delay_ns: float
@@ -109,18 +114,26 @@ class PeDmaComponent(PeEngine):
         yield from self.pause(delay_ns)
         move = self.write if is_write else self.read
         yield move(token.context.request, target.path, local, nbytes, None)
-        self._moved(TokenEvent(self.env, token, self._moved))
+        self._moved(_Arrived(token))
 
-    def _moved(self, event: TokenEvent) -> None:
-        token = event.token
+    def _moved(self, arrival: Arrival) -> None:
+        token = arrival.tag
+        assert isinstance(token, TileToken)
         token.pending -= 1
         if token.pending:
             return
-        stage = token.stage
+        stage = token.stages[token.index]
         assert isinstance(stage, DmaStage)
         if self.ctx.log is not None:
-            params: Params = {"stage_type": stage.type.name, "address": stage.address, "nbytes": stage.nbytes}
-            self.record(token, "memory", token.start_ns, params)
+            kind = "DMA_READ" if stage.type is StageType.DMA_READ else "DMA_WRITE"
+            nbytes = stage.rows * stage.row_bytes
+            params: Params = {
+                "stage_type": kind,
+                "tile_id": token.tile_id,
+                "address": stage.address,
+                "nbytes": nbytes,
+            }
+            self.record(token, "memory", _TILE_READ if kind == "DMA_READ" else _TILE_WRITE, params)
         following = token.index + 1
         if following < len(token.stages):
             then = token.stages[following]
@@ -129,7 +142,7 @@ class PeDmaComponent(PeEngine):
                 token.index = following
                 self._start(token)
                 return
-        self._leave_place(self._channel(stage.type))
+        self._leave_place(self._read if stage.type is StageType.DMA_READ else self._write)
         self.finish(token)
 
     # ---- places

@@ -1,8 +1,8 @@
 """PE_FETCH_STORE: the only way between a PE's TCM and its register file.
 
-A fetch waits for room in the register file, takes it, and reads the TCM's read port; the compute stage that uses the operands last gives
-their room back, a store gives back the result's. Fetches are served in order: one without room stalls those behind it, and nobody else.
-Not modelled: register banks, and partial fetches.
+A fetch waits for room in the register file, takes it, and reads the TCM's read port; the compute stage that uses the
+operands last gives their room back, a store gives back the result's. Fetches are served in order: one without room
+stalls those behind it, and nobody else. Not modelled: register banks, and partial fetches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
-from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken, TokenEvent
+from kernbench.components.builtin.pipeline import MoveStage, Params, PeEngine, StageType, TileToken, TokenEvent
 from kernbench.topology.graph import Node
 
 
@@ -50,7 +50,7 @@ class PeFetchStoreComponent(PeEngine):
             self._start_fetches()
         else:
             token.start_ns, end = self.tcm.store(stage.nbytes)
-            self.at(end + self.entry_ns, token, self._stored)
+            self.at(end + self.overhead_ns, token, self._stored)
 
     def give_back(self, registers: int) -> None:
         """Room in the register file is free again."""
@@ -70,13 +70,17 @@ class PeFetchStoreComponent(PeEngine):
             started = True
             self.free_bytes -= stage.registers
             token.start_ns, end = self.tcm.fetch(stage.nbytes)
-            self.at(end + self.entry_ns, token, self._fetched)
+            self.at(end + self.overhead_ns, token, self._fetched)
         if started and self.on_room is not None:
             self.tell_room()
 
     def _fetched(self, event: TokenEvent) -> None:
         token = event.token
-        self._record(token)
+        if self.ctx.log is not None:
+            stage = token.stage
+            assert isinstance(stage, MoveStage)
+            params: Params = {"stage_type": "FETCH", "tile_id": token.tile_id, "nbytes": stage.nbytes}
+            self.record(token, "memory", "TileToken/FETCH", params)
         if token.context.on_fetched is not None:
             token.context.on_fetched(token)
         self.finish(token)
@@ -85,12 +89,8 @@ class PeFetchStoreComponent(PeEngine):
         token = event.token
         stage = token.stage
         assert isinstance(stage, MoveStage)
-        self._record(token)
+        if self.ctx.log is not None:
+            params: Params = {"stage_type": "STORE", "tile_id": token.tile_id, "nbytes": stage.nbytes}
+            self.record(token, "memory", "TileToken/STORE", params)
         self.give_back(stage.registers)
         self.finish(token)
-
-    def _record(self, token: TileToken) -> None:
-        if self.ctx.log is not None:
-            stage = token.stage
-            assert isinstance(stage, MoveStage)
-            self.record(token, "memory", token.start_ns, {"stage_type": stage.type.name, "nbytes": stage.nbytes})

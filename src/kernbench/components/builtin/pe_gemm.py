@@ -1,7 +1,8 @@
-"""PE_GEMM: the MAC array. A product of m x k by k x n takes m * k * n / rate; f32 runs at half the rate, one-byte types at double.
+"""PE_GEMM: the MAC array. A product of m x k by k x n takes m * k * n / rate; f32 runs at half the rate, one-byte
+types at double.
 
-What counts is the tile actually computed, so an edge tile is cheaper. Operands and result are in registers. Not modelled: fill and drain of the
-array, and the loss on tiles that its geometry does not divide.
+What counts is the tile actually computed, so an edge tile is cheaper. Operands and result are in registers. Not
+modelled: fill and drain of the array, and the loss on tiles that its geometry does not divide.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from kernbench.common.dtypes import dtype_of
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, work_ns
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, TileToken, work_ns
 from kernbench.topology.graph import Node
 
 
@@ -22,6 +23,7 @@ class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
 
     op_kind = "gemm"
+    tile_name = "TileToken/GEMM"
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -36,6 +38,7 @@ class PeGemmComponent(ComputeEngine):
             ns = self._known[key] = gemm_ns(stage.m, stage.k, stage.n, self._macs_per_ns, stage.dtype)
         return ns
 
-    def describe(self, stage: GemmStage | MathStage) -> Params:
+    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
         assert isinstance(stage, GemmStage)
-        return {"stage_type": "GEMM", "m": stage.m, "k": stage.k, "n": stage.n, "dtype": stage.dtype}
+        m, k, n = stage.m, stage.k, stage.n
+        return {"stage_type": "GEMM", "tile_id": token.tile_id, "m": m, "k": k, "n": n, "dtype": stage.dtype}

@@ -1,14 +1,14 @@
 """PE_MATH: the vector lanes. An op over some elements takes ceil(elements / lanes) ns, whatever the op.
 
-f32 has half the lanes, one-byte types double. A reduction goes through its input once; softmax, gelu and other compound ops are one
-op. Operands and result are in registers. Not modelled: different costs of different functions.
+f32 has half the lanes, one-byte types double. A reduction goes through its input once; softmax, gelu and other
+compound ops are one op. Operands and result are in registers. Not modelled: different costs of different functions.
 """
 
 from __future__ import annotations
 
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, lanes_ns
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, TileToken, lanes_ns
 from kernbench.topology.graph import Node
 
 
@@ -16,6 +16,7 @@ class PeMathComponent(ComputeEngine):
     """Serves MATH stages."""
 
     op_kind = "math"
+    tile_name = "TileToken/MATH"
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -25,6 +26,7 @@ class PeMathComponent(ComputeEngine):
         assert isinstance(stage, MathStage)
         return lanes_ns(stage.elements, self._lanes_per_ns, stage.dtype)
 
-    def describe(self, stage: GemmStage | MathStage) -> Params:
+    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
         assert isinstance(stage, MathStage)
-        return {"stage_type": "MATH", "op": stage.op, "elements": stage.elements, "dtype": stage.dtype}
+        op, elements, dtype = stage.op, stage.elements, stage.dtype
+        return {"stage_type": "MATH", "tile_id": token.tile_id, "op": op, "elements": elements, "dtype": dtype}

@@ -1,9 +1,9 @@
 """PE_SCHEDULER: the only block that hands work to a PE's engines.
 
-A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of tiles, and one feeder lets
-tiles in, command after command in the order of issue and never mixed: a tile enters when the queue of its first engine
-has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM holds up the feeder only. It also keeps the PE's
-compute slot. Not modelled: a limit on commands waiting here.
+A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of
+tiles, and one feeder lets tiles in, command after command in the order of issue and never mixed: a tile enters when
+the queue of its first engine has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM
+holds up the feeder only. It also keeps the PE's compute slot. Not modelled: a limit on commands waiting here.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class PeSchedulerComponent(PeEngine):
         self._names = EngineNames.of(str(self.pe))
         self._feeds: deque[Feed] = deque()
         self._feeding = False
+        self._held_up = False  # by tile buffers or by a barrier: what ends a tile may let the next one in
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
@@ -92,7 +93,9 @@ class PeSchedulerComponent(PeEngine):
         )
 
     def submit(self, cmd: EngineCommand, request: Request, done: Done) -> None:
-        """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be tiled."""
+        """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
+        tiled.
+        """
         if isinstance(cmd, CompositeCmd):
             self._after_overhead(self._composite(cmd, request, done))
             return
@@ -111,7 +114,7 @@ class PeSchedulerComponent(PeEngine):
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
         event.callbacks.append(lambda _: action())
-        self.env.schedule(event, delay=self.entry_ns)
+        self.env.schedule(event, delay=self.overhead_ns)
 
     def _stage(self, cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> Stage:
         """The one stage of a simple command."""
@@ -134,7 +137,7 @@ class PeSchedulerComponent(PeEngine):
             plan = generate_gemm_plan(cmd, choose_gemm_tile(cmd, self.limits), str(self.pe))
         else:
             plan = generate_math_plan(cmd, choose_math_tile(cmd, self.limits), str(self.pe))
-        start_ns = self.env.now + self.entry_ns
+        start_ns = self.env.now + self.overhead_ns
 
         def tile_done(token: TileToken) -> None:
             context = token.context
@@ -147,7 +150,7 @@ class PeSchedulerComponent(PeEngine):
                     now = self.env.now
                     ids = (self.ctx.log.record(start_ns, now, self.node.id, kind, name, params, token.records),)
                 done(ids)
-            if self._feeds:
+            if self._held_up:
                 self._feed()
 
         context = PipelineContext(
@@ -164,13 +167,13 @@ class PeSchedulerComponent(PeEngine):
         """A tile's inputs are in registers: their buffers are free."""
         if token.plan.in_bytes:
             self._tile_bytes += token.plan.in_bytes
-            if self._feeds:
+            if self._held_up:
                 self._feed()
 
     def _feed(self) -> None:
         if self._feeding:  # a tile that enters may free a place at once; the loop below sees it
             return
-        self._feeding = True
+        self._feeding, self._held_up = True, False
         while self._feeds and self._feed_one(self._feeds[0]):
             pass
         self._feeding = False
@@ -182,6 +185,7 @@ class PeSchedulerComponent(PeEngine):
             self._feeds.popleft()
             return True
         if feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier:
+            self._held_up = True
             return False
         engine = self.engines[tile.stages[0].component]
         if not engine.has_room():
@@ -189,6 +193,7 @@ class PeSchedulerComponent(PeEngine):
             return False
         need = tile.in_bytes + tile.out_bytes
         if need > self._tile_bytes:
+            self._held_up = True
             return False
         self._tile_bytes -= need
         feed.fed += 1

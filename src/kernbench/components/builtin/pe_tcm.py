@@ -1,8 +1,8 @@
 """A PE's tightly coupled memory: an endpoint of the fabric behind the PE's DMA, and two ports towards the registers.
 
-A fetch takes the read port, a store the write port, for bytes / port bandwidth; each port serves one request at a time, and the
-two do not disturb each other. To the fabric the ports are the two directions of the pe_dma link. Not modelled: banks, and contention
-for a port between the DMA, which is slower than it, and fetches and stores.
+A fetch takes the read port, a store the write port, for bytes / port bandwidth; each port serves one request at a
+time, and the two do not disturb each other. To the fabric the ports are the two directions of the pe_dma link. Not
+modelled: banks, and contention for a port between the DMA, which is slower than it, and fetches and stores.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ class PeTcmComponent(MemoryComponent):
         ports = ctx.graph.spec.cube.pe_template.links
         self._read_gbs, self._write_gbs = ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs
         self.read_port, self.write_port = Port(), Port()
+        self._read_ns: dict[int, float] = {}  # a kernel fetches few sizes, many times
 
     def fetch(self, nbytes: int) -> tuple[float, float]:
         """Book the read port; returns from when to when."""
-        return self.read_port.book(self.env.now, transfer_ns(nbytes, self._read_gbs))
+        ns = self._read_ns.get(nbytes)
+        if ns is None:
+            ns = self._read_ns[nbytes] = transfer_ns(nbytes, self._read_gbs)
+        return self.read_port.book(self.env.now, ns)
 
     def store(self, nbytes: int) -> tuple[float, float]:
         """Book the write port; returns from when to when."""

@@ -1,8 +1,9 @@
 """Tile tokens that route themselves through a PE, and what every engine of a PE has in common.
 
-A command becomes tokens, one a tile; a simple command is a token of one stage. A token carries its stages. The engine that has
-served one hands it to the engine of the next, as a done wire would, at no cost in time; after the last stage the token reports to
-its command's context, exactly once. Waiting between stages costs nobody else: only the feeder, which lets tokens in, is held up.
+A command becomes tokens, one a tile; a simple command is a token of one stage. A token carries its stages. The engine
+that has served one hands it to the engine of the next, as a done wire would, at no cost in time; after the last stage
+the token reports to its command's context, exactly once. Waiting between stages costs nobody else: only the feeder,
+which lets tokens in, is held up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 import simpy
+from simpy.events import NORMAL
 
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError
@@ -96,7 +98,9 @@ class TilePlan(NamedTuple):
 
 
 class PipelinePlan(NamedTuple):
-    """All tiles of a command. `tiles()` makes them one by one, the same every time. Tiles from `barrier` on wait for those before."""
+    """All tiles of a command. `tiles()` makes them one by one, the same every time. Tiles from `barrier` on wait for
+    those before.
+    """
 
     total_tiles: int
     tiles: Callable[[], Iterator[TilePlan]]
@@ -175,12 +179,13 @@ class TileToken:
 class TokenEvent(simpy.Event):
     """Something that will happen to a token at a known time: a call on the clock without a process."""
 
+    _ok = True
+    _value = None
+
     def __init__(self, env: simpy.Environment, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
         self.env = env
         self.token = token
         self.callbacks = [action]
-        self._ok = True
-        self._value = None
 
 
 class Port:
@@ -219,6 +224,7 @@ class PeEngine(ActiveComponent):
         super().__init__(node, ctx)
         place = node.place
         self.pe = PeId(place.sip, place.cube, place.pe)
+        self.overhead_ns = on_grid(self.entry_ns)
         self.queue_depth = int(node.attrs.get("queue_depth", 1))
         self.on_room: Callable[[], None] | None = None  # a feeder that waits for a place in the queue
 
@@ -242,20 +248,19 @@ class PeEngine(ActiveComponent):
 
     def at(self, at_ns: float, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
         """Have `action` called at a time."""
-        self.env.schedule(TokenEvent(self.env, token, action), delay=at_ns - self.env.now)
+        env = self.env
+        env.schedule(TokenEvent(env, token, action), NORMAL, at_ns - env.now)
 
-    def record(self, token: TileToken, kind: str, start_ns: float, params: Params) -> None:
-        """Write down the stage that ends now."""
+    def record(self, token: TileToken, kind: str, tile_name: str, params: Params) -> None:
+        """Write down the stage that ends now, under the tile's name or the command's own."""
         log = self.ctx.log
         if log is None:
             return
         context = token.context
         if context.name:
-            name, params = context.name, context.params or params
-        else:
-            name = _TILE_NAMES[token.stage.type]
-            params["tile_id"] = token.tile_id
-        token.records = (log.record(start_ns, self.env.now, self.node.id, kind, name, params, token.records),)
+            tile_name, params = context.name, context.params or params
+        ids = token.records
+        token.records = (log.record(token.start_ns, self.env.now, self.node.id, kind, tile_name, params, ids),)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""
@@ -265,6 +270,3 @@ class PeEngine(ActiveComponent):
             token.context.engines[token.stages[index].component].take(token)
         else:
             token.context.complete_tile(token)
-
-
-_TILE_NAMES = {stage: f"TileToken/{stage.name}" for stage in StageType}

@@ -2,11 +2,12 @@
 
 A GEMM is cut M first, then N, then K:
 
-    DMA_READ(A) DMA_READ(B) FETCH GEMM [MATH per k_tile op]                          every tile
-    ... DMA_READ(epilogue operands) before FETCH, [MATH per output_tile op] STORE DMA_WRITE   the last K tile of an output tile
+    DMA_READ(A) DMA_READ(B) FETCH GEMM [MATH per k_tile op]       every tile
+    [MATH per output_tile op] STORE DMA_WRITE                     after that, on the last K tile of an output tile
 
-Operands in TCM are pinned: no DMA_READ. The accumulator stays in registers over the K loop. An output in TCM needs no DMA_WRITE.
-Ops of scope `kernel` make a second pass over the finished output. A tile moves as its rows; rows may be strided in memory.
+A tile also reads, before FETCH, its part of the tensors that its epilogues use. Operands in TCM are pinned: no
+DMA_READ. The accumulator stays in registers over the K loop. An output in TCM needs no DMA_WRITE. Ops of scope
+`kernel` make a second pass over the finished output. A tile moves as its rows; rows may be strided in memory.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ class _Inputs:
         self._operands = operands
         self._engine = engine
 
+    def __bool__(self) -> bool:
+        return bool(self._operands)
+
     def stages(self, rows: Span, cols: Span) -> tuple[list[Stage], int, int]:
         """DMA stages, bytes that come by DMA, and bytes to fetch."""
         reads: list[Stage] = []
@@ -107,51 +111,84 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], pe_prefix:
     last_pass = outputs if _ops(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        yield from _gemm_tiles(cmd, tile, EngineNames.of(pe_prefix))
+        yield from _GemmTiles(cmd, tile, EngineNames.of(pe_prefix))
         if last_pass:
             yield from _kernel_pass(cmd, EngineNames.of(pe_prefix), main, (tile_m, tile_n))
 
     return PipelinePlan(main + last_pass, tiles, main)
 
 
-def _gemm_tiles(cmd: CompositeCmd, tile: tuple[int, int, int], names: EngineNames) -> Iterator[TilePlan]:
-    a, b = cmd.inputs
-    (m, k), n = a.shape, b.shape[1]
-    tile_m, tile_k, tile_n = tile
-    size_a, size_b = dtype_of(a.dtype).itemsize, dtype_of(b.dtype).itemsize
-    acc_size, dtype = dtype_of(cmd.acc_dtype).itemsize, _slower(a.dtype, b.dtype)
-    a_moves, b_moves = a.space != "tcm", b.space != "tcm"
-    every, last = _ops(cmd, Scope.K_TILE), _ops(cmd, Scope.OUTPUT_TILE)
-    k_spans, tile_id = spans(k, tile_k), 0
-    per_k = _Inputs([op.operand for op in every if op.operand], names.dma)
-    per_output = _Inputs([op.operand for op in (*every, *last) if op.operand], names.dma)
-    for rows in spans(m, tile_m):
-        for cols in spans(n, tile_n):
-            out_elements = rows[1] * cols[1]
-            for at, depth in enumerate(k_spans):
-                is_last = depth is k_spans[-1]
-                extra, moved, fetched = (per_output if is_last else per_k).stages(rows, cols)
-                a_bytes, b_bytes = rows[1] * depth[1] * size_a, depth[1] * cols[1] * size_b
-                stages: list[Stage] = []
-                if a_moves:
-                    stages.append(tile_stage(StageType.DMA_READ, names.dma, a, rows, depth))
-                    moved += a_bytes
-                if b_moves:
-                    stages.append(tile_stage(StageType.DMA_READ, names.dma, b, depth, cols))
-                    moved += b_bytes
-                stages += extra
-                fetched += a_bytes + b_bytes
-                acc_bytes = out_elements * acc_size
-                stages.append(
-                    MoveStage(StageType.FETCH, names.fetch_store, fetched, fetched + (0 if at else acc_bytes))
-                )
-                ops = (*every, *last) if is_last else every
-                freed = 0 if ops else fetched
-                stages.append(GemmStage(StageType.GEMM, names.gemm, rows[1], depth[1], cols[1], dtype, freed))
-                stages += _math_stages(ops, names.math, out_elements, fetched)
-                out_bytes = _finish(stages, cmd.out, names, rows, cols, acc_bytes) if is_last else 0
-                yield TilePlan(tile_id, tuple(stages), moved, out_bytes)
-                tile_id += 1
+class _GemmTiles:
+    """The tiles of one product. Stages that do not depend on where a tile lies are made once and shared."""
+
+    def __init__(self, cmd: CompositeCmd, tile: tuple[int, int, int], names: EngineNames) -> None:
+        self._cmd, self._names = cmd, names
+        a, b = cmd.inputs
+        (m, k), n = a.shape, b.shape[1]
+        self._rows, self._depths, self._cols = spans(m, tile[0]), spans(k, tile[1]), spans(n, tile[2])
+        self._item_a, self._item_b = dtype_of(a.dtype).itemsize, dtype_of(b.dtype).itemsize
+        self._acc_item = dtype_of(cmd.acc_dtype).itemsize
+        self._dtype = _slower(a.dtype, b.dtype)
+        self._every, self._last = _ops(cmd, Scope.K_TILE), _ops(cmd, Scope.OUTPUT_TILE)
+        self._per_k = _Inputs([op.operand for op in self._every if op.operand], names.dma)
+        both = (*self._every, *self._last)
+        self._per_output = _Inputs([op.operand for op in both if op.operand], names.dma)
+        self._tails: dict[tuple[int, int, int, bool, bool, int], tuple[Stage, ...]] = {}
+
+    def __iter__(self) -> Iterator[TilePlan]:
+        a, b = self._cmd.inputs
+        tile_id, last = 0, len(self._depths) - 1
+        b_reads = [self._reads(b, [(depth, cols) for depth in self._depths]) for cols in self._cols]
+        for rows in self._rows:
+            a_reads = self._reads(a, [(rows, depth) for depth in self._depths])
+            for cols, b_column in zip(self._cols, b_reads, strict=True):
+                for at, depth in enumerate(self._depths):
+                    reads = (*a_reads[at], *b_column[at])
+                    yield self._tile(tile_id, reads, rows, depth, cols, at == 0, at == last)
+                    tile_id += 1
+
+    def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
+        if operand.space == "tcm":
+            return [()] * len(tiles)
+        return [(tile_stage(StageType.DMA_READ, self._names.dma, operand, *tile),) for tile in tiles]
+
+    def _tile(
+        self, tile_id: int, reads: tuple[Stage, ...], rows: Span, depth: Span, cols: Span, first: bool, last: bool
+    ) -> TilePlan:
+        a, b = self._cmd.inputs
+        a_bytes, b_bytes = rows[1] * depth[1] * self._item_a, depth[1] * cols[1] * self._item_b
+        moved = (a_bytes if a.space != "tcm" else 0) + (b_bytes if b.space != "tcm" else 0)
+        extras = self._per_output if last else self._per_k
+        fetched = a_bytes + b_bytes
+        if extras:
+            more, more_moved, more_fetched = extras.stages(rows, cols)
+            reads = (*reads, *more)
+            moved += more_moved
+            fetched += more_fetched
+        key = (rows[1], depth[1], cols[1], first, last, fetched)
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._tails[key] = self._tail(*key)
+        out = self._cmd.out
+        if not last or out.space == "tcm":
+            return TilePlan(tile_id, reads + tail, moved, 0)
+        write = tile_stage(StageType.DMA_WRITE, self._names.dma, out, rows, cols)
+        return TilePlan(tile_id, (*reads, *tail, write), moved, write.nbytes)
+
+    def _tail(self, m: int, k: int, n: int, first: bool, last: bool, fetched: int) -> tuple[Stage, ...]:
+        """What happens between the last read and the write."""
+        names = self._names
+        acc_bytes = m * n * self._acc_item
+        ops = (*self._every, *self._last) if last else self._every
+        stages: list[Stage] = [
+            MoveStage(StageType.FETCH, names.fetch_store, fetched, fetched + (acc_bytes if first else 0)),
+            GemmStage(StageType.GEMM, names.gemm, m, k, n, self._dtype, 0 if ops else fetched),
+            *_math_stages(ops, names.math, m * n, fetched),
+        ]
+        if last:
+            nbytes = m * n * dtype_of(self._cmd.out.dtype).itemsize
+            stages.append(MoveStage(StageType.STORE, names.fetch_store, nbytes, acc_bytes))
+        return tuple(stages)
 
 
 def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], pe_prefix: str) -> PipelinePlan:
@@ -196,8 +233,10 @@ def _math_tiles(
             result = rows[1] * cols[1] * dtype_of(out.dtype).itemsize
             stages.append(MoveStage(StageType.FETCH, names.fetch_store, fetched, fetched + result))
             stages += _math_stages(ops, names.math, rows[1] * cols[1], fetched)
-            out_bytes = _finish(stages, out, names, rows, cols, result)
-            yield TilePlan(tile_id, tuple(stages), moved, out_bytes)
+            stages.append(MoveStage(StageType.STORE, names.fetch_store, result, result))
+            if out.space != "tcm":
+                stages.append(tile_stage(StageType.DMA_WRITE, names.dma, out, rows, cols))
+            yield TilePlan(tile_id, tuple(stages), moved, result if out.space != "tcm" else 0)
             tile_id += 1
 
 
@@ -206,16 +245,6 @@ def _math_stages(ops: tuple[OpSpec, ...], engine: str, elements: int, fetched: i
     return [
         MathStage(StageType.MATH, engine, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops
     ]
-
-
-def _finish(stages: list[Stage], out: Operand, names: EngineNames, rows: Span, cols: Span, held: int) -> int:
-    """Append how an output tile leaves the registers; returns the tile buffer it needs on its way to memory."""
-    nbytes = rows[1] * cols[1] * dtype_of(out.dtype).itemsize
-    stages.append(MoveStage(StageType.STORE, names.fetch_store, nbytes, held))
-    if out.space == "tcm":
-        return 0
-    stages.append(tile_stage(StageType.DMA_WRITE, names.dma, out, rows, cols))
-    return nbytes
 
 
 def _ops(cmd: CompositeCmd, scope: Scope) -> tuple[OpSpec, ...]:

@@ -67,6 +67,13 @@ class Transfer:
         "last_ns", "links", "nbytes", "on_done", "order", "pace", "route", "seq", "slow", "tag", "times",
     )  # fmt: skip
 
+    flits: int
+    last: int  # index of the last flit, its bytes, and how long it takes each link
+    last_bytes: int
+    last_ns: tuple[float, ...]
+    on_done: Callable[[Transfer], None] | None
+    tag: object
+
     def __init__(self, seq: int, route: Route, nbytes: int, at_ns: float) -> None:
         self.seq = seq
         self.order = INJECTED + seq
@@ -136,7 +143,7 @@ class FlitFabric:
 
     def inject(
         self,
-        path: Sequence[Hashable],
+        path: Sequence[Hashable] | Route,
         nbytes: int,
         at_ns: float | None = None,
         *,
@@ -153,7 +160,7 @@ class FlitFabric:
         an address in the bank at the last node: the transfer is done once its last burst is. `on_done` is called by `run`.
         Raises FabricError for a path, size or time the network cannot carry.
         """
-        route = self.network.route(path)
+        route = path if isinstance(path, Route) else self.network.route(path)
         at = self.now if at_ns is None else on_grid(at_ns)
         if not self.now <= at < MAX_TIME_NS:
             raise FabricError(
@@ -203,6 +210,10 @@ class FlitFabric:
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
         return self._counters_of(self.network.link_index(src, dst))
+
+    def link_busy_ns(self) -> list[float]:
+        """How long every link was busy with transfers that are done, in order of index."""
+        return self._busy.copy()
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""
@@ -350,7 +361,7 @@ class FlitFabric:
         self.events += events
         if until < INFINITY and until > self.now:
             self.now = until
-        if done:
+        if len(done) > 1:
             done.sort(key=lambda transfer: transfer.seq)
         return done
 

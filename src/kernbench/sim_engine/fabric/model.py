@@ -49,7 +49,7 @@ class Pace:
 class Bank:
     """The memory channels behind one node. Reads and writes share a channel; turning its direction may cost a penalty."""
 
-    __slots__ = ("busy_ns", "bursts", "burst_ns", "direction", "free_ns", "mask", "node", "penalty_ns", "shift", "worst")
+    __slots__ = ("burst_ns", "bursts", "busy_ns", "direction", "free_ns", "mask", "node", "penalty_ns", "shift", "worst")
 
     def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
         self.node = node

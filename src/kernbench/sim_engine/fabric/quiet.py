@@ -1,9 +1,10 @@
 """The fastest path: a transfer that has its whole way for itself runs as the same one did before.
 
-Every time of a transfer that meets nobody, told from the instant it sets out, depends on its route and its size only. So the
-train of such a transfer is worked out once, its *shape*, and later ones take it over, moved to their own time: exact, because all times are on the
-grid. A way is free when no flit is on it or forecast for it at the times of the newcomer, and a bank when its channels
-are idle. Whatever interferes later lifts the train as any other: it is then unfolded into runs.
+Every time of a transfer that meets nobody, told from the instant it sets out, depends on its route and its size only.
+So the train of such a transfer is worked out once, its *shape*, and later ones take it over, moved to their own time:
+exact, because all times are on the grid. A way is free when no flit is on it or forecast for it at the times of the
+newcomer, and a bank when its channels are idle. Whatever interferes later lifts the train as any other: it is then
+unfolded into runs.
 """
 
 from __future__ import annotations
@@ -11,23 +12,26 @@ from __future__ import annotations
 from kernbench.sim_engine.fabric.flits import INJECT, Transfer
 from kernbench.sim_engine.fabric.model import READ, WRITE, Network, Pace
 from kernbench.sim_engine.fabric.runs import Run, last_time, serve_with_last, shifted
-from kernbench.sim_engine.fabric.trains import LARGE, MOST_RUNS, Train, TrainFabric, serve_paced
+from kernbench.sim_engine.fabric.trains import LARGE, MOST_RUNS, TRUST, Train, TrainFabric, serve_paced
 
 
 class Shape:
-    """A train of some size on a route of its own, as times since it set out; one entry a hop."""
+    """A train of some size on a route of its own, as times since it set out."""
 
-    __slots__ = ("after", "arrival", "first", "last", "pace", "ready", "waits")
+    __slots__ = ("arrival", "busy", "hops", "nbytes", "pace", "ready", "waits")
 
     def __init__(self, train: Train, network: Network, after: list[float]) -> None:
-        transfer, hops = train.transfer, train.transfer.hops
+        transfer = train.transfer
+        route, last, hops = transfer.route, transfer.last, range(transfer.hops)
         self.ready = train.ready
         self.pace = train.pace
-        self.first = [train.ready_time(hop, 0) for hop in range(hops)]
-        self.last = [train.ready_time(hop, transfer.last) for hop in range(hops)]
-        self.after = after  # when the link is free again
+        # Of each hop: its link, when the first and the last flit are ready for it, and when it is free again.
+        self.hops = [(route.links[h], train.ready_time(h, 0), train.ready_time(h, last), after[h]) for h in hops]
         self.arrival = last_time(train.ready[-1])
-        self.waits = [_longest_wait(train, network, hop) for hop in range(hops)]
+        self.nbytes = last * network.flit_bytes + transfer.last_bytes
+        self.busy = [(route.links[h], last * route.flit_ns[h] + transfer.last_ns[h]) for h in hops]
+        waits = [(route.links[h], *_longest_wait(train, network, h)) for h in hops]
+        self.waits = [(link, wait, at) for link, wait, at in waits if wait]
 
 
 class QuietTrain(Train):
@@ -55,7 +59,8 @@ class QuietTrain(Train):
 
 
 class Fabric(TrainFabric):
-    """Exact and adaptive: shapes where a way is free, trains where it soon will be, one event a flit and hop where flows meet.
+    """Exact and adaptive: shapes where a way is free, trains where it soon will be, one event a flit and hop where
+    flows meet.
 
     `mode="flits"` lays neither; times are the same bit for bit.
     """
@@ -77,22 +82,25 @@ class Fabric(TrainFabric):
             if shape is None:
                 return False
         assert isinstance(shape, Shape)
-        links, users, held, free = route.links, self._users, self._held, self._free
-        for link, first in zip(links, shape.first, strict=True):
+        users, held, free = self._users, self._held, self._free
+        for link, first, _, _ in shape.hops:
             if users[link] or free[link] > now + first:
                 return False
-            if held[link] and held[link][-1][0] <= now:
-                held[link].clear()
-        if transfer.flits <= LARGE and self._credit[links[0]] <= 0:
+        if transfer.flits <= LARGE and self._credit[route.links[0]] <= 0:
             return False
         if transfer.bank is not None and not self._bank_is_free(transfer, shape, now):
             return False
-        train = QuietTrain(next(self._trains), transfer, shape, now, [free[link] for link in links])
-        for link, last, after in zip(links, shape.last, shape.after, strict=True):
+        free_before: list[float] = []
+        train = QuietTrain(next(self._trains), transfer, shape, now, free_before)
+        for link, _, last, after in shape.hops:
+            free_before.append(free[link])
             free[link] = now + after
-            if len(held[link]) > 8:
-                held[link] = [entry for entry in held[link] if entry[0] > now]
-            held[link].append((now + last, train))
+            ahead = held[link]
+            if ahead and ahead[-1][0] <= now:
+                ahead.clear()
+            elif len(ahead) > 8:
+                ahead = held[link] = [entry for entry in ahead if entry[0] > now]
+            ahead.append((now + last, train))
         self._laid[transfer.seq] = train
         self._finish(transfer, self._bank_finish(train, shape, now + shape.arrival))
         return True
@@ -126,13 +134,27 @@ class Fabric(TrainFabric):
             train.unfold()
         super()._lift_one(train, now, taken_back)
 
-    def _note_waits(self, train: Train, hop: int, stop: int) -> None:
-        if not isinstance(train, QuietTrain) or train.shape is None:
-            super()._note_waits(train, hop, stop)
+    def _complete(self, transfer: Transfer, now: float) -> None:
+        train = self._laid.get(transfer.seq)
+        if not isinstance(train, QuietTrain):
+            super()._complete(transfer, now)
             return
-        wait, at = train.shape.waits[hop]
-        if wait:
-            self._note_wait(train.transfer.links[hop], wait, train.at_ns + at)
+        shape = train.shape
+        if shape is None or self._large:  # unfolded, or others may now be laid again
+            train.unfold()
+            super()._complete(transfer, now)
+            return
+        del self._laid[transfer.seq]
+        transfer.done_ns = now
+        for link, busy_ns in shape.busy:
+            self._bytes[link] += shape.nbytes
+            self._busy[link] += busy_ns
+        for link, wait, at in shape.waits:
+            if wait >= self._worst[link]:
+                self._note_wait(link, wait, train.at_ns + at)
+        first_link = transfer.links[0]
+        if self._credit[first_link] < TRUST:
+            self._credit[first_link] += 1
 
 
 def _shape_of(network: Network, transfer: Transfer) -> Shape | None:
@@ -176,4 +198,3 @@ def _longest_wait(train: Train, network: Network, hop: int) -> tuple[float, floa
         if wait > longest:
             longest, at = wait, ready
     return longest, at
-

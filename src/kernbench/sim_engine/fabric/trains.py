@@ -16,7 +16,7 @@ from typing import Literal
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.flits import COMMIT, DONE, Event, Feed, FlitFabric, Transfer
-from kernbench.sim_engine.fabric.model import READ, WRITE, BankState, Network, Pace
+from kernbench.sim_engine.fabric.model import WRITE, BankState, Network, Pace
 from kernbench.sim_engine.fabric.runs import (
     Run,
     append_run,

@@ -123,10 +123,14 @@ def test_shards_cover_the_tensor_once_and_the_range_without_gaps(
     ranges = sorted({(s.offset_bytes, s.nbytes) for s in shards})
     assert [start for start, _ in ranges] == [sum(n for _, n in ranges[:i]) for i in range(len(ranges))]
     assert sum(n for _, n in ranges) == prod(shape) * itemsize
-    sizes = [s.nbytes for s in shards if s.cube == 0]
-    if pe == "row_wise" and len(sizes) == pes and shape[0] >= cubes * pes:
-        row = prod(shape[1:]) * itemsize if cube != "column_wise" or len(shape) == 1 else 0
-        assert max(sizes) - min(sizes) <= (row or max(sizes))
+
+
+@given(n=st.integers(1, 1000), parts=st.integers(1, 50))
+def test_parts_are_in_order_and_differ_by_at_most_one(n: int, parts: int) -> None:
+    sizes = [end - first for first, end in parts_of(n, parts)]
+    assert sum(sizes) == n
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) - min(sizes) <= 1
 
 
 @given(

@@ -1,0 +1,103 @@
+"""Attention without the score matrix: key blocks stream by, and a running maximum and sum keep the softmax right.
+
+One head. Each PE has some of the query rows (`pes` of a cube's PEs take part, 0 for all) and its own copy of keys and
+values; it goes through its queries in blocks, and for each block through all key blocks. Scores and the output are
+kept in f32; probabilities are rounded to the tensors' type before they meet the values, as accelerators do.
+With `causal`, a query sees keys up to its own position, and blocks that lie wholly behind it are skipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernbench.benches import _numbers
+from kernbench.benches._numbers import FloatName, Wide, draw, wide
+from kernbench.benches._rows import over_pes, replicated, sharing
+from kernbench.benches.registry import bench
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import parts_of
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+FAR_BELOW = -1e30  # a score that no exponential sees
+
+
+def flash_kernel(
+    q: TensorPtr,
+    k: TensorPtr,
+    v: TensorPtr,
+    out: TensorPtr,
+    block_q: int,
+    block_k: int,
+    causal: bool,
+    tl: TLContext,
+) -> None:
+    """out = softmax(q k^T / sqrt(d)) v for this PE's query rows."""
+    rows, d = q.local_shape
+    row_bytes = d * dtype_of(q.dtype).itemsize
+    before_me = parts_of(q.shape[0], tl.num_programs(0))[tl.program_id(0)][0]
+    for at in range(0, rows, block_q):
+        n = min(block_q, rows - at)
+        queries = tl.load(q.local + at * row_bytes, shape=(n, d))
+        result = _attend(tl, queries, k, v, before_me + at, block_k, causal)
+        tl.store(out.local + at * row_bytes, tl.cast(result, out.dtype))
+
+
+def _attend(
+    tl: TLContext, queries: TensorHandle, k: TensorPtr, v: TensorPtr, position: int, block_k: int, causal: bool
+) -> TensorHandle:
+    """One block of queries, the first of them at `position`, against all keys."""
+    n, d = queries.shape
+    n_keys, row_bytes = k.local_shape[0], d * dtype_of(k.dtype).itemsize
+    best = tl.full((n, 1), FAR_BELOW, "f32")
+    total = tl.zeros((n, 1), "f32")
+    result = tl.zeros((n, d), "f32")
+    for at in range(0, min(n_keys, position + n) if causal else n_keys, block_k):
+        shape = (min(block_k, n_keys - at), d)
+        keys, values = tl.load(k.local + at * row_bytes, shape=shape), tl.load(v.local + at * row_bytes, shape=shape)
+        scores = tl.dot(queries, keys.T, out_dtype="f32") * d**-0.5
+        if causal and at + shape[0] > position:
+            where = tl.reshape(tl.arange(position, position + n), (n, 1)) >= tl.arange(at, at + shape[0])
+            scores = tl.where(where, scores, FAR_BELOW)
+        new_best = tl.maximum(best, tl.max(scores, axis=1, keep_dims=True))
+        powers = tl.exp(scores - new_best)
+        fade = tl.exp(best - new_best)
+        total = total * fade + tl.sum(powers, axis=1, keep_dims=True)
+        result = result * fade + tl.dot(tl.cast(powers, v.dtype), values, out_dtype="f32")
+        best = new_best
+    return result / total
+
+
+@bench(name="flash-attention", description="Attention with online softmax, on one PE or all PEs of a cube.")
+def flash_attention(
+    torch: RuntimeContext,
+    *,
+    seq_q: int = 128,
+    seq_k: int = 256,
+    d_head: int = 64,
+    block_q: int = 32,
+    block_k: int = 64,
+    pes: int = 1,
+    causal: bool = False,
+    dtype: FloatName = "f16",
+    seed: int = 0,
+) -> None:
+    if block_q < 1 or block_k < 1:
+        raise UsageError("blocks of no rows", mend="--param block_q=32 --param block_k=64")
+    rng = np.random.default_rng(seed)
+    q, k, v = (draw(rng, n, d_head, dtype=dtype) for n in (seq_q, seq_k, seq_k))
+    some = sharing(torch, seq_q, pes)
+    queries = torch.from_numpy(q, dp=over_pes(some), name="q")
+    keys, values = (torch.from_numpy(x, dp=replicated(some), name=name) for x, name in ((k, "k"), (v, "v")))
+    out = torch.empty(seq_q, d_head, dtype=dtype, dp=over_pes(some), name="out")
+    torch.launch("flash", flash_kernel, queries, keys, values, out, block_q, block_k, causal)
+
+    def reference() -> Wide:
+        scores = wide(q) @ wide(k).T * d_head**-0.5
+        if causal:
+            scores = np.where(np.arange(seq_q)[:, None] >= np.arange(seq_k), scores, -np.inf)
+        return _numbers.softmax(scores) @ wide(v)
+
+    torch.check(out, reference)

@@ -1,0 +1,141 @@
+"""Benches by name: `@bench` registers a function of `torch`, `resolve` finds it again by name or number.
+
+Every module of this package that does not begin with an underscore holds benches; one that registers none is a mistake
+and is refused when the table is made. Numbers count the names in alphabetical order from 1. They are for people at a
+terminal: a new bench shifts those after it, so scripts use names.
+
+The table is made when it is first asked for, not on import. A user's own file or module stays out of it
+(`_user_module.py`): its benches are found there, and may have names that exist here.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from typing import TypeVar
+
+from kernbench.benches._params import Param, params_of
+from kernbench.common.errors import ComponentError, UsageError
+
+Run = Callable[..., object]
+F = TypeVar("F", bound=Run)
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+PACKAGE = __package__ or "kernbench.benches"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSpec:
+    """A bench: `run(torch, **params)`. `number` is 0 where there is no table. `env` begins the names of variables."""
+
+    name: str
+    description: str
+    run: Run
+    env: str | None = None
+    number: int = 0
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """What `--param` sets: the typed arguments after `torch`."""
+        return params_of(self.run, self.env)
+
+
+_registered: list[BenchSpec] = []  # by every import so far, this package's and users'
+
+
+def bench(*, name: str, description: str, env: str | None = None) -> Callable[[F], F]:
+    """Register the decorated function, which is returned as it is.
+
+    `name` is kebab-case. With `env="MATMUL"`, parameter m is taken from MATMUL_M where the caller does not give it.
+    Raises UsageError for a name or description that will not do.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(f"a bench cannot be named {name!r}", mend="use lower case, digits and dashes: gemm-single-pe")
+    if not isinstance(description, str) or not description.strip():
+        raise UsageError(f"bench '{name}' has no description", mend="say in one line what it measures")
+
+    def register(fn: F) -> F:
+        _registered.append(BenchSpec(name, description.strip(), fn, env))
+        return fn
+
+    return register
+
+
+def registered_in(module: str) -> list[BenchSpec]:
+    """What a module registered, in order of appearance; of the same name, what was registered last."""
+    return list({spec.name: spec for spec in _registered if spec.run.__module__ == module}.values())
+
+
+def list_all() -> tuple[BenchSpec, ...]:
+    """The shipped benches, by name."""
+    return _table()
+
+
+def resolve(identifier: str) -> BenchSpec:
+    """The bench of a name or number, or of a user's `file.py[:name]` or `package.module[:name]`.
+
+    Raises UsageError when there is none.
+    """
+    wanted = identifier.strip()
+    if not wanted:
+        raise UsageError("the bench has no name", mend="kernbench list shows what there is")
+    table = _table()
+    for spec in table:
+        if wanted == spec.name or (wanted.isascii() and wanted.isdecimal() and int(wanted) == spec.number):
+            return spec
+    if wanted.isdecimal():
+        raise UsageError(f"no bench has number {wanted}", mend=f"numbers go from 1 to {len(table)}: kernbench list")
+    if any(mark in wanted for mark in ".:/\\"):
+        from kernbench.benches._user_module import load_bench  # it asks this module what was registered
+
+        return load_bench(wanted)
+    names = [spec.name for spec in table]
+    close = get_close_matches(wanted, names, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    raise UsageError(
+        f"no bench '{wanted[:60]}'{hint}",
+        mend=f"use one of {', '.join(names)}, or a file of yours: --bench path/to/file.py",
+    )
+
+
+@cache
+def _table() -> tuple[BenchSpec, ...]:
+    package = import_module(PACKAGE)
+    modules = [
+        f"{PACKAGE}.{found.name}"
+        for found in pkgutil.iter_modules(package.__path__)
+        if found.name != "registry" and not found.name.startswith("_")
+    ]
+    for module in modules:
+        import_module(module)
+    audit(modules, _registered)
+    ours = [spec for spec in _registered if spec.run.__module__.startswith(f"{PACKAGE}.")]
+    return numbered(ours)
+
+
+def audit(modules: Sequence[str], registered: Sequence[BenchSpec]) -> None:
+    """Raise ComponentError when one of the modules registered nothing."""
+    found = {spec.run.__module__ for spec in registered}
+    idle = [module for module in modules if module not in found]
+    if idle:
+        raise ComponentError(
+            f"no @bench in {', '.join(idle)}",
+            mend="decorate its function with @bench(name=..., description=...), or let the file's name begin with _",
+        )
+
+
+def numbered(specs: Sequence[BenchSpec]) -> tuple[BenchSpec, ...]:
+    """Benches by name, numbered from 1; raises ComponentError for two of one name."""
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    for first, second in pairwise(ordered):
+        if first.name == second.name:
+            places = " and ".join(sorted({first.run.__module__, second.run.__module__}))
+            raise ComponentError(f"two benches are named '{first.name}'", where=places, mend="rename one")
+    return tuple(
+        BenchSpec(spec.name, spec.description, spec.run, spec.env, number) for number, spec in enumerate(ordered, 1)
+    )

@@ -1,0 +1,54 @@
+"""`kernbench list`: the benches there are, and what can be set of one."""
+
+from __future__ import annotations
+
+import click
+
+from kernbench.benches.registry import BenchSpec, list_all, resolve
+from kernbench.cli.options import print_json
+
+SCHEMA = 1
+
+
+@click.command("list")
+@click.argument("bench", required=False, metavar="[BENCH]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_benches(bench: str | None, as_json: bool) -> None:
+    """List the benches; with a name, a number or FILE.py[:NAME], the parameters of that one."""
+    if bench is None:
+        specs = list_all()
+        if as_json:
+            print_json({"schema": SCHEMA, "command": "list", "benches": [_as_json(spec) for spec in specs]})
+            return
+        width = max(len(spec.name) for spec in specs)
+        for spec in specs:
+            click.echo(f"{spec.number:>3}  {spec.name:<{width}}  {spec.description}")
+        return
+    spec = resolve(bench)
+    if as_json:
+        print_json({"schema": SCHEMA, "command": "list", "benches": [_as_json(spec)]})
+    else:
+        click.echo("\n".join(_details(spec)))
+
+
+def _as_json(spec: BenchSpec) -> dict[str, object]:
+    return {
+        "number": spec.number or None,
+        "name": spec.name,
+        "description": spec.description,
+        "params": [param.as_json() for param in spec.params],
+    }
+
+
+def _details(spec: BenchSpec) -> list[str]:
+    lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
+    if not spec.params:
+        return [*lines, "", "no parameters"]
+    rows = [("parameter", "default", "type", "environment" if spec.env else "")]
+    for param in spec.params:
+        default = "(must be given)" if param.default is None else str(param.default)
+        rows.append((param.name, default, param.type_name, param.env or ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines += ["", *("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)]
+    first = spec.params[0]
+    return [*lines, "", f"set one with --param {first.name}={first.default if first.default is not None else '...'}"]

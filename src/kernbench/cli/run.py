@@ -1,0 +1,113 @@
+"""`kernbench run`: a bench on a machine, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from linecache import getline
+from traceback import walk_tb
+
+import click
+
+from kernbench.benches._params import read_params
+from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.cli.options import load_machine, machine_options, print_json
+from kernbench.cli.terminal import ProgressLine, in_colour, paint
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.common.units import format_ns
+from kernbench.report.run_figures import figures_of, run_as_json
+from kernbench.report.run_summary import plain, summary_as_text
+from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_stream import StreamingOpLog
+from kernbench.topology.graph import TopologyGraph
+
+
+@click.command()
+@click.option(
+    "--bench",
+    "identifier",
+    required=True,
+    metavar="BENCH",
+    help="A name or number of `kernbench list`, or FILE.py[:NAME].",
+)
+@machine_options
+@click.option("--device", default="all", metavar="DEVICE", show_default=True, help="all, or one SIP: sip:0.")
+@click.option(
+    "--param",
+    "settings_of_bench",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter of the bench. May be repeated.",
+)
+@click.option(
+    "--verify-data", is_flag=True, help="Compute the tensors and compare them with numpy; exit with 1 if wrong."
+)
+@click.option("--debug-ops", is_flag=True, help="Also compute every op on the way a second time, alone, and compare.")
+@click.option(
+    "--oplog", metavar="FILE", default=None, help="Write what every engine did, and when, to FILE as Parquet."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def run(
+    identifier: str,
+    topology: str | None,
+    settings: tuple[str, ...],
+    device: str,
+    settings_of_bench: tuple[str, ...],
+    verify_data: bool,
+    debug_ops: bool,
+    oplog: str | None,
+    as_json: bool,
+) -> int:
+    """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
+
+    On several devices it runs on all of them at once, in one simulation.
+    """
+    spec = resolve(identifier)
+    params = read_params(spec.params, settings_of_bench, os.environ)
+    graph = load_machine(topology, settings)
+    bar = ProgressLine()
+    log = StreamingOpLog(oplog) if oplog is not None else OpLog()
+    options = RunOptions(
+        device=device,
+        verify_data=verify_data,
+        debug_ops=debug_ops,
+        op_log=log,
+        progress=(lambda now_ns: bar.show(f"run {spec.name}: {format_ns(now_ns)} simulated")) if bar.wanted else None,
+    )
+    try:
+        result = _run(spec, graph, options, params)
+    finally:
+        bar.clear()
+        log.close()
+    figures = figures_of(result, params)
+    if as_json:
+        print_json(run_as_json(figures))
+    else:
+        click.echo(summary_as_text(figures, paint if in_colour() else plain))
+        if oplog is not None:
+            click.echo(f"wrote {oplog}: {len(log):,} ops")
+    return 0 if result.ok else 1
+
+
+def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:
+    try:
+        return run_bench(spec.run, graph, options, name=spec.name, params=params)
+    except KernBenchError:
+        raise
+    except Exception as error:
+        raise _bench_failed(spec, error) from error
+
+
+def _bench_failed(spec: BenchSpec, error: Exception) -> UsageError:
+    """What a bench's own Python raised, at its own line."""
+    code = getattr(spec.run, "__code__", None)
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [place for place in frames if code is not None and place[0] == code.co_filename] or frames
+    file, line = own[-1]
+    inside = "" if frames[-1] == own[-1] else f" (raised in {os.path.basename(frames[-1][0])}:{frames[-1][1]})"
+    return UsageError(
+        f"bench '{spec.name}' failed: {type(error).__name__}: {error}{inside}",
+        where=f"{file}:{line}  {getline(file, line).strip()}",
+        mend="mend the bench, or give it other parameters",
+    )

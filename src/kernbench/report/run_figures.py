@@ -1,0 +1,138 @@
+"""A run in figures: what each launch reached, what bounds it, which links were busiest. `run_summary.py` prints them.
+
+The busiest links are told for each launch, and for the whole run, what the host moved included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.launches import Launch
+
+BUSIEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """One link over the whole run."""
+
+    src: str
+    dst: str
+    nbytes: int
+    busy_ns: float
+    share: float  # of the run
+    longest_queue_ns: float
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "src": self.src,
+            "dst": self.dst,
+            "nbytes": self.nbytes,
+            "busy_ns": self.busy_ns,
+            "share": self.share,
+            "longest_queue_ns": self.longest_queue_ns,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What a run came to, beside the result itself."""
+
+    result: BenchResult
+    machine: str
+    params: Mapping[str, object]
+    launches: tuple[tuple[Launch, Roofline], ...]
+    kernels_ns: float  # while any launch was under way
+    peak: Peak  # of the whole machine
+    n_pes: int
+    links: tuple[LinkUse, ...]
+
+
+def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) -> RunFigures:
+    """The figures of a finished run."""
+    graph = result.engine.graph
+    spec = graph.spec
+    slices = {sip: _slices_in_use(result, sip) for sip in result.devices}
+    launches = []
+    for launch in result.launches:
+        touched = sum(slices[sip] if sip in slices else _slices_in_use(result, sip) for sip in launch.sips)
+        launches.append((launch, roofline_of(launch, spec, touched)))
+    return RunFigures(
+        result=result,
+        machine=spec.system.name,
+        params=dict(params or {}),
+        launches=tuple(launches),
+        kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
+        peak=peak_of(spec, spec.n_pes),
+        n_pes=spec.n_pes,
+        links=_busiest_links(result),
+    )
+
+
+def _slices_in_use(result: BenchResult, sip: int) -> int:
+    """HBM controllers of a SIP that moved any byte during the run."""
+    engine = result.engine
+    controllers = [n.id for n in engine.graph.nodes.values() if n.kind == "hbm_ctrl" and n.place.sip == sip]
+    return sum(1 for node in controllers if any(channel.nbytes for channel in engine.channel_counters(node)))
+
+
+def _covered_ns(spans: list[tuple[float, float]]) -> float:
+    """How long at least one of the spans was open."""
+    covered, until = 0.0, 0.0
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+def busiest_links(launch: Launch) -> list[tuple[tuple[str, str], float]]:
+    """The links that were busy longest during a launch, on its SIPs."""
+    return sorted(launch.links.items(), key=lambda item: -item[1])[:BUSIEST]
+
+
+def _busiest_links(result: BenchResult) -> tuple[LinkUse, ...]:
+    counters = list(result.engine.link_counters().items())
+    counters.sort(key=lambda item: -item[1].busy_ns)  # stable: equals stay in order of the network
+    total_ns = result.total_ns
+    return tuple(
+        LinkUse(
+            str(src),
+            str(dst),
+            used.nbytes,
+            used.busy_ns,
+            used.busy_ns / total_ns if total_ns else 0.0,
+            used.longest_queue_ns,
+        )
+        for (src, dst), used in counters[:BUSIEST]
+    )
+
+
+def run_as_json(figures: RunFigures) -> dict[str, object]:
+    """The run under the keys that `kernbench run --json` promises, and some more."""
+    result = figures.result
+    data = result.as_json()
+    data["launches"] = [
+        {
+            **launch.as_json(),
+            "pes": len(launch.pes),
+            "links": [{"src": src, "dst": dst, "busy_ns": busy_ns} for (src, dst), busy_ns in busiest_links(launch)],
+            "roofline": roofline.as_json(),
+        }
+        for launch, roofline in figures.launches
+    ]
+    data |= {
+        "machine": figures.machine,
+        "devices": [f"sip:{device}" for device in result.devices],
+        "params": dict(figures.params),
+        "kernels_ns": figures.kernels_ns,
+        "peak": figures.peak.as_json(),
+        "links": [link.as_json() for link in figures.links],
+    }
+    if result.ops:
+        data["ops"] = {"compared": len(result.ops), "wrong": [check.as_json() for check in result.ops if not check.ok]}
+    if not result.completion.ok:
+        data["error"] = {"code": result.completion.error_code, "message": result.completion.error_message}
+    return data

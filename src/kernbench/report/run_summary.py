@@ -1,0 +1,199 @@
+"""A run for people: how long, how near the machine's peak, what bounds it, what was busy, whether the data is right.
+
+`[v] PASS` and `[x] FAIL` are anchors that scripts may look for; the rest of the layout may change. Colour is the
+caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kernbench.common.units import format_bytes, format_ns
+from kernbench.report.roofline import Roofline
+from kernbench.report.run_figures import RunFigures, busiest_links
+from kernbench.runtime_api.launches import Launch
+from kernbench.sim_engine.data_executor import DataCheck
+
+Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
+MOST_ROWS = 12  # of launches and of wrong ops; the rest is counted
+BAR = 20
+BOUND_WORDS = {"compute": "compute (GEMM and MATH)", "memory": "memory (HBM)", "neither": "neither compute nor memory"}
+
+
+def plain(text: str, role: str) -> str:
+    """No colour."""
+    return text
+
+
+def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
+    """The whole summary."""
+    lines = [*_head(figures), "", *_time(figures, paint)]
+    if figures.launches:
+        lines += ["", *_launches(figures, paint)]
+        slowest = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
+        lines += ["", *_roofline(figures, *slowest, paint), "", *_engines(slowest[0], paint)]
+        if slowest[0].links:
+            lines += ["", *_launch_links(slowest[0], paint)]
+    if figures.links:
+        lines += ["", *_links(figures, paint)]
+    lines += ["", *_verdict(figures, paint)]
+    return "\n".join(lines)
+
+
+def _head(figures: RunFigures) -> Iterator[str]:
+    result = figures.result
+    devices = ", ".join(f"sip:{device}" for device in result.devices)
+    yield f"bench {result.bench} on machine {figures.machine}, {devices}"
+    if figures.params:
+        yield "  " + ", ".join(f"{name}={value}" for name, value in figures.params.items())
+
+
+def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    total, kernels = figures.result.total_ns, figures.kernels_ns
+    yield paint("Time", "title")
+    rows = [
+        ("in all", total, ""),
+        ("kernels", kernels, _percent(kernels, total)),
+        ("tensors: mapping, host writes", total - kernels, _percent(total - kernels, total)),
+    ]
+    yield from _table([(name, format_ns(ns), share) for name, ns, share in rows])
+
+
+def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    yield paint("Launches", "title")
+    heads = [
+        ("", "device", "PEs", "launch", "PE slowest", "PE fastest", "TFLOP/s", "GB/s", "bound by", "of the bound"),
+    ]
+    rows = []
+    for launch, roofline in figures.launches[:MOST_ROWS]:
+        rows.append(
+            (
+                launch.name[:32],
+                "+".join(f"sip:{sip}" for sip in launch.sips),
+                str(len(launch.pes)),
+                format_ns(launch.total_ns),
+                format_ns(launch.pe_exec_ns_max),
+                format_ns(launch.pe_exec_ns_min),
+                f"{roofline.gflops / 1000:,.3f}",
+                f"{roofline.gbs:,.1f}",
+                roofline.bound,
+                f"{roofline.share:.1%}",
+            )
+        )
+    yield from _table([*heads, *rows], left=(0, 1, 8))
+    if len(figures.launches) > MOST_ROWS:
+        yield f"  and {len(figures.launches) - MOST_ROWS} more"
+
+
+def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Paint) -> Iterator[str]:
+    pes = len(launch.pes)
+    yield paint(f"Roofline of {launch.name}, the slowest launch", "title")
+    yield from _table(
+        [
+            ("took, on the slowest PE", format_ns(roofline.exec_ns), ""),
+            ("  its flops alone", format_ns(roofline.compute_ns), _bar(roofline.compute_ns, roofline.exec_ns)),
+            ("  its HBM bytes alone", format_ns(roofline.memory_ns), _bar(roofline.memory_ns, roofline.exec_ns)),
+        ],
+        left=(0, 2),
+    )
+    if roofline.bound != "neither":
+        yield f"  bound by {BOUND_WORDS[roofline.bound]}; it runs at {roofline.share:.1%} of that bound"
+    yield f"  {roofline.intensity:.1f} flops a byte; f16 products are bound by compute from {roofline.ridge:.1f} on"
+    one = "PE" if pes == 1 else "PEs"
+    yield from _table(
+        [
+            ("", "reached", f"peak of {pes} {one}", "share", "peak of all", "share"),
+            _reached("TFLOP/s (f16)", roofline.gflops / 1000, roofline.peak.gflops / 1000, figures.peak.gflops / 1000),
+            _reached("HBM GB/s", roofline.gbs, roofline.peak.gbs, figures.peak.gbs),
+        ]
+    )
+
+
+def _reached(name: str, rate: float, peak: float, all_peak: float) -> tuple[str, ...]:
+    return (name, f"{rate:,.2f}", f"{peak:,.2f}", _percent(rate, peak), f"{all_peak:,.2f}", _percent(rate, all_peak))
+
+
+def _engines(launch: Launch, paint: Paint) -> Iterator[str]:
+    """Engines by how long the busiest PE used them. DMA is busy while either of its channels is."""
+    yield paint(f"Engines during {launch.name}, on the PE where each was busiest", "title")
+    exec_ns = launch.pe_exec_ns_max
+    dma_ns = max((result.dma_ns for result in launch.pes), default=0.0)
+    found = [(kind, use, dma_ns if kind == "pe_dma" else use.busy_ns_max) for kind, use in launch.engines.items()]
+    found.sort(key=lambda item: (-item[2], item[0]))
+    rows = [(kind, f"{use.ops:,} ops", format_ns(busy), _bar(busy, exec_ns)) for kind, use, busy in found]
+    yield from _table(rows or [("none", "", "", "")], left=(0, 3))
+
+
+def _launch_links(launch: Launch, paint: Paint) -> Iterator[str]:
+    yield paint(f"Busiest links during {launch.name}", "title")
+    found = busiest_links(launch)
+    rows = [(f"{src} -> {dst}", format_ns(ns), _bar(ns, launch.pe_exec_ns_max)) for (src, dst), ns in found]
+    yield from _table(rows, left=(0, 2))
+
+
+def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    yield paint("Busiest links of the whole run, host writes included", "title")
+    total = figures.result.total_ns
+    rows = [
+        (
+            f"{link.src} -> {link.dst}",
+            format_bytes(link.nbytes),
+            _bar(link.busy_ns, total),
+            _queue(link.longest_queue_ns),
+        )
+        for link in figures.links
+    ]
+    yield from _table(rows, left=(0, 2, 3))
+
+
+def _queue(ns: float) -> str:
+    return f"queue up to {format_ns(ns)}" if ns else ""
+
+
+def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    result = figures.result
+    yield paint("Data", "title")
+    if result.data:
+        checks = [_check_row(check, paint) for check in result.data]
+        yield from _table(checks, left=(0, 1, 2), mark=True)
+    elif not result.completion.ok:
+        yield f"  {paint('[x] FAIL', 'fail')} {result.completion.error_message}"
+    else:
+        yield "  not compared; --verify-data compares what the bench states with numpy"
+    if result.ops:
+        wrong = [check for check in result.ops if not check.ok]
+        state = paint("[x] FAIL", "fail") if wrong else paint("[v] PASS", "pass")
+        yield f"  {state} {len(result.ops):,} ops on the way, {len(wrong):,} of them wrong"
+        for check in wrong[:MOST_ROWS]:
+            yield f"    {check.tensor} {check.dtype}: off by {check.max_abs_err:.3g}"
+
+
+def _check_row(check: DataCheck, paint: Paint) -> tuple[str, ...]:
+    state = paint("[v] PASS", "pass") if check.ok else paint("[x] FAIL", "fail")
+    error = f"max error {check.max_abs_err:.3g}"
+    return state, check.tensor, check.dtype, error, f"rtol {check.rtol:g}", f"atol {check.atol:g}"
+
+
+# ---- layout
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _bar(part: float, whole: float) -> str:
+    """`|#####               |  25.0%`."""
+    share = part / whole if whole else 0.0
+    filled = "#" * min(BAR, round(share * BAR))
+    return f"|{filled:<{BAR}}| {share:6.1%}"
+
+
+def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), mark: bool = False) -> Iterator[str]:
+    """Aligned columns; those of `left` are text, the others figures. A mark in front may be coloured: no padding."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell if mark and i == 0 else f"{cell:<{w}}" if i in left else f"{cell:>{w}}"
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield ("  " + "  ".join(cells)).rstrip()

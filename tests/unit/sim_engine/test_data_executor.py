@@ -1,0 +1,94 @@
+"""Pass 2 and verification: tolerances by dtype, NaN and infinity, and ops computed a second time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from kernbench.common.dtypes import BF16, F16, F32, I32, DType
+from kernbench.common.errors import DataError
+from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
+from kernbench.values.graph import ValueGraph
+
+INF, NAN = float("inf"), float("nan")
+
+
+def check(got: list[float], want: list[float], dtype: DType = F32) -> DataCheck:
+    return compare("t", dtype, np.array(got, dtype.numpy), want)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close", "far"),
+    [(F32, 1.9e-5, 2.2e-5), (F16, 1.9e-3, 3.0e-3), (BF16, 1.6e-2, 2.4e-2)],  # atol + rtol * 1 = 2e-5, 2e-3, 2e-2
+)
+def test_a_result_may_be_off_by_the_tolerance_of_its_dtype(dtype: DType, close: float, far: float) -> None:
+    assert check([1.0 + close], [1.0], dtype).ok
+    assert not check([1.0 + far], [1.0], dtype).ok
+
+
+def test_integers_must_be_equal() -> None:
+    assert check([3], [3], I32).ok
+    wrong = check([3, 5], [3, 7], I32)
+    assert not wrong.ok
+    assert wrong.max_abs_err == 2.0
+
+
+def test_tolerances_may_be_given() -> None:
+    assert compare("t", F32, np.array([1.5], np.float32), [1.0], rtol=0.0, atol=0.5).ok
+    assert not compare("t", F32, np.array([1.5], np.float32), [1.0], rtol=0.0, atol=0.4).ok
+
+
+def test_nan_agrees_with_nan_and_infinity_with_itself() -> None:
+    assert check([NAN, INF, -INF], [NAN, INF, -INF]).ok
+    for got, want in ((NAN, 1.0), (1.0, NAN), (INF, 1.0), (INF, -INF), (1.0, INF)):
+        wrong = check([got], [want])
+        assert not wrong.ok
+        assert wrong.max_abs_err == INF
+
+
+def test_an_error_without_bound_is_null_in_json() -> None:
+    assert json.dumps(check([NAN], [1.0]).as_json(), allow_nan=False) == (
+        '{"tensor": "t", "dtype": "f32", "ok": false, "max_abs_err": null, "rtol": 1e-05, "atol": 1e-05}'
+    )
+
+
+def test_a_reference_of_another_shape_is_refused() -> None:
+    with pytest.raises(DataError, match=r"has shape \(2,\), its reference \(1, 2\)"):
+        compare("t", F32, np.zeros(2, np.float32), np.zeros((1, 2)))
+
+
+def test_outputs_are_computed_in_order() -> None:
+    graph = ValueGraph()
+    a = graph.constant(np.arange(6, dtype=np.float32).reshape(2, 3))
+    double = graph.apply("add", [a, a])
+    total = graph.apply("sum", [double], axis=1)
+    arrays = DataExecutor().run([total, double])
+    assert arrays[0].reshape(-1).tolist() == [6.0, 24.0]
+    assert arrays[1].tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+def test_every_op_is_compared_when_ops_are_debugged() -> None:
+    graph = ValueGraph()
+    a = graph.constant(np.arange(6, dtype=np.float32).reshape(2, 3))
+    double = graph.apply("add", [a, a])
+    total = graph.apply("sum", [double], axis=1)
+    executor = DataExecutor(debug_ops=True)
+    executor.run([total])
+    assert [(op.tensor.split()[1].partition("[")[0], op.ok) for op in executor.ops] == [("add", True), ("sum", True)]
+
+
+def test_a_wrong_op_is_found_when_ops_are_debugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = ValueGraph()
+    a = graph.constant(np.ones(4, np.float32))
+    double = graph.apply("add", [a, a])
+
+    def wrong(values: object, **_: object) -> list[object]:
+        double.data = np.zeros(4, np.float32)
+        return [double.data]
+
+    monkeypatch.setattr("kernbench.sim_engine.data_executor.evaluate", wrong)
+    executor = DataExecutor(debug_ops=True)
+    executor.run([double])
+    assert [(op.ok, op.max_abs_err) for op in executor.ops] == [(False, 2.0)]

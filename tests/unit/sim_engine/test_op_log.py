@@ -1,0 +1,163 @@
+"""The op log: seven fields, order of start, ids and dependencies; the same through a file; sums over records."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from kernbench.common.errors import UsageError
+from kernbench.sim_engine.op_log import OpLog, OpRecord
+from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
+from kernbench.sim_engine.op_tally import OpTally, Work
+
+PE = "sip0.cube0.pe0"
+
+
+def three_ops(log: OpLog) -> None:
+    """A product that starts first and ends last, so that it is recorded after what runs beside it."""
+    read = log.record(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
+    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)})
+    log.record(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (read, other))
+
+
+def test_records_come_in_order_of_start() -> None:
+    log = OpLog()
+    three_ops(log)
+    assert log.records == [
+        OpRecord(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256}, ()),
+        OpRecord(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (0, 1)),
+        OpRecord(2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)}, ()),
+    ]
+
+
+def test_a_record_has_seven_fields() -> None:
+    assert OpRecord._fields == (
+        "t_start",
+        "t_end",
+        "component_id",
+        "op_kind",
+        "op_name",
+        "params",
+        "dependency_ids",
+    )
+
+
+def test_equal_starts_keep_the_order_of_recording() -> None:
+    log = OpLog()
+    for name in "cab":
+        log.record(7.0, 8.0, "x", "math", name, {})
+    assert [record.op_name for record in log.records] == ["c", "a", "b"]
+
+
+def test_ids_ascend_and_find_their_record() -> None:
+    log = OpLog()
+    three_ops(log)
+    assert [number for number, _ in log.items()] == [0, 2, 1]
+    assert log[2].op_name == "gemm_f16"
+    assert len(log) == 3
+    with pytest.raises(IndexError):
+        log[3]
+
+
+# ---- a file
+
+
+def test_a_file_gives_back_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "ops.parquet"
+    kept = OpLog()
+    three_ops(kept)
+    with StreamingOpLog(path, chunk_records=2) as log:
+        three_ops(log)
+        assert len(log) == 3
+        assert len(log.records) == 1  # the first chunk has left
+    assert list(read_op_stream(path)) == list(kept.items())
+
+
+def test_two_files_of_the_same_ops_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        with StreamingOpLog(tmp_path / name, chunk_records=2) as log:
+            three_ops(log)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
+    def grown(log: OpLog, records: int) -> int:
+        before = tracemalloc.get_traced_memory()[0]
+        for at in range(records):
+            log.record(float(at), at + 1.0, "x", "gemm", "y", {"m": 1000 + at, "k": 2000 + at}, (at - 1,))
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        with StreamingOpLog(tmp_path / "ops", chunk_records=500) as log:
+            grown(log, 1000)
+            assert grown(log, 4000) < 100_000  # 4000 records kept would be over a megabyte
+        assert grown(OpLog(), 4000) > 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    log = StreamingOpLog(tmp_path / "ops")
+    three_ops(log)
+    log.close()
+    log.close()
+    assert len(list(read_op_stream(tmp_path / "ops"))) == 3
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="pyarrow") as caught:
+        StreamingOpLog(tmp_path / "ops")
+    assert "kernbench[log]" in str(caught.value.mend)
+
+
+@pytest.mark.parametrize("bad", ["missing/ops", "."])
+def test_a_file_that_cannot_be_is_a_clear_error(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(UsageError):
+        StreamingOpLog(tmp_path / bad)
+    with pytest.raises(UsageError):
+        list(read_op_stream(tmp_path / bad / "ops"))
+
+
+# ---- sums
+
+
+def test_sums_count_two_flops_a_multiply_accumulate_and_one_an_element() -> None:
+    log = OpLog()
+    three_ops(log)
+    assert OpTally(log).work() == {
+        f"{PE}.pe_dma": Work(1, 2.0, 0),
+        f"{PE}.pe_math": Work(1, 1.0, 10),
+        f"{PE}.pe_gemm": Work(1, 4.0, 2 * 2 * 3 * 4),
+    }
+
+
+def test_sums_go_on_from_where_they_were() -> None:
+    log = OpLog()
+    tally = OpTally(log)
+    three_ops(log)
+    before = tally.work()
+    three_ops(log)
+    gemm = f"{PE}.pe_gemm"
+    assert tally.work()[gemm].less(before[gemm]) == before[gemm]
+
+
+def test_a_log_that_streams_has_the_same_sums(tmp_path: Path) -> None:
+    kept = OpLog()
+    with StreamingOpLog(tmp_path / "ops", chunk_records=2) as streamed:
+        tally = OpTally(streamed)
+        for _ in range(5):
+            three_ops(kept)
+            three_ops(streamed)
+        assert tally.work() == OpTally(kept).work()
+
+
+def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
+    log = OpLog()
+    log.record(0.0, 16.0, "x.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1})
+    log.record(0.0, 99.0, "x.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
+    assert OpTally(log).work() == {"x.pe_gemm": Work(1, 16.0, 2)}
