@@ -1,7 +1,7 @@
-"""The traffic that the fabric's speed is judged by, from one transfer that is alone to hotspots that saturate one memory.
+"""The traffic that the fabric's speed is judged by: one transfer that is alone, up to hotspots that saturate a memory.
 
-A workload is a network and a list of streams. A stream sends its messages one after the other, each when the one before it
-is done, so a stream of one is a plain transfer. Messages into memory are writes that its channels must take.
+A workload is a network and a list of streams. A stream sends its messages one after the other, each when the one before
+it is done, so a stream of one is a plain transfer. Messages into memory are writes that its channels must take.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kernbench.sim_engine.fabric import Network
 
@@ -21,7 +22,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Stream:
-    """`count` messages of `nbytes` along `path`, the first at `at_ns`, each other one when the one before it is done."""
+    """`count` messages of `nbytes` along `path`: the first at `at_ns`, every other one when that before it is done."""
 
     path: Path
     nbytes: int
@@ -52,7 +53,7 @@ def alone(nbytes: int = 1024 * KIB, hops: int = 12) -> Workload:
     path = tuple(f"n{i}" for i in range(hops + 1))
     for node in path:
         network.add_node(node, ROUTER_NS)
-    for a, b in zip(path, path[1:], strict=False):
+    for a, b in pairwise(path):
         network.add_link(a, b, LINK_GBS, WIRE_NS)
     return Workload(f"{nbytes // KIB} KiB over {hops} hops, alone", network, [Stream(path, nbytes)])
 
@@ -64,7 +65,7 @@ def disjoint(pairs: int = 128, nbytes: int = 64 * KIB) -> Workload:
         path = (f"pe{i}", f"r{i}", f"end{i}")
         for node in path:
             network.add_node(node, ROUTER_NS)
-        for a, b in zip(path, path[1:], strict=False):
+        for a, b in pairwise(path):
             network.add_link(a, b, LINK_GBS, WIRE_NS)
         streams.append(Stream(path, nbytes))
     return Workload(f"{pairs} x {nbytes // KIB} KiB, disjoint", network, streams)
@@ -101,7 +102,7 @@ def hotspot(senders: int = 8, nbytes: int = 16 * KIB) -> Workload:
 
 
 def dependent_streams(width: int = 8, own: int = 1000, shared: int = 125) -> Workload:
-    """Every PE writes to its own memory, message by message, while a second stream of each goes to a memory all share."""
+    """Every PE writes to its own memory, message by message, and with a second stream to a memory that all share."""
     nbytes = 4 * KIB
     streams = [Stream(along_row(i, i), nbytes, own, write_to=i * nbytes) for i in range(width)]
     streams += [Stream(along_row(i, width // 2), nbytes, shared, write_to=i * nbytes) for i in range(width)]
@@ -125,7 +126,7 @@ def random_mesh(width: int = 6, messages: int = 2000, over_ns: float = 4000.0) -
     streams = []
     for _ in range(messages):
         (x, y), (u, v) = rng.sample(tiles, 2)
-        streams.append(Stream(x_first(x, y, u, v), 4 * KIB, at_ns=rng.random() * over_ns))
+        streams.append(Stream(x_first(x, y, u, v), 4 * KIB, at_ns=rng.randrange(int(over_ns * 1024)) / 1024))
     return Workload(f"{messages} x 4 KiB random on a {width} x {width} mesh", network, streams)
 
 

@@ -168,6 +168,17 @@ def test_what_the_page_says_works(page: Path, empty_folder: Path) -> None:
         assert run_page(page) > 0
 
 
+def test_the_table_in_the_readme_is_what_the_probe_prints() -> None:
+    page = (ROOT / "README.md").read_text()
+    title, heads, units, *rows = page[page.index("PE DMA: ") :].partition("```")[0].splitlines()
+    assert len(rows) == 5
+    for row in rows:
+        _, out = in_process(["probe", "--case", row.split()[0], "--no-sweep", "--no-detail"])
+        printed = [line.split() for line in out.splitlines()]
+        for line in (title, heads, units, row):
+            assert line.split() in printed
+
+
 # ---- the runner itself notices what is wrong
 
 

@@ -1,15 +1,16 @@
 """A kernel on one PE: every time derived by hand.
 
-On the tiny machine a PE reaches its own HBM slice over one router (2 ns), links of 256 GB/s and 8 channels of 32 GB/s. With
-bursts and flits of 256 bytes a read of f flits takes 2 (request) + 8 (burst) + f (first link) + 2 (router) + 1 (last flit on
-the second link) = f + 13 ns, and a write f + 1 + 2 + 8 (burst) + 2 (answer) = f + 13 as well. A command costs 1 ns in PE_SCHEDULER. A
-32 x 64 x 32 tile of f16 is 4096 + 4096 bytes: 29 + 29 ns of DMA, 8192 / 512 = 16 ns of fetch, 32 * 64 * 32 / 4096 = 16 ns of
-GEMM, 2048 / 512 = 4 ns of store and 8 + 13 = 21 ns of write.
+On the tiny machine a PE reaches its own HBM slice over one router (2 ns), links of 256 GB/s and 8 channels of 32
+GB/s. With bursts and flits of 256 bytes a read of f flits takes 2 (request) + 8 (burst) + f (first link) + 2 (router)
++ 1 (last flit on the second link) = f + 13 ns, and a write f + 1 + 2 + 8 (burst) + 2 (answer) = f + 13 as well. A
+command costs 1 ns in PE_SCHEDULER. A 32 x 64 x 32 tile of f16 is 4096 + 4096 bytes: 29 + 29 ns of DMA, 8192 / 512 =
+16 ns of fetch, 32 * 64 * 32 / 4096 = 16 ns of GEMM, 2048 / 512 = 4 ns of store and 8 + 13 = 21 ns of write.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -19,6 +20,7 @@ from kernbench.common.errors import ComponentError
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
 from kernbench.components.builtin.pipeline import TileToken
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
@@ -78,7 +80,9 @@ class TestSimpleCommands:
         assert [record.op_name for record in records] == ["dma_read", "dma_read", "gemm_f16", "dma_write"]
         assert [record.dependency_ids for record in records] == [(), (), (0, 1), (2,)]
 
-    @pytest.mark.parametrize(("dtype", "ns"), [("f16", 16), ("bf16", 16), ("f32", 32), ("i8", 8), ("fp8", 8), ("i32", 32)])
+    @pytest.mark.parametrize(
+        ("dtype", "ns"), [("f16", 16), ("bf16", 16), ("f32", 32), ("i8", 8), ("fp8", 8), ("i32", 32)]
+    )
     def test_products_take_time_by_dtype(self, dtype, ns):
         def kernel(tl):
             tl.dot(tl.zeros((32, 64), dtype), tl.zeros((64, 32), dtype))
@@ -120,7 +124,7 @@ class TestTiles:
         assert time_ns == 1 + 2 * READ + FETCH + GEMM + STORE + WRITE
 
     def test_the_second_tile_hides_behind_its_reads(self):
-        # Reads follow one another; while tile 1 is read, tile 0 is fetched, multiplied, stored and written (57 < 58 ns).
+        # Reads follow one another; while tile 1 is read (58 ns), tile 0 is fetched, computed, stored and written (57).
         time_ns, _ = timed(streamed, *product(64, 64, 32))
         assert time_ns == 1 + 4 * READ + FETCH + GEMM + STORE + WRITE
 
@@ -144,11 +148,11 @@ class TestTiles:
             tl.wait(tl.composite("gemm", x, y, out_ptr=c, tile_shape=(64, 64, 64)))
 
         time_ns, records = timed(kernel, *product(256, 64, 64))
-        # Tiles of 64 x 64 x 64: 32 ns of fetch, 64 of GEMM, 16 of store, 32 + 13 of write. Only the first fetch and the last
-        # store and write are not hidden behind four products.
+        # Tiles of 64 x 64 x 64: 32 ns of fetch, 64 of GEMM, 16 of store, 32 + 13 of write. Only the first fetch and the
+        # last store and write are not hidden behind four products.
         assert time_ns == (1 + 128 + 13) + (1 + 32 + 13) + 1 + 32 + 4 * 64 + 16 + 45
         ends = [record.t_end for record in stages(records, "GEMM")]
-        assert [b - a for a, b in zip(ends, ends[1:], strict=False)] == [64, 64, 64]
+        assert [b - a for a, b in pairwise(ends)] == [64, 64, 64]
 
     def test_dma_and_compute_overlap_in_the_log(self):
         _, records = timed(streamed, *product(64, 64, 32))
@@ -176,7 +180,7 @@ class TestTiles:
         _, records = timed(streamed, *product(64, 128, 64))
         for name in ("DMA_READ", "DMA_WRITE", "GEMM", "FETCH", "STORE"):
             ops = stages(records, name)
-            assert all(a.t_end <= b.t_start for a, b in zip(ops, ops[1:], strict=False)), name
+            assert all(a.t_end <= b.t_start for a, b in pairwise(ops)), name
 
     def test_edge_tiles_take_the_time_of_what_they_hold(self):
         _, records = timed(streamed, *product(40, 70, 33))
@@ -187,7 +191,11 @@ class TestTiles:
 
     def test_epilogues_share_the_compute_slot(self):
         def kernel(a, b, c, tl):
-            tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[{"op": "relu"}, {"op": "scale", "factor": 2}]))
+            tl.wait(
+                tl.composite(
+                    "gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[{"op": "relu"}, {"op": "scale", "factor": 2}]
+                )
+            )
 
         time_ns, _ = timed(kernel, *product(32, 64, 32))
         # 1024 sums in f32 on 128 lanes: 8 ns an op.
@@ -195,9 +203,7 @@ class TestTiles:
 
     def test_an_op_of_scope_kernel_makes_a_second_pass(self):
         def kernel(a, b, c, tl):
-            tl.wait(
-                tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[{"op": "relu", "scope": "kernel"}])
-            )
+            tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[{"op": "relu", "scope": "kernel"}]))
 
         time_ns, _ = timed(kernel, *product(32, 64, 32))
         first = 1 + 2 * READ + FETCH + GEMM + STORE + WRITE
@@ -260,8 +266,8 @@ class TestResources:
 
         loads = (1 + 96 + 13) + (1 + 32 + 13)
         arrays = product(192, 64, 64)
-        # A tile needs 16384 bytes of operands and 16384 of sums. With room for one, fetch, product and store (32 + 64 + 16)
-        # follow one another; with room for two, only products do.
+        # A tile needs 16384 bytes of operands and 16384 of sums. With room for one, fetch, product and store (32 + 64 +
+        # 16) follow one another; with room for two, only products do.
         one = machine(pe_fetch_store={"register_file_bytes": 32768})
         assert timed(kernel, *arrays, graph=one)[0] == loads + 1 + 3 * (32 + 64 + 16) + 45
         two = machine(pe_fetch_store={"register_file_bytes": 65536})
@@ -293,7 +299,7 @@ class TestResources:
 
         _, records = timed(kernel, *product(256, 64, 64))
         ops = [record for record in records if record.component_id.endswith("pe_gemm")]
-        assert all(a.t_end <= b.t_start for a, b in zip(ops, ops[1:], strict=False))
+        assert all(a.t_end <= b.t_start for a, b in pairwise(ops))
         # The product was asked for while the first tile was fetched, so it goes first.
         assert [record.op_name for record in ops] == ["gemm_f16"] + ["TileToken/GEMM"] * 4
 
@@ -333,6 +339,28 @@ def test_the_short_way_to_a_plain_memory_takes_the_time_of_packets():
     arrays = product(70, 130, 40)
     short, packets = timed(streamed, *arrays), timed(streamed, *arrays, graph=graph)
     assert short == packets
+
+
+def test_a_tile_whose_rows_lie_in_two_memories_is_read_from_both():
+    def kernel(a, b, c, tl):
+        if tl.program_id(0) == 0:
+            tl.wait(tl.composite("gemm", tl.ref(a, (32, 128)), tl.ref(b, (128, 32)), out_ptr=c))
+
+    a, b, c = product(32, 128, 32)
+    log = OpLog()
+    rows = DPPolicy(pe="row_wise", num_pes=2)
+    graph = machine()
+    run = run_kernel(kernel, a, b, c, grid=(2,), dp=rows, topology=graph, op_log=log)
+    np.testing.assert_allclose(
+        run.arrays[2].astype(np.float32), a.astype(np.float32) @ b.astype(np.float32), rtol=2e-3, atol=2e-3
+    )
+    # Half of the rows of A's tiles are in PE 1's slice: farther away than the 29 ns of a tile that is all at home. B's
+    # first 64 rows are at home, the others are not.
+    first_a, first_b, second_a, second_b = (record.t_end - record.t_start for record in stages(log.records, "DMA_READ"))
+    assert first_a > READ
+    assert first_b == READ
+    assert second_a == first_a
+    assert second_b > READ
 
 
 @pytest.mark.parametrize("size", [(32, 64, 32), (100, 300, 50), (256, 64, 96)])

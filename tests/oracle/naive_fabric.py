@@ -1,8 +1,9 @@
 """The fabric's rules once more, as small, slow and obvious SimPy processes: what the fast engines are judged by.
 
-A process for every link, node and memory bank, a process for every flit in flight on a wire or in a node. It shares nothing
-with the engines but the network's parameters. Where several things happen at one instant at one place, the place waits for
-that instant to settle and takes them in the order of the tie rule: index of the link they came in on, injections last.
+A process for every link, node and memory bank, a process for every flit in flight on a wire or in a node. It shares
+nothing with the engines but the network's parameters. Where several things happen at one instant at one place, the
+place waits for that instant to settle and takes them in the order of the tie rule: index of the link they came in on,
+injections last.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from heapq import heappop, heappush
 
 import simpy
 
-from kernbench.sim_engine.fabric.model import READ, WRITE, FlitArrival, Network
+from kernbench.common.flits import FlitArrival
+from kernbench.sim_engine.fabric.banks import READ, WRITE
+from kernbench.sim_engine.fabric.model import Network
 
 INJECTED = 10**9
-# SimPy priorities: an instant settles in nodes first, for what passes a node without delay is ready at the same instant.
+# SimPy priorities: an instant settles in nodes first: what passes a node without delay is ready at the same instant.
 NODES_SETTLE, LINKS_SETTLE = 10**8, 10**9
 
 

@@ -48,6 +48,8 @@ IMPORTS = [
     "kernbench.common.messages:PeDmaMsg",
     "kernbench.common.messages:CubeDmaMsg",
     "kernbench.common.messages:Completion",
+    "kernbench.benches.registry:bench",
+    "kernbench.benches.registry:resolve",
     "kernbench.probes.probe",
     "kernbench.report",
     "kernbench.cli.main:main",
@@ -65,7 +67,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"probe", "topology", "fidelity"} <= set(COMMANDS)
+    assert {"run", "list", "probe", "topology", "fidelity"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
@@ -53,18 +54,24 @@ class Param:
         if self.kind is str:
             return word
         try:
-            return self.kind(word.replace("_", "")) if word.isascii() else None
+            value = self.kind(word.replace("_", "")) if word.isascii() else None
         except ValueError:
             return None
+        return None if isinstance(value, float) and not isfinite(value) else value
 
     def as_json(self) -> dict[str, object]:
         return {
             "name": self.name,
             "type": self.kind.__name__,
-            "default": self.default,
+            "default": as_plain(self.default),
             "choices": list(self.choices),
             "env": self.env,
         }
+
+
+def as_plain(value: Setting | None) -> Setting | None:
+    """A value as JSON can say it, which knows no infinity."""
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def params_of(fn: Callable[..., object], env: str | None = None) -> tuple[Param, ...]:

@@ -45,7 +45,8 @@ def layernorm(
 
     def reference() -> Wide:
         centred = wide(x) - wide(x).mean(axis=1, keepdims=True)
-        deviation: Wide = np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps)
-        return centred / deviation * wide(gain) + wide(bias)
+        deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps)
+        normal: Wide = centred / deviation
+        return normal * wide(gain) + wide(bias)
 
     torch.check(out, reference)

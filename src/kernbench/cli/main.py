@@ -5,6 +5,7 @@ Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message tha
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from importlib import import_module
@@ -12,7 +13,8 @@ from importlib import import_module
 import click
 
 from kernbench import __version__
-from kernbench.common.errors import KernBenchError
+from kernbench.cli.failures import failed_outside
+from kernbench.common.errors import KernBenchError, UsageError
 
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
@@ -41,6 +43,24 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
+            near = difflib.get_close_matches(args[0].lower(), COMMANDS, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"no such command '{args[0][:40]}'{hint}", mend=f"use one of {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output has gone: nothing more to say, and Python must not try at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -59,17 +79,34 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
     try:
         code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)
-    except KernBenchError as error:
-        click.echo(f"error: {error}", err=True)
-        code = 2
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = 2
+    except click.ClickException as error:
+        code = _refuse(_in_house_style(error))
+    except KernBenchError as error:
+        code = _refuse(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         code = 130
-    except BrokenPipeError:
-        # The reader of our output has gone: nothing more to say, and Python must not try at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+    except OSError as error:
+        where = str(error.filename) if error.filename else None
+        code = _refuse(UsageError(f"cannot read or write: {error.strerror or error}", where=where))
+    except Exception as error:
+        outside = failed_outside(error)
+        if outside is None:
+            raise  # our own mistake: the traceback is what a report needs
+        code = _refuse(outside)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(error: KernBenchError) -> int:
+    click.echo(f"error: {error}", err=True)
+    return 2
+
+
+def _in_house_style(error: click.ClickException) -> UsageError:
+    """What click says of a wrong option, as every other error says it."""
+    ctx = getattr(error, "ctx", None)
+    mend = f"`{ctx.command_path} --help` lists what there is" if ctx else None
+    return UsageError(error.format_message().rstrip("."), mend=mend)

@@ -53,6 +53,8 @@ def probe(
     Every lone transfer is compared with the textbook formula, and what must hold of any machine is checked.
     """
     size = read_size(nbytes)
+    if plot is not None and not plot.strip():
+        raise UsageError("--plot takes a folder, not an empty name", mend="write --plot . for the current folder")
     graph = load_machine(topology, settings)
     bar = ProgressLine()
     report = run_probe(
@@ -66,7 +68,10 @@ def probe(
     bar.clear()
     written = _plot(report, plot) if plot is not None else []
     if as_json:
-        print_json(report_as_json(report))
+        data = report_as_json(report)
+        if plot is not None:
+            data["files"] = [str(path) for path in written]
+        print_json(data)
     else:
         click.echo(report_as_text(report, paint if in_colour() else plain))
         for path in written:

@@ -9,7 +9,7 @@ from traceback import walk_tb
 
 import click
 
-from kernbench.benches._params import read_params
+from kernbench.benches._params import as_plain, read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
@@ -80,7 +80,7 @@ def run(
     finally:
         bar.clear()
         log.close()
-    figures = figures_of(result, params)
+    figures = figures_of(result, {name: as_plain(value) for name, value in params.items()})
     if as_json:
         print_json(run_as_json(figures))
     else:

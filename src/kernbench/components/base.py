@@ -78,6 +78,18 @@ class Arrival(Protocol):
     def tag(self) -> object: ...
 
 
+class OpHead:
+    """What many records have in common: who did it, what it was, and how its params are called."""
+
+    __slots__ = ("component_id", "names", "op_kind", "op_name")
+
+    def __init__(self, component_id: str, op_kind: str, op_name: str, names: tuple[str, ...]) -> None:
+        self.component_id = component_id
+        self.op_kind = op_kind
+        self.op_name = op_name
+        self.names = names
+
+
 class Recorder(Protocol):
     """Where an engine writes down what it did."""
 
@@ -92,6 +104,16 @@ class Recorder(Protocol):
         dependency_ids: tuple[int, ...] = (),
     ) -> int:
         """Note an op that ends now; returns its id."""
+
+    def note(
+        self,
+        t_start: float,
+        t_end: float,
+        head: OpHead,
+        values: tuple[Param, ...],
+        dependency_ids: tuple[int, ...],
+    ) -> int:
+        """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
 
 
 class Memory(Protocol):

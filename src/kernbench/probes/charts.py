@@ -48,9 +48,10 @@ def write_charts(report: ProbeReport, folder: Path) -> list[Path]:
             values = stem.with_suffix(".json")
             values.write_text(json.dumps(chart.as_json(), indent=2) + "\n", encoding="utf-8")
             written.append(values)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name no file system takes
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"charts cannot be written: {error.strerror}", where=str(folder), mend="name a folder you may write to"
+            f"charts cannot be written: {reason}", where=str(folder), mend="name a folder you may write to"
         ) from error
     return written
 

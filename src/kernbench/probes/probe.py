@@ -105,11 +105,13 @@ def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
         return found
     if case in [one.name for one in cases_of(graph, 1)]:
         raise UsageError(f"{format_bytes(nbytes)} do not fit the memory of '{case}'", mend="probe with fewer bytes")
-    names = [one.name for one in there]
-    near = difflib.get_close_matches(case, [ALL, *names], 1)
+    names = [ALL, *(one.name for one in there)]
+    near = difflib.get_close_matches(case.lower()[:80], names, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
+    listed = [name for name in names if not name.endswith("-write")]
     raise UsageError(
-        f"this machine has no probe case '{case[:80]}'{hint}", mend=f"use one of {', '.join([ALL, *names])}"
+        f"this machine has no probe case '{case[:80]}'{hint}",
+        mend=f"use one of {', '.join(listed)}; those of PEs have a twin that ends in -write",
     )
 
 

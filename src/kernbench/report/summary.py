@@ -67,6 +67,8 @@ def _memory(spec: MachineSpec) -> dict[str, int]:
 
 def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
     cube, hbm = spec.cube, spec.cube.hbm_link_bw_gbs
+    cube_port = cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs  # what the mesh can bring to a port
+    io = spec.io_chiplet
     pcie = spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets)
     return {
         "hbm_per_pe": hbm,
@@ -78,12 +80,12 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
         "sram_port": cube.links.sram_to_router_bw_gbs,
         "tcm_read": cube.pe_template.links.tcm_read_bw_gbs,
         "tcm_write": cube.pe_template.links.tcm_write_bw_gbs,
-        "ucie_port": min(spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs),
-        "io_port": spec.io_chiplet.links.io_ucie_to_cube_bw_gbs,
+        "ucie_port": min(spec.sip.links.cube_to_cube.bw_gbs, cube_port),
+        "io_port": min(io.links.io_ucie_to_cube_bw_gbs, io.n_connections * io.links.per_connection_bw_gbs, cube_port),
         "pcie_per_sip": pcie,
         "host": spec.system.links.host_to_switch.bw_gbs,
         "noc_bisection": _noc_bisection_gbs(spec, mesh),
-        "sip_bisection": _sip_bisection_gbs(spec),
+        "sip_bisection": _sip_bisection_gbs(spec, min(spec.sip.links.cube_to_cube.bw_gbs, cube_port)),
         "tray_bisection": spec.n_sips // 2 * pcie if spec.n_sips > 1 else None,
     }
 
@@ -99,10 +101,10 @@ def _noc_bisection_gbs(spec: MachineSpec, mesh: Mesh) -> float | None:
     return min(cuts) * spec.cube.links.router_bw_gbs if cuts else None
 
 
-def _sip_bisection_gbs(spec: MachineSpec) -> float | None:
+def _sip_bisection_gbs(spec: MachineSpec, port_gbs: float) -> float | None:
     w, h = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
     cuts = [across for across, along in ((h, w), (w, h)) if along > 1]
-    return min(cuts) * spec.sip.links.cube_to_cube.bw_gbs if cuts else None
+    return min(cuts) * port_gbs if cuts else None
 
 
 # --------------------------------------------------------------------------------------------------------------- JSON

@@ -32,7 +32,7 @@ from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
-from kernbench.sim_engine.fabric.model import Bank, Route
+from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.trains import Mode
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
@@ -94,7 +94,7 @@ class GraphEngine:
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._handles: list[Handle] = []
-        self._banks: dict[int, list[Bank]] = {}  # by SIP, when asked for
+        self._banks: dict[int, list[str]] = {}  # HBM controllers by SIP, when asked for
         self.env: FabricEnvironment = FabricEnvironment()
         for node in wiring.eager:
             self.component(node)
@@ -248,8 +248,8 @@ class GraphEngine:
         banks = self._banks.get(sip)
         if banks is None:
             here = [node for node in self._wiring.banked if self.graph.node(node).place.sip == sip]
-            banks = self._banks[sip] = [self.fabric.bank(node) for node in sorted(here)]
-        return sum(sum(bank.bursts) << bank.shift for bank in banks)
+            banks = self._banks[sip] = sorted(here)
+        return sum(map(self.fabric.bank_bytes, banks))
 
     # ---- what blocks use (components.base.Context)
 

@@ -2,8 +2,8 @@
 
 A record has seven fields. An engine writes it when the op ends, so ids ascend in the order in which ops end and an op's
 dependencies always have smaller ids than it has; readers get records in order of start, equal starts in order of id.
-Of the params only the values are kept with each record, and their names once for all that have the same, because a
-long run has millions of records. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
+What many records have in common is kept once, as their head: a long run has millions of records. A log in memory
+keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kernbench.components.base import Param
+from kernbench.components.base import OpHead, Param
 
 OP_KINDS = ("memory", "gemm", "math", "unknown")
 
-# t_start, t_end, component_id, op_kind, op_name, names of params, values of params, dependency_ids
-Row = tuple[float, float, str, str, str, tuple[str, ...], tuple[Param, ...], tuple[int, ...]]
+# t_start, t_end, what it has in common with others, values of params, dependency_ids
+Row = tuple[float, float, OpHead, tuple[Param, ...], tuple[int, ...]]
 
 
 class OpRecord(NamedTuple):
@@ -37,7 +37,7 @@ class OpLog:
     def __init__(self) -> None:
         self._first = 0  # id of the first record that is still here
         self._rows: list[Row] = []
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._heads: dict[tuple[object, ...], OpHead] = {}  # of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
@@ -54,20 +54,24 @@ class OpLog:
         dependency_ids: tuple[int, ...] = (),
     ) -> int:
         """Note an op that ends now; returns its id. `params` holds scalars and tuples, no arrays."""
-        names = tuple(params)
-        self._rows.append(
-            (
-                t_start,
-                t_end,
-                component_id,
-                op_kind,
-                op_name,
-                self._names.setdefault(names, names),
-                tuple(params.values()),
-                dependency_ids,
-            )
-        )
-        return self._first + len(self._rows) - 1
+        key = (component_id, op_kind, op_name, *params)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = OpHead(component_id, op_kind, op_name, tuple(params))
+        return self.note(t_start, t_end, head, tuple(params.values()), dependency_ids)
+
+    def note(
+        self,
+        t_start: float,
+        t_end: float,
+        head: OpHead,
+        values: tuple[Param, ...],
+        dependency_ids: tuple[int, ...],
+    ) -> int:
+        """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
+        rows = self._rows
+        rows.append((t_start, t_end, head, values, dependency_ids))
+        return self._first + len(rows) - 1
 
     @property
     def records(self) -> list[OpRecord]:
@@ -96,5 +100,6 @@ class OpLog:
 
 
 def _record(row: Row) -> OpRecord:
-    names, values = row[5], row[6]
-    return OpRecord(row[0], row[1], row[2], row[3], row[4], dict(zip(names, values, strict=True)), row[7])
+    t_start, t_end, head, values, dependency_ids = row
+    params = dict(zip(head.names, values, strict=True))
+    return OpRecord(t_start, t_end, head.component_id, head.op_kind, head.op_name, params, dependency_ids)

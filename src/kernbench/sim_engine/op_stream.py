@@ -7,13 +7,13 @@ in which ops ended; `read_op_stream` gives them back in order of start. Needs py
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.components.base import Param
+from kernbench.components.base import OpHead, Param
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
@@ -75,17 +75,15 @@ class StreamingOpLog(OpLog):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def record(
+    def note(
         self,
         t_start: float,
         t_end: float,
-        component_id: str,
-        op_kind: str,
-        op_name: str,
-        params: Mapping[str, Param],
-        dependency_ids: tuple[int, ...] = (),
+        head: OpHead,
+        values: tuple[Param, ...],
+        dependency_ids: tuple[int, ...],
     ) -> int:
-        record_id = super().record(t_start, t_end, component_id, op_kind, op_name, params, dependency_ids)
+        record_id = super().note(t_start, t_end, head, values, dependency_ids)
         if len(self._rows) >= self._chunk_records:
             self._write()
         return record_id
@@ -103,10 +101,9 @@ class StreamingOpLog(OpLog):
         if self.before_write is not None:
             self.before_write()
         ids = list(range(self._first, self._first + len(self._rows)))
-        t_start, t_end, component, kind, name, names, values, dependencies = (
-            list(c) for c in zip(*self._rows, strict=True)
-        )
-        params = [json.dumps(dict(zip(n, v, strict=True))) for n, v in zip(names, values, strict=True)]
+        t_start, t_end, heads, values, dependencies = (list(c) for c in zip(*self._rows, strict=True))
+        params = [json.dumps(dict(zip(h.names, v, strict=True))) for h, v in zip(heads, values, strict=True)]
+        component, kind, name = ([getattr(h, field) for h in heads] for field in ("component_id", "op_kind", "op_name"))
         columns = (ids, t_start, t_end, component, kind, name, params, dependencies)
         arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))

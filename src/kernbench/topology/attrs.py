@@ -1,4 +1,4 @@
-"""What a component's `attrs` may hold: the parameters of each builtin kind, typed and bounded.
+"""What a component's `impl` may be and its `attrs` may hold: the parameters of each builtin kind, typed and bounded.
 
 A component whose `impl` is the user's own class may have further attrs, any single values; they reach the class
 unchanged. A builtin has exactly the ones listed here, so that a misspelt name is a fault and not a silent default.
@@ -70,8 +70,25 @@ _OF_KIND: Mapping[str, Mapping[str, _Reader]] = MappingProxyType(
 )
 
 
+# What any block may be modelled by: a pipeline stage, under the names of what it stands for.
+TRANSIT_IMPLS: tuple[str, ...] = ("builtin.forwarding", "builtin.switch", "builtin.noc", "builtin.ucie")
+_TRANSIT_KINDS = frozenset(
+    {"host", "switch", "noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn"}
+)  # fmt: skip
+
+
 def is_builtin(impl: str) -> bool:
     return impl.startswith(BUILTIN_PREFIX)
+
+
+def impl_fault(kind: str, impl: str) -> Wrong | None:
+    """What is wrong with a builtin that does not model this kind of block; a user's own class is looked at later."""
+    own = () if kind in _TRANSIT_KINDS else (BUILTIN_PREFIX + kind,)
+    known = (*own, *TRANSIT_IMPLS)
+    if not is_builtin(impl) or impl in known:
+        return None
+    what = f"no builtin '{impl[:60]}' models a {kind}{closest(impl, known)}"
+    return Wrong(what, f"use one of {', '.join(known)}, or `package.module:Class` for a class of your own")
 
 
 def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tuple[str, Wrong]]) -> dict[str, Scalar]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernbench.common.units import is_power_of_two
-from kernbench.topology.attrs import read_attrs
+from kernbench.topology.attrs import impl_fault, read_attrs
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
@@ -72,7 +72,8 @@ def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
         at = f"{key}[{index}]"
         if place.id in ids:
             what = f"the id '{place.id}' is taken by {key}[{ids[place.id]}]"
-            yield Finding(f"{at}.id", what, f"give another, say io{len(sip.io_chiplets)}", uses)
+            mend = f"give another, say io{len(sip.io_chiplets)}"
+            yield Finding(f"{at}.id", what, mend, (f"{key}[{ids[place.id]}].id",))
         ids.setdefault(place.id, index)
         yield from _check_cube_ports(sip, place, at, taken)
     for index, chiplet in enumerate(resolve_chiplets(sip, 0.0)):
@@ -91,14 +92,14 @@ def _check_cube_ports(
     sip: SipSpec, place: IoChipletPlace, at: str, taken: dict[tuple[int, int, str], str]
 ) -> Iterator[Finding]:
     w, h = sip.cube_mesh.w, sip.cube_mesh.h
-    uses = ("sip.cube_mesh", "sip.io_chiplets")
+    uses = ("sip.cube_mesh", f"{at}.side")
     phys: list[str] = []
     for n, port in enumerate((place.cube_ports or ())[:64]):
         here = f"{at}.cube_ports[{n}]"
         (x, y), side = port.cube.xy, port.cube_side or place.side
         if x >= w or y >= h:
             mend = f"x is 0 to {w - 1}, y is 0 to {h - 1}"
-            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", mend, uses)
+            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", mend, ("sip.cube_mesh",))
             continue
         if (x, y) not in shoreline(sip, side):
             open_sides = [s for s in SIDES if (x, y) in shoreline(sip, s)]
@@ -107,7 +108,8 @@ def _check_cube_ports(
             yield Finding(f"{here}.cube_side" if port.cube_side else here, what, mend, uses)
         if (x, y, side) in taken:
             what = f"side {side} of the cube at ({x}, {y}) is taken by {taken[x, y, side]}"
-            yield Finding(here, what, "a cube port holds one link", uses)
+            other = taken[x, y, side].rpartition(".")[0]
+            yield Finding(here, what, "a cube port holds one link", (*uses, f"{other}.side", taken[x, y, side]))
         taken.setdefault((x, y, side), here)
         phy = port.phy or f"P{n}"
         if phy in phys:
@@ -167,6 +169,8 @@ def _check_components(spec: MachineSpec) -> Iterator[Finding]:
         if component.kind != kind:
             what = f"this place is for a {kind}, not for a '{component.kind}'"
             yield Finding(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
+        if misfit := impl_fault(kind, component.impl):
+            yield Finding(f"{key}.impl", misfit.what, misfit.mend)
         wrong: list[tuple[str, Wrong]] = []
         read_attrs(kind, component.impl, component.attrs, wrong)
         for name, fault in wrong:

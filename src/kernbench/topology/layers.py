@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from numbers import Integral
 from pathlib import Path
 from typing import NoReturn
 
@@ -127,6 +128,8 @@ def _marked(value: object, mark: Mark) -> Marked:
             return Marked([build(child, depth + 1) for child in part], mark)
         if part is None or isinstance(part, str | int | float | bool):
             return Marked(part, mark)
+        if isinstance(part, Integral):
+            return Marked(int(part), mark)  # numpy's whole numbers are no ints
         _stop(mark, "", f"{show(part)} cannot stand in a machine description", "use numbers, text, lists and mappings")
 
     return build(value, 1)
@@ -147,6 +150,8 @@ def _merge(under: Marked, over: Marked) -> Marked:
 def _override(tree: Marked, overrides: Overrides) -> Marked:
     faults: list[Fault] = []
     layer = Marked({}, tree.mark)
+    if not isinstance(overrides, Mapping):
+        _stop("load_topology", "", f"cannot override with {show(overrides)}", 'give {"system.sips.count": 4}')
     for key, value in overrides.items():
         try:
             step = _override_layer(tree, key, value)
@@ -161,6 +166,8 @@ def _override(tree: Marked, overrides: Overrides) -> Marked:
 
 def _override_layer(tree: Marked, key: str, value: object) -> Marked:
     """One override as a layer that holds nothing else."""
+    if not isinstance(key, str):
+        _stop("load_topology", "", f"{show(key)} is not a key path", 'give {"system.sips.count": 4}')
     shown = value if isinstance(value, str) else str(value)
     where = f"--set {key[:80]}={shown if len(shown) <= 60 else shown[:57] + '...'}"
     mark = Mark(where)

@@ -57,27 +57,38 @@ def _validated(tree: Marked) -> MachineSpec:
 
 def _patched(plain: object, locs: list[Loc]) -> tuple[MachineSpec | None, list[Loc]]:
     """The machine with the shipped values in place of the wrong ones, so that the rest can still be checked."""
-    patched = copy.deepcopy(plain)
-    replaced: list[Loc] = []
-    sound = shipped().plain()
-    for loc in locs:
-        here, there = patched, sound
-        for depth, part in enumerate(loc):
-            if not isinstance(here, dict) or not isinstance(there, dict):
-                break
-            if part not in there:
-                here.pop(part, None)
-                break
-            ours, theirs = here.get(part), there[part]
-            if depth == len(loc) - 1 or not isinstance(ours, dict) or not isinstance(theirs, dict):
-                here[part] = copy.deepcopy(theirs)
-                replaced.append(loc[: depth + 1])
-                break
-            here, there = ours, theirs
+    patched, sound = copy.deepcopy(plain), shipped().plain()
+    replaced = [loc[: _stand_in(patched, sound, loc)] for loc in locs]
     try:
         return MachineSpec.model_validate(patched), replaced
     except ValidationError:
         return None, replaced
+
+
+def _stand_in(here: object, there: object, loc: Loc) -> int:
+    """Put the shipped value at `loc`, or drop it where there is none; returns how deep that was.
+
+    An entry of a list stands for the shipped list's entry of that number, or its last.
+    """
+    for depth, part in enumerate(loc, 1):
+        at_end = depth == len(loc)
+        if isinstance(here, dict) and isinstance(there, dict):
+            if part not in there:
+                here.pop(part, None)
+                return depth
+            ours, sound = here.get(part), there[part]
+            if at_end or type(ours) is not type(sound):
+                here[part] = copy.deepcopy(sound)
+                return depth
+        elif isinstance(here, list) and isinstance(there, list) and isinstance(part, int) and there:
+            ours, sound = here[part], there[min(part, len(there) - 1)]
+            if at_end or type(ours) is not type(sound):
+                here[part] = copy.deepcopy(sound)
+                return depth
+        else:
+            return depth - 1
+        here, there = ours, sound
+    return len(loc)
 
 
 def _touches(finding: Finding, replaced: list[Loc]) -> bool:

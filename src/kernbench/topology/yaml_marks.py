@@ -97,6 +97,11 @@ def plain_scalar(text: str) -> YamlScalar:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
+def _offset(text: str, mark: Mark) -> int:
+    """Where a marked place is in the text."""
+    return sum(len(line) for line in text.splitlines(keepends=True)[: mark.line - 1]) + mark.column - 1
+
+
 def _stop(mark: Mark, what: str, mend: str) -> NoReturn:
     raise TopologyError([Fault(what, str(mark), "", mend)])
 
@@ -120,6 +125,8 @@ class _Reader:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             place = Mark(self._source, mark.line + 1, mark.column + 1) if mark else Mark(self._source)
             problem = getattr(error, "problem", None) or "it cannot be read"
+            if "cannot start any token" in problem and text[_offset(text, place) :].startswith("\t"):
+                _stop(place, "not valid YAML: a tab stands where only spaces may", "indent with spaces")
             _stop(place, f"not valid YAML: {problem}", "check the indentation, colons, brackets and quotes here")
 
     def document(self) -> Marked:

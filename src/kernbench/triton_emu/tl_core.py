@@ -88,6 +88,12 @@ class TlCore(ABC):
 
     # ---- tensors
 
+    def _number(self, op: str, x: object) -> Scalar:
+        plain = x.item() if hasattr(x, "item") and not isinstance(x, TensorHandle) else x
+        if not isinstance(plain, bool | int | float):
+            self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
+        return plain
+
     def _apply(self, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
         """A value op whose complaints are at the user's line."""
         try:

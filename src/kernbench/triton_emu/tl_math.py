@@ -36,12 +36,6 @@ class TlMath(TlCore):
         out.records = self._call(cmd)
         return out
 
-    def _number(self, op: str, x: object) -> Scalar:
-        plain = x.item() if hasattr(x, "item") and not isinstance(x, TensorHandle) else x
-        if not isinstance(plain, bool | int | float):
-            self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
-        return plain
-
     # ---- one input
 
     def exp(self, x: TensorHandle) -> TensorHandle:

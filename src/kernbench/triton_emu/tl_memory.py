@@ -84,7 +84,8 @@ class TlMemory(TlCore):
     def full(self, shape: object, value: Scalar, dtype: object = "f16") -> TensorHandle:
         """One number everywhere. Shape and dtype: as given. Engine: none."""
         dims = self._shape("full", shape)
-        return self._new(self._apply("full", (), shape=dims, value=value, dtype=self._dtype(dtype)))
+        number = self._number("full", value)
+        return self._new(self._apply("full", (), shape=dims, value=number, dtype=self._dtype(dtype)))
 
     def zeros(self, shape: object, dtype: object = "f16") -> TensorHandle:
         """Zeros. Shape and dtype: as given. Engine: none."""

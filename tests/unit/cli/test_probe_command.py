@@ -74,6 +74,9 @@ def test_a_failed_check_is_exit_code_1_only_when_strict(capsys, monkeypatch):
     ("args", "says"),
     [
         (("--case", "pe-locl-hbm"), "did you mean 'pe-local-hbm'?"),
+        (("--case", "ALL"), "did you mean 'all'?"),
+        (("--plot", " "), "--plot takes a folder"),
+        (("--case", "contention-1-to-slice", "--plot", "a\0b"), "charts cannot be written"),
         (("--case", "pe-cross-sip-hbm"), "no probe case 'pe-cross-sip-hbm'"),
         (("--nbytes", "0"), "out of range"),
         (("--nbytes", "65MiB"), "out of range"),
@@ -105,7 +108,9 @@ def test_plot_writes_charts_and_says_where(capsys, tmp_path):
 
 def test_plot_beside_json_leaves_standard_output_pure(capsys, tmp_path):
     _, out, _ = probe(capsys, "--case", "contention-2-to-slice", "--nbytes", "1k", "--plot", str(tmp_path), "--json")
-    assert json.loads(out)["command"] == "probe"
+    data = json.loads(out)
+    assert data["command"] == "probe"
+    assert data["files"] == [str(tmp_path / f"contention-to-slice.{s}") for s in ("png", "svg", "json")]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_one_tile_goes_through_every_stage_in_order():
     read_a, read_b, fetch, product, store, write = tile.stages
     assert read_a == DmaStage(StageType.DMA_READ, f"{PE}.pe_dma", A, 1, 4096, 4096)
     assert read_b.nbytes == 64 * 32 * 2
-    # Operands and an f32 accumulator go into registers; the operands leave after the product, the accumulator with the store.
+    # Operands and an f32 accumulator go into registers; operands leave after the product, the accumulator when stored.
     assert fetch == MoveStage(StageType.FETCH, f"{PE}.pe_fetch_store", 8192, 8192 + 32 * 32 * 4)
     assert product == GemmStage(StageType.GEMM, f"{PE}.pe_gemm", 32, 64, 32, "f16", 8192)
     assert store == MoveStage(StageType.STORE, f"{PE}.pe_fetch_store", 2048, 4096)

@@ -44,8 +44,13 @@ def test_the_farthest_slice_of_a_cube_is_across_the_die() -> None:
 
 
 def test_ports_narrower_than_their_link_set_the_bandwidth() -> None:
-    summary = summarize(load_topology(overrides={"cube.ucie.n_connections": 2}))
-    assert summary.bandwidth_gbs["ucie_port"] == 2 * 128
+    gbs = summarize(load_topology(overrides={"cube.ucie.n_connections": 2})).bandwidth_gbs
+    assert gbs["ucie_port"] == gbs["io_port"] == 2 * 128
+    assert gbs["sip_bisection"] == 4 * 2 * 128  # four ports across the middle
+    gbs = summarize(load_topology(overrides={"io_chiplet.n_connections": 1})).bandwidth_gbs
+    assert (gbs["io_port"], gbs["ucie_port"]) == (128, 4 * 128)
+    gbs = summarize(load_topology(overrides={"sip.links.cube_to_cube.bw_gbs": 100})).bandwidth_gbs
+    assert (gbs["ucie_port"], gbs["sip_bisection"], gbs["io_port"]) == (100, 4 * 100, 512)
 
 
 def test_one_of_everything_has_no_bisection_and_no_other_sip() -> None:

@@ -126,7 +126,7 @@ def test_impl_that_cannot_be_found_names_a_node() -> None:
     assert caught.value.where == "sip0.cube0.sram, a sram"
 
 
-@pytest.mark.parametrize("impl", ["builtin.nothing", "json:JSONDecoder", "kernbench.components.base:Nothing"])
+@pytest.mark.parametrize("impl", ["json:JSONDecoder", "kernbench.components.base:Nothing"])
 def test_impl_that_is_no_component_is_refused(impl: str) -> None:
     with pytest.raises(ComponentError, match=f"'{impl}'"):
         GraphEngine(with_impl("cube.components.sram", impl))

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from kernbench.common.errors import Fault, TopologyError
+from kernbench.components.table import BUILTIN
 from kernbench.topology import MachineSpec, compile_spec, load_spec, load_topology
+from kernbench.topology.attrs import impl_fault
 
 
 def faults(text: str, tmp_path: Path) -> list[Fault]:
@@ -216,3 +218,50 @@ def test_a_spec_made_in_python_is_checked_when_it_is_compiled() -> None:
         with pytest.raises(TopologyError) as caught:
             load(wrong)
         assert caught.value.faults[0].key == "sip.cube_mesh"
+
+
+def test_a_wrong_entry_of_a_list_hides_no_fault_of_the_others(tmp_path: Path) -> None:
+    found = faults(
+        "sip:\n"
+        "  io_chiplets:\n"
+        "    - { id: io0, side: Q }\n"  # 3
+        "    - { id: io1, side: N, cube_ports: [{ cube: { xy: [9, 9] } }] }\n"  # 4
+        "    - { id: io1, side: S, cube_ports: [] }\n",  # 5
+        tmp_path,
+    )
+    assert [(fault.key, fault.where.rsplit(":", 1)[1]) for fault in found] == [
+        ("sip.io_chiplets[0].side", "3"),
+        ("sip.io_chiplets[1].cube_ports[0].cube.xy", "4"),
+        ("sip.io_chiplets[2].id", "5"),
+        ("sip.io_chiplets[2].cube_ports", "5"),
+    ]
+
+
+def test_what_rests_on_a_wrong_side_is_not_told(tmp_path: Path) -> None:
+    # Whether the cube at (1, 1) has that side open cannot be known.
+    chiplet = "{ id: io0, side: Q, cube_ports: [{ cube: { xy: [1, 1] } }] }"
+    (fault,) = faults(f"sip: {{ io_chiplets: [{chiplet}] }}\n", tmp_path)
+    assert fault.key == "sip.io_chiplets[0].side"
+
+
+@pytest.mark.parametrize(
+    ("key", "impl", "says"),
+    [
+        ("cube.components.m_cpu", "builtin.mcpu", "did you mean 'builtin.m_cpu'?"),
+        ("cube.components.router", "builtin.sram", "no builtin 'builtin.sram' models a noc_router"),
+        ("cube.components.sram", "builtin.hbm_ctrl", "models a sram"),
+        ("system.switch", "builtin.host", "models a switch"),
+    ],
+)
+def test_a_builtin_that_does_not_model_the_block_is_a_fault(key: str, impl: str, says: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        load_spec(overrides={f"{key}.impl": impl})
+    (fault,) = caught.value.faults
+    assert fault.key == f"{key}.impl"
+    assert says in fault.what
+    assert "builtin.forwarding" in fault.mend
+
+
+def test_every_builtin_there_is_models_some_block() -> None:
+    kinds = [kind for _, kind, _ in load_spec().components()]
+    assert [impl for impl in BUILTIN if all(impl_fault(kind, impl) for kind in kinds)] == []

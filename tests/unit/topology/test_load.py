@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernbench.common.errors import TopologyError
@@ -145,3 +146,15 @@ def test_nothing_is_written_next_to_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "m.yaml", "system: { name: mine }\n")
     load_topology(path)
     assert os.listdir(tmp_path) == ["m.yaml"]
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    assert load_spec({"system": {"sips": {"count": np.int64(3)}}}).n_sips == 3
+    assert load_spec(overrides={"system.sips.count": np.uint8(5)}).n_sips == 5
+
+
+@pytest.mark.parametrize("overrides", [{5: 1}, {None: 1}, [("system.sips.count", 4)], "system.sips.count=4"])
+def test_overrides_that_are_no_key_paths_are_refused(overrides: object) -> None:
+    error = refused(None, overrides)  # type: ignore[arg-type]  # wrong overrides are the subject
+    assert error.where == "load_topology"
+    assert error.mend == 'give {"system.sips.count": 4}'

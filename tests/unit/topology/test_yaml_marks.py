@@ -129,6 +129,18 @@ def test_random_bytes_end_in_a_machine_or_a_topology_error(
     assert outcome(path)
 
 
+@pytest.mark.parametrize(("text", "line"), [("a:\n\tb: 1\n", 2), ("a:\r\n\tb: 1\r\n", 2), ("# x\n\n\ta: 1\n", 3)])
+def test_a_tab_that_indents_is_called_a_tab(text: str, line: int) -> None:
+    error = refused(text)
+    assert error.what == "not valid YAML: a tab stands where only spaces may"
+    assert (error.where, error.mend) == (f"f.yaml:{line}", "indent with spaces")
+
+
+@pytest.mark.parametrize("text", ["a: [1,\t\n", "a: @x\n", '\t"', "a:\t@"])
+def test_other_mistakes_near_a_tab_or_at_the_end_are_told_as_they_are(text: str) -> None:
+    assert refused(text).what.startswith("not valid YAML: ")
+
+
 SHIPPED = (Path(load_topology.__code__.co_filename).parent / "default.yaml").read_text(encoding="utf-8")
 
 

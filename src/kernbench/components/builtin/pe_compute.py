@@ -7,21 +7,25 @@ Base of PE_GEMM and PE_MATH, which say how long their stages take.
 from __future__ import annotations
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.base import Context
+from kernbench.components.base import Context, Param
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, PeEngine, Port, TileToken, TokenEvent
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, TileToken
 from kernbench.topology.graph import Node
+
+_COMPUTE = (GemmStage, MathStage)
 
 
 class ComputeEngine(PeEngine):
     """Serves one kind of stage on the shared slot. Subclasses define `stage_ns` and `describe`."""
 
     op_kind = "unknown"
-    tile_name = "TileToken"
+    stage_name = ""
+    described: tuple[str, ...] = ()  # what `describe` tells of a stage
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._slot: Port | None = None
+        self._head = self.tile_head(self.op_kind, self.stage_name, *self.described)
         self._registers: PeFetchStoreComponent | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
@@ -32,40 +36,40 @@ class ComputeEngine(PeEngine):
             mend="define stage_ns(stage)",
         )
 
-    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
-        """What the op log says of a tile's stage."""
-        return {"stage_type": stage.type.name, "tile_id": token.tile_id}
+    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
+        """What the op log says of a tile's stage, in the order of `described`."""
+        return ()
 
     def take(self, token: TileToken) -> None:
-        stage = token.stage
-        assert isinstance(stage, GemmStage | MathStage)
+        stage = token.stages[token.index]
+        assert isinstance(stage, _COMPUTE)
         slot = self._slot
         if slot is None:
             slot = self._slot = compute_slot(self)
         token.start_ns, end = slot.book(self.env.now + self.overhead_ns, self.stage_ns(stage))
         self.at(end, token, self._computed)
 
-    def _computed(self, event: TokenEvent) -> None:
-        token = event.token
-        stage = token.stage
-        assert isinstance(stage, GemmStage | MathStage)
-        if self.ctx.log is not None:
-            self.record(token, self.op_kind, self.tile_name, self.describe(token, stage))
+    def _computed(self, token: TileToken) -> None:
+        stage = token.stages[token.index]
+        assert isinstance(stage, _COMPUTE)
+        log = self.ctx.log
+        if log is not None:
+            values = (self.stage_name, token.plan.tile_id, *self.describe(stage))
+            self.record(log, token, self._head, values)
         if stage.registers:
-            self._give_back(stage.registers)
+            (self._registers or self._find_registers()).give_back(stage.registers)
         self.finish(token)
 
-    def _give_back(self, registers: int) -> None:
-        if self._registers is None:
-            found = self.ctx.component(self.pe.part("pe_fetch_store"))
-            if not isinstance(found, PeFetchStoreComponent):
-                raise ComponentError(
-                    f"{found.node.id} keeps no register file",
-                    where=f"impl {found.node.impl}",
-                    mend="derive its class from kernbench.components.builtin.pe_fetch_store.PeFetchStoreComponent",
-                )
-            self._registers = found
-        self._registers.give_back(registers)
+    def _find_registers(self) -> PeFetchStoreComponent:
+        found = self.ctx.component(self.pe.part("pe_fetch_store"))
+        if not isinstance(found, PeFetchStoreComponent):
+            raise ComponentError(
+                f"{found.node.id} keeps no register file",
+                where=f"impl {found.node.impl}",
+                mend="derive its class from kernbench.components.builtin.pe_fetch_store.PeFetchStoreComponent",
+            )
+        self._registers = found
+        return found
 
 
 def compute_slot(engine: PeEngine) -> Port:

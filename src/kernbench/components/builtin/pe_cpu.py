@@ -7,7 +7,6 @@ raises ends there, and the reply says where. Not modelled: instruction fetch, an
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cached_property
 
@@ -22,11 +21,12 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
+from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.handle import TensorPtr
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
+from kernbench.triton_emu.tl_core import KernelEnv
 
 
 class PeCpuComponent(ActiveComponent):
@@ -66,9 +66,9 @@ class PeCpuComponent(ActiveComponent):
             error = KernelError(f"no kernel '{name}' on this device", mend=f"launch it by its function; known: {known}")
             return KernelFailure("KernelError", str(error), "", 0, "", *self.key)
         runner = KernelRunner(_Commands(self, launch))
-        tl = TLContext(self._environment(launch, runner))
+        tl = TLContext(self._environment(launch, kernel, runner))
         try:
-            call = _bound(kernel, self._arguments(launch), tl)
+            call = bind(kernel, self._arguments(launch), tl)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(call)
@@ -89,7 +89,7 @@ class PeCpuComponent(ActiveComponent):
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
         return TensorPtr(arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local)
 
-    def _environment(self, launch: KernelLaunchMsg, runner: KernelRunner) -> KernelEnv:
+    def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner) -> KernelEnv:
         spec = self.ctx.graph.spec
         sip, cube, pe = self.key
         pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
@@ -98,7 +98,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.values,
             self.ctx.memory,
             self.dma.translate,
-            tuple(found for arg in launch.args if isinstance(arg, TensorArg) for found in _ranges(arg)),
+            tensor_ranges(kernel, launch.args),
             PhysAddr.pe_tcm_addr(sip, cube, pe, 0).raw,
             spec.cube.tcm_allocatable_bytes,
             (pes.index(pe), cubes.index(cube), sip),
@@ -144,39 +144,3 @@ class _Commands:
 
     def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
         self._scheduler.submit(cmd, self._launch, done)
-
-
-def _ranges(arg: TensorArg) -> list[TensorRange]:
-    """The addresses of a tensor: its virtual range, or those of each of its parts."""
-    if arg.va_base is not None:
-        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype)]
-    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes, arg.dtype) for shard in arg.shards]
-
-
-def _bound(kernel: Kernel, args: list[object], tl: TLContext) -> Callable[[], object]:
-    """The call of a kernel with its arguments and `tl`, wherever it wants that; raises KernelError when they do not
-    fit.
-    """
-    signature = inspect.signature(kernel)
-    given, keywords, rest = list[object](), dict[str, object](), list(args)
-    left_out = False
-    for parameter in signature.parameters.values():
-        if parameter.name == "tl":
-            if parameter.kind is parameter.KEYWORD_ONLY or left_out:
-                keywords["tl"] = tl
-            else:
-                given.append(tl)
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            if rest:
-                given.append(rest.pop(0))
-            else:
-                left_out = True  # it has a default, or binding says what is missing
-    given += rest
-    try:
-        signature.bind(*given, **keywords)
-    except TypeError as error:
-        raise KernelError(
-            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {len(args)} arguments: {error}",
-            mend="pass as many tensors and scalars as it has parameters besides tl",
-        ) from None
-    return lambda: kernel(*given, **keywords)

@@ -11,7 +11,7 @@ better than they are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import simpy
@@ -20,13 +20,12 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
-from kernbench.components.builtin.pipeline import DmaStage, Params, PeEngine, StageType, TileToken
+from kernbench.components.builtin.pipeline import DmaStage, PeEngine, StageType, TileToken
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 _WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
-_TILE_READ, _TILE_WRITE = "TileToken/DMA_READ", "TileToken/DMA_WRITE"
 _IN_WINDOW = (1 << _WINDOW_BITS) - 1
 
 
@@ -62,8 +61,14 @@ class PeDmaComponent(PeEngine):
         super().__init__(node, ctx)
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
         self._read, self._write = Channel(places), Channel(places)
+        self._read_head = self.tile_head("memory", "DMA_READ", "address", "nbytes")
+        self._write_head = self.tile_head("memory", "DMA_WRITE", "address", "nbytes")
         self._targets: dict[int, Target] = {}
         self._mmu: PeMmuComponent | None = None
+        self._extents: list[
+            tuple[int, int, int]
+        ] = []  # mapped ranges that were used last, and what to add to an address
+        self._version = -1  # of the page table that they are from
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._busy_ns = 0.0
         self._busy_since = 0.0
@@ -90,18 +95,19 @@ class PeDmaComponent(PeEngine):
     def _start(self, token: TileToken) -> None:
         stage = token.stages[token.index]
         assert isinstance(stage, DmaStage)
+        context = token.context
         token.start_ns = now = self.env.now
-        at_ns = now + self.overhead_ns
-        pieces: Sequence[Piece]
-        if self._virtual:
-            at_ns += self.mmu.translation_ns
-            pieces = self._pieces(stage)
-        else:
-            pieces = ((stage.address, stage.rows * stage.row_bytes),)
-        token.pending = len(pieces)
+        at_ns = now + self.request_ns
         is_write = stage.type is StageType.DMA_WRITE
+        way = context.ways[stage.operand]
+        if way is not None:
+            token.pending = 1
+            self.ctx.move(way[0], stage.nbytes, way[1] + stage.offset, is_write, at_ns, self._moved, token)
+            return
+        pieces = self._pieces(context.addresses[stage.operand] + stage.offset, stage)
+        token.pending = len(pieces)
         for pa, nbytes in pieces:
-            target = self._targets.get(pa >> _WINDOW_BITS) or self._target(pa)
+            target = self._target(pa)
             local = target.base + (pa & _IN_WINDOW)
             if target.way is not None:
                 self.ctx.move(target.way, nbytes, local, is_write, at_ns, self._moved, token)
@@ -124,16 +130,14 @@ class PeDmaComponent(PeEngine):
             return
         stage = token.stages[token.index]
         assert isinstance(stage, DmaStage)
-        if self.ctx.log is not None:
-            kind = "DMA_READ" if stage.type is StageType.DMA_READ else "DMA_WRITE"
-            nbytes = stage.rows * stage.row_bytes
-            params: Params = {
-                "stage_type": kind,
-                "tile_id": token.tile_id,
-                "address": stage.address,
-                "nbytes": nbytes,
-            }
-            self.record(token, "memory", _TILE_READ if kind == "DMA_READ" else _TILE_WRITE, params)
+        log = self.ctx.log
+        if log is not None:
+            tile_id, nbytes = token.plan.tile_id, stage.nbytes
+            address = token.context.addresses[stage.operand] + stage.offset
+            if stage.type is StageType.DMA_READ:
+                self.record(log, token, self._read_head, ("DMA_READ", tile_id, address, nbytes))
+            else:
+                self.record(log, token, self._write_head, ("DMA_WRITE", tile_id, address, nbytes))
         following = token.index + 1
         if following < len(token.stages):
             then = token.stages[following]
@@ -168,6 +172,11 @@ class PeDmaComponent(PeEngine):
 
     # ---- where bytes lie
 
+    @cached_property
+    def request_ns(self) -> float:
+        """What a request costs before it leaves: the overhead, and with virtual addresses the MMU's time."""
+        return self.overhead_ns + (self.mmu.translation_ns if self._virtual else 0.0)
+
     @property
     def mmu(self) -> PeMmuComponent:
         if self._mmu is None:
@@ -185,20 +194,28 @@ class PeDmaComponent(PeEngine):
         """The physical pieces of a range that a kernel names; raises AddressError for what is not mapped."""
         return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
 
-    def _pieces(self, stage: DmaStage) -> list[Piece]:
+    def way_to(self, address: int, nbytes: int) -> tuple[Way, int] | None:
+        """The way to an operand and its address there; None for one that lies in pieces, or not in a plain memory."""
+        pieces = self.translate(address, nbytes)
+        first, last = self._target(pieces[0][0]), self._target(pieces[0][0] + pieces[0][1] - 1)
+        if len(pieces) > 1 or first.way is None or first.path != last.path:
+            return None
+        return first.way, first.base + (pieces[0][0] & _IN_WINDOW)
+
+    def _pieces(self, address: int, stage: DmaStage) -> list[Piece]:
         """What to move, one piece a memory where the rows of a tile are strided."""
         if stage.rows == 1:
-            return self.mmu.translate(stage.address, stage.row_bytes)
+            return self.translate(address, stage.nbytes)
         span = (stage.rows - 1) * stage.stride_bytes + stage.row_bytes
-        pieces = self.mmu.translate(stage.address, span)
+        pieces = self.translate(address, span)
         if len(pieces) == 1:
-            return [(pieces[0][0], stage.rows * stage.row_bytes)]
+            return [(pieces[0][0], stage.nbytes)]
         gathered: dict[tuple[str, ...], tuple[int, int]] = {}
         for row in range(stage.rows):
-            for pa, nbytes in self.mmu.translate(stage.address + row * stage.stride_bytes, stage.row_bytes):
+            for pa, part in self.translate(address + row * stage.stride_bytes, stage.row_bytes):
                 path = self._target(pa).path
-                first, so_far = gathered.get(path, (pa, 0))
-                gathered[path] = (first, so_far + nbytes)
+                at, so_far = gathered.get(path, (pa, 0))
+                gathered[path] = (at, so_far + part)
         return list(gathered.values())
 
     def _target(self, pa: int) -> Target:

@@ -12,7 +12,7 @@ from collections import deque
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
-from kernbench.components.builtin.pipeline import MoveStage, Params, PeEngine, StageType, TileToken, TokenEvent
+from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
 from kernbench.topology.graph import Node
 
 
@@ -25,6 +25,8 @@ class PeFetchStoreComponent(PeEngine):
         self.free_bytes = self.register_bytes
         self._waiting: deque[TileToken] = deque()
         self._tcm: PeTcmComponent | None = None
+        self._fetch_head = self.tile_head("memory", "FETCH", "nbytes")
+        self._store_head = self.tile_head("memory", "STORE", "nbytes")
 
     @property
     def tcm(self) -> PeTcmComponent:
@@ -43,7 +45,7 @@ class PeFetchStoreComponent(PeEngine):
         return len(self._waiting) < self.queue_depth
 
     def take(self, token: TileToken) -> None:
-        stage = token.stage
+        stage = token.stages[token.index]
         assert isinstance(stage, MoveStage)
         if stage.type is StageType.FETCH:
             self._waiting.append(token)
@@ -62,7 +64,7 @@ class PeFetchStoreComponent(PeEngine):
         waiting, started = self._waiting, False
         while waiting:
             token = waiting[0]
-            stage = token.stage
+            stage = token.stages[token.index]
             assert isinstance(stage, MoveStage)
             if stage.registers > self.free_bytes:
                 break
@@ -74,23 +76,21 @@ class PeFetchStoreComponent(PeEngine):
         if started and self.on_room is not None:
             self.tell_room()
 
-    def _fetched(self, event: TokenEvent) -> None:
-        token = event.token
-        if self.ctx.log is not None:
+    def _fetched(self, token: TileToken) -> None:
+        log = self.ctx.log
+        if log is not None:
             stage = token.stage
             assert isinstance(stage, MoveStage)
-            params: Params = {"stage_type": "FETCH", "tile_id": token.tile_id, "nbytes": stage.nbytes}
-            self.record(token, "memory", "TileToken/FETCH", params)
+            self.record(log, token, self._fetch_head, ("FETCH", token.plan.tile_id, stage.nbytes))
         if token.context.on_fetched is not None:
             token.context.on_fetched(token)
         self.finish(token)
 
-    def _stored(self, event: TokenEvent) -> None:
-        token = event.token
+    def _stored(self, token: TileToken) -> None:
         stage = token.stage
         assert isinstance(stage, MoveStage)
-        if self.ctx.log is not None:
-            params: Params = {"stage_type": "STORE", "tile_id": token.tile_id, "nbytes": stage.nbytes}
-            self.record(token, "memory", "TileToken/STORE", params)
+        log = self.ctx.log
+        if log is not None:
+            self.record(log, token, self._store_head, ("STORE", token.plan.tile_id, stage.nbytes))
         self.give_back(stage.registers)
         self.finish(token)

@@ -8,9 +8,9 @@ modelled: fill and drain of the array, and the loss on tiles that its geometry d
 from __future__ import annotations
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.components.base import Context
+from kernbench.components.base import Context, Param
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, TileToken, work_ns
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, work_ns
 from kernbench.topology.graph import Node
 
 
@@ -23,22 +23,22 @@ class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
 
     op_kind = "gemm"
-    tile_name = "TileToken/GEMM"
+    stage_name = "GEMM"
+    described = ("m", "k", "n", "dtype")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._macs_per_ns = float(node.attrs["macs_per_ns"])
-        self._known: dict[tuple[int, int, int, str], float] = {}
+        self._last: tuple[GemmStage | None, float] = (None, 0.0)  # tiles of one size share their stage
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
         assert isinstance(stage, GemmStage)
-        key = (stage.m, stage.k, stage.n, stage.dtype)
-        ns = self._known.get(key)
-        if ns is None:
-            ns = self._known[key] = gemm_ns(stage.m, stage.k, stage.n, self._macs_per_ns, stage.dtype)
+        last, ns = self._last
+        if stage is not last:
+            ns = gemm_ns(stage.m, stage.k, stage.n, self._macs_per_ns, stage.dtype)
+            self._last = (stage, ns)
         return ns
 
-    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
+    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
         assert isinstance(stage, GemmStage)
-        m, k, n = stage.m, stage.k, stage.n
-        return {"stage_type": "GEMM", "tile_id": token.tile_id, "m": m, "k": k, "n": n, "dtype": stage.dtype}
+        return stage.m, stage.k, stage.n, stage.dtype

@@ -6,9 +6,9 @@ compound ops are one op. Operands and result are in registers. Not modelled: dif
 
 from __future__ import annotations
 
-from kernbench.components.base import Context
+from kernbench.components.base import Context, Param
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, Params, TileToken, lanes_ns
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, lanes_ns
 from kernbench.topology.graph import Node
 
 
@@ -16,7 +16,8 @@ class PeMathComponent(ComputeEngine):
     """Serves MATH stages."""
 
     op_kind = "math"
-    tile_name = "TileToken/MATH"
+    stage_name = "MATH"
+    described = ("op", "elements", "dtype")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -26,7 +27,6 @@ class PeMathComponent(ComputeEngine):
         assert isinstance(stage, MathStage)
         return lanes_ns(stage.elements, self._lanes_per_ns, stage.dtype)
 
-    def describe(self, token: TileToken, stage: GemmStage | MathStage) -> Params:
+    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
         assert isinstance(stage, MathStage)
-        op, elements, dtype = stage.op, stage.elements, stage.dtype
-        return {"stage_type": "MATH", "tile_id": token.tile_id, "op": op, "elements": elements, "dtype": dtype}
+        return stage.op, stage.elements, stage.dtype

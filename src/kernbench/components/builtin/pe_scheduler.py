@@ -17,8 +17,9 @@ import simpy
 from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, EngineCommand, GemmCmd, MathCmd
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import Request
-from kernbench.components.base import Context
+from kernbench.components.base import Context, Way
 from kernbench.components.builtin.command_log import composite_entry, simple_entry
+from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pipeline import (
     DmaStage,
     GemmStage,
@@ -32,10 +33,11 @@ from kernbench.components.builtin.pipeline import (
     TilePlan,
     TileToken,
 )
-from kernbench.components.builtin.tile_choice import TileLimits, choose_gemm_tile, choose_math_tile
-from kernbench.components.builtin.tiling import EngineNames, generate_gemm_plan, generate_math_plan
+from kernbench.components.builtin.tile_choice import TileLimits, plan_of
+from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, placeless
 from kernbench.topology.graph import Node
 
+_PIECEMEAL = (None,)  # where the bytes of a single transfer lie is looked up when it starts
 Done = Callable[[tuple[int, ...]], None]  # told the op-log id of what is done
 
 
@@ -58,7 +60,6 @@ class PeSchedulerComponent(PeEngine):
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self.compute_slot = Port()
-        self._names = EngineNames.of(str(self.pe))
         self._feeds: deque[Feed] = deque()
         self._feeding = False
         self._held_up = False  # by tile buffers or by a barrier: what ends a tile may let the next one in
@@ -68,11 +69,11 @@ class PeSchedulerComponent(PeEngine):
     def engines(self) -> dict[str, PeEngine]:
         """The engines that stages name."""
         found: dict[str, PeEngine] = {}
-        for name in (self._names.dma, self._names.fetch_store, self._names.gemm, self._names.math):
-            engine = self.ctx.component(name)
+        for name in (DMA, FETCH_STORE, GEMM, MATH):
+            engine = self.ctx.component(self.pe.part(name))
             if not isinstance(engine, PeEngine):
                 raise ComponentError(
-                    f"{name} takes no commands",
+                    f"{engine.node.id} takes no commands",
                     where=f"impl {engine.node.impl}",
                     mend="derive its class from kernbench.components.builtin.pipeline.PeEngine",
                 )
@@ -82,12 +83,10 @@ class PeSchedulerComponent(PeEngine):
     @cached_property
     def limits(self) -> TileLimits:
         """What tiles must fit, and their native size."""
-        gemm = self.ctx.graph.node(self._names.gemm).attrs
-        math = self.ctx.graph.node(self._names.math).attrs
-        registers = self.ctx.graph.node(self._names.fetch_store).attrs["register_file_bytes"]
+        gemm, math, fetch = (self.ctx.graph.node(self.pe.part(name)).attrs for name in (GEMM, MATH, FETCH_STORE))
         return TileLimits(
             self.ctx.graph.spec.cube.tcm_reserved_bytes,
-            int(registers),
+            int(fetch["register_file_bytes"]),
             (int(gemm["tile_m"]), int(gemm["tile_k"]), int(gemm["tile_n"])),
             (int(math["tile_m"]), int(math["tile_n"])),
         )
@@ -105,7 +104,20 @@ class PeSchedulerComponent(PeEngine):
         def finished(token: TileToken) -> None:
             done(token.records)
 
-        context = PipelineContext(self.engines, 1, finished, request, name=name, params=params, deps=cmd.deps)
+        addresses: tuple[int, ...] = ()
+        if isinstance(cmd, DmaReadCmd | DmaWriteCmd):
+            addresses = (cmd.source.address if isinstance(cmd, DmaReadCmd) else cmd.target.address,)
+        context = PipelineContext(
+            self.engines,
+            1,
+            finished,
+            request,
+            addresses=addresses,
+            ways=_PIECEMEAL,
+            name=name,
+            params=params,
+            deps=cmd.deps,
+        )
         token = TileToken(TilePlan(0, (stage,)), context)
         engine = self.engines[stage.component]
         self._after_overhead(lambda: engine.take(token))
@@ -118,25 +130,22 @@ class PeSchedulerComponent(PeEngine):
 
     def _stage(self, cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> Stage:
         """The one stage of a simple command."""
-        names = self._names
         if isinstance(cmd, DmaReadCmd):
             nbytes = cmd.source.nbytes
-            return DmaStage(StageType.DMA_READ, names.dma, cmd.source.address, 1, nbytes, nbytes)
+            return DmaStage(StageType.DMA_READ, DMA, 0, 0, nbytes, 1, nbytes, nbytes)
         if isinstance(cmd, DmaWriteCmd):
             nbytes = cmd.target.nbytes
-            return DmaStage(StageType.DMA_WRITE, names.dma, cmd.target.address, 1, nbytes, nbytes)
+            return DmaStage(StageType.DMA_WRITE, DMA, 0, 0, nbytes, 1, nbytes, nbytes)
         if isinstance(cmd, GemmCmd):
-            return GemmStage(StageType.GEMM, names.gemm, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)
-        return MathStage(StageType.MATH, names.math, cmd.op, cmd.elements, cmd.dtype)
+            return GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)
+        return MathStage(StageType.MATH, MATH, cmd.op, cmd.elements, cmd.dtype)
 
     # ---- composites
 
     def _composite(self, cmd: CompositeCmd, request: Request, done: Done) -> Callable[[], None]:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
-        if cmd.op == "gemm":
-            plan = generate_gemm_plan(cmd, choose_gemm_tile(cmd, self.limits), str(self.pe))
-        else:
-            plan = generate_math_plan(cmd, choose_math_tile(cmd, self.limits), str(self.pe))
+        numbered, addresses = placeless(cmd)
+        plan = plan_of(numbered, self.limits)
         start_ns = self.env.now + self.overhead_ns
 
         def tile_done(token: TileToken) -> None:
@@ -154,7 +163,14 @@ class PeSchedulerComponent(PeEngine):
                 self._feed()
 
         context = PipelineContext(
-            self.engines, plan.total_tiles, tile_done, request, deps=cmd.deps, on_fetched=self._fetched
+            self.engines,
+            plan.total_tiles,
+            tile_done,
+            request,
+            addresses=addresses,
+            ways=self._ways(cmd),
+            deps=cmd.deps,
+            on_fetched=self._fetched,
         )
 
         def begin() -> None:
@@ -162,6 +178,14 @@ class PeSchedulerComponent(PeEngine):
             self._feed()
 
         return begin
+
+    def _ways(self, cmd: CompositeCmd) -> list[tuple[Way, int] | None]:
+        """How the DMA reaches each operand, in the order of their numbers; those in TCM are not reached at all."""
+        operands = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
+        dma = self.engines[DMA]
+        if not isinstance(dma, PeDmaComponent):
+            return [None] * len(operands)
+        return [None if x.space == "tcm" else dma.way_to(x.address, x.nbytes) for x in operands]
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""
@@ -171,32 +195,28 @@ class PeSchedulerComponent(PeEngine):
                 self._feed()
 
     def _feed(self) -> None:
+        """Let tiles in, until there is none or the next has to wait."""
         if self._feeding:  # a tile that enters may free a place at once; the loop below sees it
             return
         self._feeding, self._held_up = True, False
-        while self._feeds and self._feed_one(self._feeds[0]):
-            pass
+        feeds, engines = self._feeds, self.engines
+        while feeds:
+            feed = feeds[0]
+            tile = feed.following
+            if tile is None:
+                feeds.popleft()
+                continue
+            engine = engines[tile.stages[0].component]
+            if not engine.has_room():
+                engine.on_room = self._feed
+                break
+            need = tile.in_bytes + tile.out_bytes
+            barred = feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier
+            if barred or need > self._tile_bytes:
+                self._held_up = True
+                break
+            self._tile_bytes -= need
+            feed.fed += 1
+            feed.following = next(feed.tiles, None)
+            engine.take(TileToken(tile, feed.context))
         self._feeding = False
-
-    def _feed_one(self, feed: Feed) -> bool:
-        """Let the next tile in; False when the feeder has to wait."""
-        tile = feed.following
-        if tile is None:
-            self._feeds.popleft()
-            return True
-        if feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier:
-            self._held_up = True
-            return False
-        engine = self.engines[tile.stages[0].component]
-        if not engine.has_room():
-            engine.on_room = self._feed
-            return False
-        need = tile.in_bytes + tile.out_bytes
-        if need > self._tile_bytes:
-            self._held_up = True
-            return False
-        self._tile_bytes -= need
-        feed.fed += 1
-        feed.following = next(feed.tiles, None)
-        engine.take(TileToken(tile, feed.context))
-        return True

@@ -8,7 +8,7 @@ which lets tokens in, is held up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import ceil
 from typing import NamedTuple
@@ -21,10 +21,11 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.components.base import ActiveComponent, Context, Param
+from kernbench.components.base import ActiveComponent, Context, OpHead, Param, Recorder, Way
 from kernbench.topology.graph import Node
 
 Params = dict[str, Param]
+MOST_KEPT_TILES = 1 << 16
 
 
 class StageType(Enum):
@@ -39,18 +40,16 @@ class StageType(Enum):
 
 
 class DmaStage(NamedTuple):
-    """Rows of bytes between memory and TCM, `stride_bytes` apart in memory."""
+    """Rows of bytes between TCM and an operand in memory, `stride_bytes` apart there, the first at `offset`."""
 
     type: StageType
     component: str
-    address: int
+    operand: int  # which one of the command's
+    offset: int
+    nbytes: int
     rows: int
     row_bytes: int
     stride_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.row_bytes
 
 
 class MoveStage(NamedTuple):
@@ -97,20 +96,37 @@ class TilePlan(NamedTuple):
     out_bytes: int = 0  # until it is done
 
 
-class PipelinePlan(NamedTuple):
-    """All tiles of a command. `tiles()` makes them one by one, the same every time. Tiles from `barrier` on wait for
-    those before.
+class PipelinePlan:
+    """All tiles of a command, the same every time. Tiles from `barrier` on wait for those before.
+
+    A plan names no place, so PEs share it. It is made as far as someone has come, and kept unless it is very long.
     """
 
-    total_tiles: int
-    tiles: Callable[[], Iterator[TilePlan]]
-    barrier: int
+    def __init__(self, total_tiles: int, barrier: int, make: Callable[[], Iterator[TilePlan]]) -> None:
+        self.total_tiles = total_tiles
+        self.barrier = barrier
+        self._make = make
+        self._made: list[TilePlan] = []
+        self._rest = make() if total_tiles <= MOST_KEPT_TILES else None
+
+    def tiles(self) -> Iterator[TilePlan]:
+        """The tiles in order."""
+        if self._rest is None:
+            yield from self._make()
+            return
+        made, rest = self._made, self._rest
+        for at in range(self.total_tiles):
+            if at == len(made):
+                made.append(next(rest))
+            yield made[at]
 
 
 class PipelineContext:
     """One command under way: where its tokens go, how many are done, whom to tell."""
 
+
     __slots__ = (
+        "addresses",
         "completed_tiles",
         "deps",
         "engines",
@@ -120,6 +136,7 @@ class PipelineContext:
         "params",
         "request",
         "total_tiles",
+        "ways",
     )
 
     def __init__(
@@ -129,13 +146,17 @@ class PipelineContext:
         on_done: Callable[[TileToken], None],
         request: Request,
         *,
+        addresses: tuple[int, ...] = (),
+        ways: Sequence[tuple[Way, int] | None] = (),
         name: str = "",
         params: Params | None = None,
         deps: tuple[int, ...] = (),
         on_fetched: Callable[[TileToken], None] | None = None,
     ) -> None:
-        self.engines = engines
+        self.engines = engines  # by part of the PE
         self.total_tiles = total_tiles
+        self.addresses = addresses  # of the command's operands, as the kernel gave them
+        self.ways = ways  # to each operand that lies in one plain memory, and its address there
         self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
         self.request = request
@@ -148,20 +169,26 @@ class PipelineContext:
         """The token's last stage is over; raises ComponentError when that was said before."""
         if token.done:
             raise ComponentError(
-                f"tile {token.tile_id} is reported done twice", mend="an engine must hand each token on exactly once"
+                f"tile {token.plan.tile_id} is reported done twice",
+                mend="an engine must hand each token on exactly once",
             )
         token.done = True
         self.completed_tiles += 1
         self.on_done(token)
 
 
-class TileToken:
-    """A tile on its way. One engine owns it at a time."""
+class TileToken(simpy.Event):
+    """A tile on its way. One engine owns it at a time.
 
-    __slots__ = ("context", "done", "index", "pending", "plan", "records", "stages", "start_ns", "tile_id")
+    It is also the event that happens to it: an engine that knows when a stage is over has the clock call it then.
+    """
+
+    __slots__ = ("context", "done", "index", "pending", "plan", "records", "stages", "start_ns")
+
+    _ok = True
+    _value = None
 
     def __init__(self, plan: TilePlan, context: PipelineContext) -> None:
-        self.tile_id = plan.tile_id
         self.plan = plan
         self.stages = plan.stages
         self.index = 0
@@ -174,18 +201,6 @@ class TileToken:
     @property
     def stage(self) -> Stage:
         return self.stages[self.index]
-
-
-class TokenEvent(simpy.Event):
-    """Something that will happen to a token at a known time: a call on the clock without a process."""
-
-    _ok = True
-    _value = None
-
-    def __init__(self, env: simpy.Environment, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
-        self.env = env
-        self.token = token
-        self.callbacks = [action]
 
 
 class Port:
@@ -246,21 +261,25 @@ class PeEngine(ActiveComponent):
         if wake is not None:
             wake()
 
-    def at(self, at_ns: float, token: TileToken, action: Callable[[TokenEvent], None]) -> None:
-        """Have `action` called at a time."""
+    def at(self, at_ns: float, token: TileToken, action: Callable[[TileToken], None]) -> None:
+        """Have `action` called with the token at a time."""
+        token.callbacks = [action]
         env = self.env
-        env.schedule(TokenEvent(env, token, action), NORMAL, at_ns - env.now)
+        env.schedule(token, NORMAL, at_ns - env.now)
 
-    def record(self, token: TileToken, kind: str, tile_name: str, params: Params) -> None:
-        """Write down the stage that ends now, under the tile's name or the command's own."""
-        log = self.ctx.log
-        if log is None:
-            return
+    def tile_head(self, kind: str, stage: str, *names: str) -> OpHead:
+        """What the records of a kind of stage have in common when tiles pass here."""
+        return OpHead(self.node.id, kind, f"TileToken/{stage}", ("stage_type", "tile_id", *names))
+
+    def record(self, log: Recorder, token: TileToken, head: OpHead, values: tuple[Param, ...]) -> None:
+        """Write down the stage that ends now: a tile's, or under the name and with the params of a simple command."""
         context = token.context
-        if context.name:
-            tile_name, params = context.name, context.params or params
-        ids = token.records
-        token.records = (log.record(token.start_ns, self.env.now, self.node.id, kind, tile_name, params, ids),)
+        start_ns, now, ids = token.start_ns, self.env.now, token.records
+        if context.params is None:
+            token.records = (log.note(start_ns, now, head, values, ids),)
+        else:
+            kind, name = head.op_kind, context.name
+            token.records = (log.record(start_ns, now, self.node.id, kind, name, context.params, ids),)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""

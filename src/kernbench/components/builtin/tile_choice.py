@@ -8,11 +8,13 @@ must fit once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kernbench.common.commands import CompositeCmd, Operand, Scope
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
-from kernbench.components.builtin.tiling import as_matrix, tile_elements
+from kernbench.components.builtin.pipeline import PipelinePlan
+from kernbench.components.builtin.tiling import as_matrix, generate_gemm_plan, generate_math_plan, tile_elements
 
 WHOLE_ROWS = frozenset({"softmax"})  # math ops that need a row of their input at once
 
@@ -25,6 +27,14 @@ class TileLimits:
     register_bytes: int
     gemm_tile: tuple[int, int, int]
     math_tile: tuple[int, int]
+
+
+@lru_cache(maxsize=64)  # all PEs of a launch ask for the same
+def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
+    """The plan of a command whose operands are numbered; raises KernelError when no tile fits."""
+    if cmd.op == "gemm":
+        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits))
+    return generate_math_plan(cmd, choose_math_tile(cmd, limits))
 
 
 def choose_gemm_tile(cmd: CompositeCmd, limits: TileLimits) -> tuple[int, int, int]:

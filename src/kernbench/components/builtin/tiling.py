@@ -13,7 +13,7 @@ DMA_READ. The accumulator stays in registers over the K loop. An output in TCM n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
@@ -32,18 +32,20 @@ from kernbench.components.builtin.pipeline import (
 Span = tuple[int, int]  # first, size
 
 
-@dataclass(frozen=True, slots=True)
-class EngineNames:
-    """The nodes of one PE that tiles pass through."""
+DMA, FETCH_STORE, GEMM, MATH = "pe_dma", "pe_fetch_store", "pe_gemm", "pe_math"  # parts of a PE, which stages name
 
-    dma: str
-    fetch_store: str
-    gemm: str
-    math: str
 
-    @classmethod
-    def of(cls, pe_prefix: str) -> EngineNames:
-        return cls(f"{pe_prefix}.pe_dma", f"{pe_prefix}.pe_fetch_store", f"{pe_prefix}.pe_gemm", f"{pe_prefix}.pe_math")
+def placeless(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]:
+    """A command whose operands are numbered instead of placed, and their addresses: one plan serves every PE."""
+    addresses: list[int] = []
+
+    def numbered(operand: Operand) -> Operand:
+        addresses.append(operand.address)
+        return replace(operand, address=len(addresses) - 1)
+
+    inputs, out = tuple(numbered(x) for x in cmd.inputs), numbered(cmd.out)
+    steps = tuple(replace(op, operand=op.operand and numbered(op.operand)) for op in cmd.epilogues)
+    return replace(cmd, inputs=inputs, out=out, epilogues=steps, deps=()), tuple(addresses)
 
 
 def spans(size: int, tile: int) -> list[Span]:
@@ -51,7 +53,7 @@ def spans(size: int, tile: int) -> list[Span]:
     return [(at, min(tile, size - at)) for at in range(0, size, tile)]
 
 
-def tile_stage(kind: StageType, engine: str, operand: Operand, rows: Span, cols: Span) -> DmaStage:
+def tile_stage(kind: StageType, operand: Operand, rows: Span, cols: Span) -> DmaStage:
     """The DMA of one tile of a matrix, or of what broadcasts to it: an axis of size 1 is taken whole."""
     height, width = as_matrix(operand.shape)
     if height == 1:
@@ -62,10 +64,10 @@ def tile_stage(kind: StageType, engine: str, operand: Operand, rows: Span, cols:
         rows, cols, width = cols, rows, height
     itemsize = dtype_of(operand.dtype).itemsize
     stride = width * itemsize
-    address = operand.address + rows[0] * stride + cols[0] * itemsize
+    offset, nbytes = rows[0] * stride + cols[0] * itemsize, rows[1] * cols[1] * itemsize
     if cols[1] == width:
-        return DmaStage(kind, engine, address, 1, rows[1] * stride, rows[1] * stride)
-    return DmaStage(kind, engine, address, rows[1], cols[1] * itemsize, stride)
+        return DmaStage(kind, DMA, operand.address, offset, nbytes, 1, nbytes, nbytes)
+    return DmaStage(kind, DMA, operand.address, offset, nbytes, rows[1], cols[1] * itemsize, stride)
 
 
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -81,9 +83,8 @@ def tile_elements(operand: Operand, rows: int, cols: int) -> int:
 class _Inputs:
     """What one tile reads besides its head's operands, or all that a math tile reads."""
 
-    def __init__(self, operands: list[Operand], engine: str) -> None:
+    def __init__(self, operands: list[Operand]) -> None:
         self._operands = operands
-        self._engine = engine
 
     def __bool__(self) -> bool:
         return bool(self._operands)
@@ -96,13 +97,13 @@ class _Inputs:
             nbytes = tile_elements(operand, rows[1], cols[1]) * dtype_of(operand.dtype).itemsize
             fetched += nbytes
             if operand.space != "tcm":
-                reads.append(tile_stage(StageType.DMA_READ, self._engine, operand, rows, cols))
+                reads.append(tile_stage(StageType.DMA_READ, operand, rows, cols))
                 moved += nbytes
         return reads, moved, fetched
 
 
-def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], pe_prefix: str) -> PipelinePlan:
-    """The plan of a tiled matrix product with its epilogues. `tile` is (m, k, n)."""
+def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int]) -> PipelinePlan:
+    """The plan of a tiled matrix product with its epilogues. `tile` is (m, k, n); operands are numbered."""
     a, b = cmd.inputs
     (m, k), n = a.shape, b.shape[1]
     tile_m, tile_k, tile_n = tile
@@ -111,18 +112,18 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], pe_prefix:
     last_pass = outputs if _ops(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        yield from _GemmTiles(cmd, tile, EngineNames.of(pe_prefix))
+        yield from _GemmTiles(cmd, tile)
         if last_pass:
-            yield from _kernel_pass(cmd, EngineNames.of(pe_prefix), main, (tile_m, tile_n))
+            yield from _kernel_pass(cmd, main, (tile_m, tile_n))
 
-    return PipelinePlan(main + last_pass, tiles, main)
+    return PipelinePlan(main + last_pass, main, tiles)
 
 
 class _GemmTiles:
     """The tiles of one product. Stages that do not depend on where a tile lies are made once and shared."""
 
-    def __init__(self, cmd: CompositeCmd, tile: tuple[int, int, int], names: EngineNames) -> None:
-        self._cmd, self._names = cmd, names
+    def __init__(self, cmd: CompositeCmd, tile: tuple[int, int, int]) -> None:
+        self._cmd = cmd
         a, b = cmd.inputs
         (m, k), n = a.shape, b.shape[1]
         self._rows, self._depths, self._cols = spans(m, tile[0]), spans(k, tile[1]), spans(n, tile[2])
@@ -130,9 +131,9 @@ class _GemmTiles:
         self._acc_item = dtype_of(cmd.acc_dtype).itemsize
         self._dtype = _slower(a.dtype, b.dtype)
         self._every, self._last = _ops(cmd, Scope.K_TILE), _ops(cmd, Scope.OUTPUT_TILE)
-        self._per_k = _Inputs([op.operand for op in self._every if op.operand], names.dma)
+        self._per_k = _Inputs([op.operand for op in self._every if op.operand])
         both = (*self._every, *self._last)
-        self._per_output = _Inputs([op.operand for op in both if op.operand], names.dma)
+        self._per_output = _Inputs([op.operand for op in both if op.operand])
         self._tails: dict[tuple[int, int, int, bool, bool, int], tuple[Stage, ...]] = {}
 
     def __iter__(self) -> Iterator[TilePlan]:
@@ -150,7 +151,7 @@ class _GemmTiles:
     def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
         if operand.space == "tcm":
             return [()] * len(tiles)
-        return [(tile_stage(StageType.DMA_READ, self._names.dma, operand, *tile),) for tile in tiles]
+        return [(tile_stage(StageType.DMA_READ, operand, *tile),) for tile in tiles]
 
     def _tile(
         self, tile_id: int, reads: tuple[Stage, ...], rows: Span, depth: Span, cols: Span, first: bool, last: bool
@@ -172,26 +173,25 @@ class _GemmTiles:
         out = self._cmd.out
         if not last or out.space == "tcm":
             return TilePlan(tile_id, reads + tail, moved, 0)
-        write = tile_stage(StageType.DMA_WRITE, self._names.dma, out, rows, cols)
+        write = tile_stage(StageType.DMA_WRITE, out, rows, cols)
         return TilePlan(tile_id, (*reads, *tail, write), moved, write.nbytes)
 
     def _tail(self, m: int, k: int, n: int, first: bool, last: bool, fetched: int) -> tuple[Stage, ...]:
         """What happens between the last read and the write."""
-        names = self._names
         acc_bytes = m * n * self._acc_item
         ops = (*self._every, *self._last) if last else self._every
         stages: list[Stage] = [
-            MoveStage(StageType.FETCH, names.fetch_store, fetched, fetched + (acc_bytes if first else 0)),
-            GemmStage(StageType.GEMM, names.gemm, m, k, n, self._dtype, 0 if ops else fetched),
-            *_math_stages(ops, names.math, m * n, fetched),
+            MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + (acc_bytes if first else 0)),
+            GemmStage(StageType.GEMM, GEMM, m, k, n, self._dtype, 0 if ops else fetched),
+            *_math_stages(ops, m * n, fetched),
         ]
         if last:
             nbytes = m * n * dtype_of(self._cmd.out.dtype).itemsize
-            stages.append(MoveStage(StageType.STORE, names.fetch_store, nbytes, acc_bytes))
+            stages.append(MoveStage(StageType.STORE, FETCH_STORE, nbytes, acc_bytes))
         return tuple(stages)
 
 
-def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], pe_prefix: str) -> PipelinePlan:
+def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan:
     """The plan of a tiled math op: DMA_READ FETCH MATH STORE DMA_WRITE, M first, then N. `tile` is (m, n)."""
     m, n = as_matrix(cmd.out.shape)
     tile_m, tile_n = tile
@@ -199,51 +199,49 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], pe_prefix: str)
     last_pass = total if _ops(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        names = EngineNames.of(pe_prefix)
         head = OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=_slower(*(x.dtype for x in cmd.inputs)))
         ops = (head, *_ops(cmd, Scope.K_TILE), *_ops(cmd, Scope.OUTPUT_TILE))
         operands = [*cmd.inputs, *(op.operand for op in ops if op.operand)]
-        yield from _math_tiles(cmd.out, operands, ops, names, 0, (tile_m, tile_n))
+        yield from _math_tiles(cmd.out, operands, ops, 0, (tile_m, tile_n))
         if last_pass:
-            yield from _kernel_pass(cmd, names, total, (tile_m, tile_n))
+            yield from _kernel_pass(cmd, total, (tile_m, tile_n))
 
-    return PipelinePlan(total + last_pass, tiles, total)
+    return PipelinePlan(total + last_pass, total, tiles)
 
 
-def _kernel_pass(cmd: CompositeCmd, names: EngineNames, first: int, tile: tuple[int, int]) -> Iterator[TilePlan]:
+def _kernel_pass(cmd: CompositeCmd, first: int, tile: tuple[int, int]) -> Iterator[TilePlan]:
     """The ops of scope `kernel` over the finished output."""
     ops = _ops(cmd, Scope.KERNEL)
     operands = [cmd.out, *(op.operand for op in ops if op.operand)]
-    return _math_tiles(cmd.out, operands, ops, names, first, tile)
+    return _math_tiles(cmd.out, operands, ops, first, tile)
 
 
 def _math_tiles(
     out: Operand,
     operands: list[Operand],
     ops: tuple[OpSpec, ...],
-    names: EngineNames,
     first: int,
     tile: tuple[int, int],
 ) -> Iterator[TilePlan]:
     m, n = as_matrix(out.shape)
-    inputs, tile_id = _Inputs(operands, names.dma), first
+    inputs, tile_id = _Inputs(operands), first
     for rows in spans(m, tile[0]):
         for cols in spans(n, tile[1]):
             stages, moved, fetched = inputs.stages(rows, cols)
             result = rows[1] * cols[1] * dtype_of(out.dtype).itemsize
-            stages.append(MoveStage(StageType.FETCH, names.fetch_store, fetched, fetched + result))
-            stages += _math_stages(ops, names.math, rows[1] * cols[1], fetched)
-            stages.append(MoveStage(StageType.STORE, names.fetch_store, result, result))
+            stages.append(MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + result))
+            stages += _math_stages(ops, rows[1] * cols[1], fetched)
+            stages.append(MoveStage(StageType.STORE, FETCH_STORE, result, result))
             if out.space != "tcm":
-                stages.append(tile_stage(StageType.DMA_WRITE, names.dma, out, rows, cols))
+                stages.append(tile_stage(StageType.DMA_WRITE, out, rows, cols))
             yield TilePlan(tile_id, tuple(stages), moved, result if out.space != "tcm" else 0)
             tile_id += 1
 
 
-def _math_stages(ops: tuple[OpSpec, ...], engine: str, elements: int, fetched: int) -> list[Stage]:
+def _math_stages(ops: tuple[OpSpec, ...], elements: int, fetched: int) -> list[Stage]:
     """One stage an op; the last gives back the registers of what was fetched."""
     return [
-        MathStage(StageType.MATH, engine, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops
+        MathStage(StageType.MATH, MATH, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops
     ]
 
 

@@ -13,15 +13,14 @@ from heapq import heappush
 from typing import Any
 
 import simpy
-from simpy.events import Event, Timeout
+from simpy.events import Event, EventPriority, Timeout
 
 from kernbench.common.errors import KernBenchError
 from kernbench.common.units import on_grid
-from kernbench.sim_engine.fabric.flits import Transfer
-from kernbench.sim_engine.fabric.quiet import Fabric
+from kernbench.sim_engine.fabric.trains import Fabric
+from kernbench.sim_engine.fabric.transfers import INFINITY, Transfer
 
-_BEFORE_PROCESSES = -1  # SimPy priority of completions
-_NEVER = float("inf")
+_BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
 
 SimProcess = Generator[Event, Any, Any]
 
@@ -55,7 +54,7 @@ class FabricEnvironment(simpy.Environment):
 
     def step(self) -> None:
         queue, fabric = self._queue, self.fabric
-        while fabric.next_time() <= (horizon := queue[0][0] if queue else _NEVER):
+        while fabric.next_time() <= (horizon := queue[0][0] if queue else INFINITY):
             finished = fabric.advance(horizon)
             if not finished:
                 break
@@ -63,6 +62,7 @@ class FabricEnvironment(simpy.Environment):
             for transfer in finished:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
+        fabric.catch_up(horizon)
         try:
             super().step()
         except KernBenchError as copy:

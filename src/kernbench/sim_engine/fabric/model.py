@@ -1,202 +1,107 @@
 """A network as plain data: nodes that delay, links that serialise, banks of memory channels. No word of SIPs or cubes.
 
-A node delays every flit that enters it by its overhead and blocks nobody; the source of a transfer is not entered. A link is
-a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A bank is the set of memory
-channels behind one node: a flit's burst goes to the channel that its address names and occupies it for one burst time.
-All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow without limit.
+A node delays every flit that enters it by its overhead and blocks nobody; the source of a transfer is not entered. A
+link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A bank is the set
+of memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for one
+burst time. All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow without
+limit.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
+from math import inf, log2
+from statistics import median_low
+from typing import NamedTuple
 
 from kernbench.common.errors import FabricError
 from kernbench.common.flits import FlitArrival
-from kernbench.common.units import is_power_of_two, on_grid, transfer_ns
+from kernbench.common.units import (
+    GRID_NS,
+    MAX_TIME_NS,
+    is_power_of_two,
+    on_grid,
+    transfer_ns,
+)
+from kernbench.sim_engine.fabric.banks import Bank
 
-READ, WRITE = 1, 2
-
-BankState = tuple[list[float], list[int], list[int], list[tuple[float, float]]]
 DelayRule = Callable[[FlitArrival], float]
 
 
-class Pace:
-    """When the flits of a read may leave: the first round channel by channel, then every burst time; never out of order."""
+class Step(NamedTuple):
+    """What awaits a flit at one hop: a link, and what comes after it. A link below 0 stands for some other event."""
 
-    __slots__ = ("burst_ns", "firsts", "flits")
-
-    def __init__(self, firsts: list[float], burst_ns: float, flits: int) -> None:
-        self.firsts = firsts  # of the first round, each no earlier than the one before
-        self.burst_ns = burst_ns
-        self.flits = flits
-
-    def time(self, index: int) -> float:
-        firsts = self.firsts
-        rounds, j = divmod(index, len(firsts))
-        if not rounds:
-            return firsts[j]
-        return max(firsts[j] + rounds * self.burst_ns, firsts[-1] + (rounds - 1) * self.burst_ns)
-
-    def times(self, start: int, stop: int) -> Iterator[float]:
-        return map(self.time, range(start, stop))
-
-    def count_until(self, now: float) -> int:
-        """How many flits may leave at `now` or earlier."""
-        return bisect_right(range(self.flits), now, key=self.time)
+    link: int
+    occupy_ns: float
+    tail_ns: float  # from leaving the link to being ready in the node it leads to
+    onward: Step | None
+    final: bool  # for the last flit of a transfer
 
 
-class Bank:
-    """The memory channels behind one node. Reads and writes share a channel; turning its direction may cost a penalty."""
+class Ending:
+    """The last flit of transfers along one route, by its size. Compared by identity: what is done is tallied by it."""
 
-    __slots__ = ("burst_ns", "bursts", "busy_ns", "direction", "free_ns", "mask", "node", "penalty_ns", "shift", "worst")
+    __slots__ = ("nbytes", "route", "shapes", "steps")
 
-    def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
-        self.node = node
-        self.mask = channels - 1
-        self.shift = burst_bytes.bit_length() - 1
-        self.burst_ns = burst_ns
-        self.penalty_ns = penalty_ns
-        self.free_ns = [0.0] * channels
-        self.direction = [0] * channels
-        self.bursts = [0] * channels
-        self.worst = [(0.0, 0.0)] * channels  # longest wait for the channel, and when it began
-
-    def commit(self, channel: int, ready_ns: float, direction: int) -> float:
-        """Put one burst on a channel; returns when it is finished."""
-        start = self.free_ns[channel]
-        if start > ready_ns:
-            wait = start - ready_ns
-            if wait > self.worst[channel][0]:
-                self.worst[channel] = (wait, ready_ns)
-        else:
-            start = ready_ns
-        turned = self.direction[channel]
-        if turned != direction:
-            if turned:
-                start += self.penalty_ns
-            self.direction[channel] = direction
-        finish = start + self.burst_ns
-        self.free_ns[channel] = finish
-        self.bursts[channel] += 1
-        return finish
-
-    def commit_reads(self, block: int, flits: int, now: float) -> Pace:
-        """Commit a read of `flits` bursts from `block` on, all at `now`; tells when each flit may leave."""
-        channels, burst_ns = self.mask + 1, self.burst_ns
-        latest = 0.0
-        firsts: list[float] = []
-        for j in range(min(flits, channels)):
-            channel = (block + j) & self.mask
-            first = self.commit(channel, now, READ)
-            more = (flits - j - 1) // channels
-            if more:
-                self._follow(channel, now, 0.0, more, first)
-            if first > latest:
-                latest = first
-            firsts.append(latest)
-        return Pace(firsts, burst_ns, flits)
-
-    def is_idle(self, now: float, direction: int) -> bool:
-        """Whether a burst in that direction would start at once on every channel."""
-        return max(self.free_ns) <= now and not (self.penalty_ns and (READ ^ WRITE ^ direction) in self.direction)
-
-    def commit_idle_reads(self, block: int, flits: int, now: float) -> None:
-        """`commit_reads` on idle channels, where what happens need not be worked out."""
-        channels, burst_ns = self.mask + 1, self.burst_ns
-        rounds, rest = divmod(flits, channels)
-        if rest:
-            for j in range(min(flits, channels)):
-                self._take_idle((block + j) & self.mask, rounds + (j < rest), now)
-            return
-        self.free_ns = [now + rounds * burst_ns] * channels
-        self.direction = [READ] * channels
-        self.bursts = [n + rounds for n in self.bursts]
-        wait = (rounds - 1) * burst_ns
-        if wait and min(self.worst)[0] < wait:
-            self.worst = [worst if worst[0] >= wait else (wait, now) for worst in self.worst]
-
-    def _take_idle(self, channel: int, bursts: int, now: float) -> None:
-        self.free_ns[channel] = now + bursts * self.burst_ns
-        self.direction[channel] = READ
-        self.bursts[channel] += bursts
-        wait = (bursts - 1) * self.burst_ns
-        if wait > self.worst[channel][0]:
-            self.worst[channel] = (wait, now)
-
-    def commit_writes(self, block: int, index: int, runs: Sequence[tuple[float, float, int]]) -> float:
-        """Commit flits `index`, ... that arrive at `runs` (first, step, count); returns when the last burst is finished."""
-        channels, end = self.mask + 1, 0.0
-        for t, dt, n in runs:
-            for j in range(min(n, channels)):
-                channel = (block + index + j) & self.mask
-                finish = self.commit(channel, t + j * dt, WRITE)
-                more = (n - j - 1) // channels
-                if more:
-                    finish = self._follow(channel, t + j * dt, channels * dt, more, finish)
-                if finish > end:
-                    end = finish
-            index += n
-        return end
-
-    def _follow(self, channel: int, ready_ns: float, step_ns: float, more: int, finish: float) -> float:
-        """`more` bursts in one direction after one that was ready at `ready_ns` and is over at `finish`."""
-        burst_ns = self.burst_ns
-        end = max(finish + more * burst_ns, ready_ns + more * step_ns + burst_ns)
-        # Waits grow or shrink evenly along the row, so the longest is the first one's or the last one's.
-        for wait, at in (
-            (finish - ready_ns - step_ns, ready_ns + step_ns),
-            (end - burst_ns - ready_ns - more * step_ns, ready_ns + more * step_ns),
-        ):
-            if wait > self.worst[channel][0]:
-                self.worst[channel] = (wait, at)
-        self.free_ns[channel] = end
-        self.bursts[channel] += more
-        return end
-
-    def snapshot(self) -> BankState:
-        return self.free_ns[:], self.direction[:], self.bursts[:], self.worst[:]
-
-    def restore(self, state: BankState) -> None:
-        free_ns, direction, bursts, worst = state
-        self.free_ns[:], self.direction[:], self.bursts[:], self.worst[:] = free_ns, direction, bursts, worst
+    def __init__(self, route: Route, nbytes: int, steps: tuple[Step, ...]) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.steps = steps
+        self.shapes: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
 
 
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
-    __slots__ = ("control_ns", "dead_link", "flit_ns", "hooked", "hops", "links", "loops", "nodes", "partial_ns", "path", "shapes")
+    __slots__ = (
+        "_endings",
+        "control_ns",
+        "dead_link",
+        "hooked",
+        "hops",
+        "links",
+        "loops",
+        "nodes",
+        "path",
+        "steps",
+    )
 
     def __init__(self, network: Network, path: tuple[Hashable, ...]) -> None:
         self.path = path
         self.nodes = tuple(network.node_index(node) for node in path)
-        self.links = tuple(network.link_index(a, b) for a, b in zip(path, path[1:], strict=False))
+        self.links = tuple(network.link_index(a, b) for a, b in pairwise(path))
         self.hops = len(self.links)
-        self.flit_ns = tuple(network.flit_ns[link] for link in self.links)
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
         self.hooked = any(network.delay_rule[node] is not None for node in self.nodes[1:])
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.dead_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
-        self.partial_ns: dict[int, tuple[float, ...]] = {}
-        self.shapes: dict[tuple[int, int, int], object] = {}  # how transfers of each size run on this route alone
+        self.steps = self._chain(network, network.flit_bytes, final=False)
+        self._endings: dict[int, Ending] = {}
 
-    def last_flit_ns(self, network: Network, nbytes: int) -> tuple[float, ...]:
-        """How long a last flit of `nbytes` occupies each link."""
-        if nbytes == network.flit_bytes:
-            return self.flit_ns
-        times = self.partial_ns.get(nbytes)
-        if times is None:
-            bandwidths = [network.bw_gbs[link] for link in self.links]
-            times = tuple(transfer_ns(nbytes, bw) if bw is not None else 0.0 for bw in bandwidths)
-            self.partial_ns[nbytes] = times
-        return times
+    def ending(self, network: Network, nbytes: int) -> Ending:
+        """For transfers whose last flit has `nbytes`."""
+        ending = self._endings.get(nbytes)
+        if ending is None:
+            ending = self._endings[nbytes] = Ending(self, nbytes, self._chain(network, nbytes, final=True))
+        return ending
+
+    def _chain(self, network: Network, nbytes: int, *, final: bool) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        onward = None
+        for link in reversed(self.links):
+            bw_gbs = network.bw_gbs[link]
+            occupy_ns = transfer_ns(nbytes, bw_gbs) if bw_gbs is not None else 0.0
+            onward = Step(link, occupy_ns, network.tail_ns[link], onward, final)
+            steps.append(onward)
+        return tuple(reversed(steps))
 
 
 class Network:
-    """Nodes, links and banks. Build it once, then put a `Fabric` on it; several fabrics may share one network's structure.
+    """Nodes, links and banks. Build it, then put a `Fabric` on it; from then on it stays. Fabrics may share a network.
 
-    Names are any hashable values. A link has an index, in order of `add_link`: where flits become ready for one output at
-    the same instant, the lower index goes first.
+    Names are any hashable values. A link has an index, in order of `add_link`: where flits become ready for one output
+    at the same instant, the lower index goes first.
     """
 
     def __init__(self, flit_bytes: int = 256) -> None:
@@ -215,28 +120,52 @@ class Network:
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
+        self._in_use = False
 
     def add_node(self, name: Hashable, overhead_ns: float = 0.0, delay: DelayRule | None = None) -> int:
         """A node that delays a flit by `overhead_ns`, or by what `delay` says of it."""
+        self._may_change()
         if name in self._nodes:
-            raise FabricError(f"node {name!r} is there already", mend="give every node a name of its own")
-        if not 0 <= overhead_ns < float("inf"):
-            raise FabricError(f"node {name!r} has an overhead of {overhead_ns} ns", mend="give 0 or more")
+            raise FabricError(
+                f"node {name!r} is there already",
+                mend="give every node a name of its own",
+            )
+        if not 0 <= overhead_ns < MAX_TIME_NS:
+            raise FabricError(
+                f"node {name!r} has an overhead of {overhead_ns} ns",
+                mend="give 0 or more",
+            )
         index = self._nodes[name] = len(self.names)
         self.names.append(name)
         self.overhead_ns.append(on_grid(overhead_ns))
         self.delay_rule.append(delay)
         return index
 
-    def add_link(self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float = 0.0) -> int:
+    def add_link(
+        self,
+        src: Hashable,
+        dst: Hashable,
+        bw_gbs: float | None,
+        propagation_ns: float = 0.0,
+    ) -> int:
         """One direction of a link. Without bandwidth it carries control messages only."""
+        self._may_change()
         ends = self.node_index(src), self.node_index(dst)
         if ends in self._links:
-            raise FabricError(f"a link from {src!r} to {dst!r} is there already", mend="add up their bandwidths")
-        if bw_gbs is not None and not 0 < bw_gbs < float("inf"):
-            raise FabricError(f"link {src!r} to {dst!r} has {bw_gbs} GB/s", mend="give more than 0, or None for control only")
-        if not 0 <= propagation_ns < float("inf"):
-            raise FabricError(f"link {src!r} to {dst!r} takes {propagation_ns} ns", mend="give 0 or more")
+            raise FabricError(
+                f"a link from {src!r} to {dst!r} is there already",
+                mend="add up their bandwidths",
+            )
+        if bw_gbs is not None and not self.flit_bytes / MAX_TIME_NS < bw_gbs < inf:
+            raise FabricError(
+                f"link {src!r} to {dst!r} has {bw_gbs} GB/s",
+                mend="give more than 0, or None for control only",
+            )
+        if not 0 <= propagation_ns < MAX_TIME_NS:
+            raise FabricError(
+                f"link {src!r} to {dst!r} takes {propagation_ns} ns",
+                mend="give 0 or more",
+            )
         index = self._links[ends] = len(self.link_ends)
         self.link_ends.append(ends)
         self.bw_gbs.append(bw_gbs)
@@ -245,15 +174,38 @@ class Network:
         self.tail_ns.append(self.propagation_ns[index] + self.overhead_ns[ends[1]])
         return index
 
-    def add_bank(self, node: Hashable, channels: int, burst_ns: float, switch_penalty_ns: float = 0.0) -> None:
+    def add_bank(
+        self,
+        node: Hashable,
+        channels: int,
+        burst_ns: float,
+        switch_penalty_ns: float = 0.0,
+    ) -> None:
         """Memory channels behind `node`. A flit is one burst; its address picks the channel."""
+        self._may_change()
         index = self.node_index(node)
+        if index in self.bank_specs:
+            raise FabricError(
+                f"node {node!r} has memory channels already",
+                mend="give one bank with all channels",
+            )
         if not is_power_of_two(channels) or not is_power_of_two(self.flit_bytes):
             raise FabricError(
                 f"a bank of {channels} channels and bursts of {self.flit_bytes} B at {node!r}",
                 mend="make both powers of two, so that address bits name the channel",
             )
-        self.bank_specs[index] = (channels, self.flit_bytes, on_grid(burst_ns), on_grid(switch_penalty_ns))
+        if not 0 < burst_ns < MAX_TIME_NS or not 0 <= switch_penalty_ns < MAX_TIME_NS:
+            raise FabricError(
+                f"a bank at {node!r} with bursts of {burst_ns} ns and a switch penalty of {switch_penalty_ns} ns",
+                mend="give a burst time above 0 and a penalty of 0 or more",
+            )
+        burst_ns = max(on_grid(burst_ns), GRID_NS)
+        self.bank_specs[index] = (
+            channels,
+            self.flit_bytes,
+            burst_ns,
+            on_grid(switch_penalty_ns),
+        )
 
     def node_index(self, name: Hashable) -> int:
         try:
@@ -265,7 +217,10 @@ class Network:
         try:
             return self._links[self.node_index(src), self.node_index(dst)]
         except KeyError:
-            raise FabricError(f"no link from {src!r} to {dst!r}", mend="add it with add_link, or take another path") from None
+            raise FabricError(
+                f"no link from {src!r} to {dst!r}",
+                mend="add it with add_link, or take another path",
+            ) from None
 
     def route(self, path: Sequence[Hashable]) -> Route:
         """The path's links and times; found once, then looked up."""
@@ -273,10 +228,26 @@ class Network:
         found = self._routes.get(key)
         if found is None:
             if len(key) < 2:
-                raise FabricError(f"a path of {len(key)} nodes", mend="give at least a source and a destination")
+                raise FabricError(
+                    f"a path of {len(key)} nodes",
+                    mend="give at least a source and a destination",
+                )
             found = self._routes[key] = Route(self, key)
         return found
 
-    def banks(self) -> dict[int, Bank]:
-        """Fresh channel state for one fabric."""
+    def put_to_use(self) -> dict[int, Bank]:
+        """Called by a fabric: the network stays as it is from now on. Returns fresh channel state, by node."""
+        self._in_use = True
         return {node: Bank(node, *spec) for node, spec in self.bank_specs.items()}
+
+    def typical_hop_ns(self) -> float:
+        """How long a flit takes over a typical link and node, as a power of two."""
+        times = [occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy]
+        return 2.0 ** int(log2(max(median_low(times), GRID_NS))) if times else 1.0
+
+    def _may_change(self) -> None:
+        if self._in_use:
+            raise FabricError(
+                "the network is in use by a fabric",
+                mend="build all of it first, then put a Fabric on it",
+            )

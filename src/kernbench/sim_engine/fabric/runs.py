@@ -1,7 +1,7 @@
 """Times of a row of flits as a few runs (first, step, count), and what a FIFO server does to them.
 
-Exact: all times lie on the grid, so that products and sums of them are exact. A run leaves a link as at most two runs: while
-there is a backlog the flits leave back to back; once it is gone they leave at the pace at which they come.
+Exact: all times lie on the grid, so that products and sums of them are exact. A run leaves a link as at most two runs:
+while there is a backlog the flits leave back to back; once it is gone they leave at the pace at which they come.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from math import ceil
 
 Run = tuple[float, float, int]
+
+EXAMINE = -1.0  # a longest wait that has to be looked for
 
 
 def append_run(runs: list[Run], first: float, step: float, count: int) -> None:
@@ -59,6 +61,50 @@ def _caught_up(t: float, dt: float, free: float, occupy: float) -> int:
     return i
 
 
+def pass_link(
+    runs: list[Run], occupy: float, last_occupy: float, tail: float, free: float
+) -> tuple[list[Run], float, float, float]:
+    """How flits that are ready at `runs`, the very last a smaller one, pass a link and a node of delay `tail`.
+
+    Returns when they are ready after it, when the link is free again, the longest wait and when that began. The common
+    shapes by formula: one run, with or without a last flit of its own behind it, that leaves in the same shape. Waits
+    change evenly along a run, so the longest is the first or the last one's.
+    """
+    t, dt, n = runs[0]
+    last = t
+    single = len(runs) == 2 and runs[1][2] == 1
+    if single:
+        last = runs[1][0]
+    elif len(runs) == 1 and occupy != last_occupy and n > 1:
+        single, n = True, n - 1
+        last = t + n * dt
+    elif len(runs) > 1 or occupy != last_occupy:
+        return _pass_any(runs, occupy, last_occupy, tail, free)
+    start = free if free > t else t
+    step = occupy if dt < occupy else dt
+    if dt > occupy and free > t:
+        return _pass_any(runs, occupy, last_occupy, tail, free)
+    out = [(start + occupy + tail, step, n)]
+    wait, at, n = start - t, t, n - 1
+    if n and step > dt:
+        wait, at = wait + n * (step - dt), t + n * dt
+    free = start + n * step + occupy
+    if single:
+        start = free if free > last else last
+        if start - last > wait:
+            wait, at = start - last, last
+        free = start + last_occupy
+        out.append((free + tail, 0.0, 1))
+    return out, free, wait, at
+
+
+def _pass_any(
+    runs: list[Run], occupy: float, last_occupy: float, tail: float, free: float
+) -> tuple[list[Run], float, float, float]:
+    out, free = serve_with_last(runs, occupy, last_occupy, free)
+    return shifted(out, tail), free, EXAMINE, 0.0
+
+
 def serve_with_last(runs: list[Run], occupy: float, last_occupy: float, free: float) -> tuple[list[Run], float]:
     """`serve`, where the very last flit is a smaller one."""
     if occupy == last_occupy:
@@ -67,7 +113,7 @@ def serve_with_last(runs: list[Run], occupy: float, last_occupy: float, free: fl
     head = [*runs[:-1], (t, dt, n - 1)] if n > 1 else runs[:-1]
     out, free = serve(head, occupy, free)
     ready = t + (n - 1) * dt
-    free = (free if free > ready else ready) + last_occupy
+    free = (max(ready, free)) + last_occupy
     append_run(out, free, 0.0, 1)
     return out, free
 

@@ -1,0 +1,255 @@
+"""What kernels cost to simulate, in units of one SimPy time-out measured beside them. CPU time of this process.
+
+    python benchmarks/kernels.py            a table; exit code 1 when a bar does not hold
+    python benchmarks/kernels.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
+    python benchmarks/kernels.py --quick    small sizes, to see that it works; its figures mean nothing
+
+A unit is what a bare process that yields time-outs in a loop costs a time-out. Everything runs as a user has it: data
+and op log on, garbage collector on. BLAS has one thread, for pass 2 and for what it is compared with. Memory is the
+resident set of this process.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
+import argparse
+import gc
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "src"))
+
+from kernbench.policy.placement.dp import DPPolicy  # noqa: E402
+from kernbench.runtime_api.context import RuntimeContext  # noqa: E402
+from kernbench.sim_engine.data_executor import DataExecutor  # noqa: E402
+from kernbench.sim_engine.engine import GraphEngine  # noqa: E402
+from kernbench.sim_engine.op_log import OpLog  # noqa: E402
+from kernbench.sim_engine.op_stream import StreamingOpLog  # noqa: E402
+from kernbench.topology import load_topology  # noqa: E402
+from kernbench.topology.graph import TopologyGraph  # noqa: E402
+from kernbench.values.graph import ValueGraph  # noqa: E402
+
+TILE = (32, 64, 32)  # m, k, n
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure and what it may be at most."""
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None
+    ok: bool
+
+
+def row(name: str, value: float, unit: str, bar: float | None = None) -> Row:
+    return Row(name, value, unit, bar, bar is None or value <= bar)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done. `repeats` runs of each, of which the best counts."""
+
+    edge: int  # of a square matrix
+    cubes: int
+    timeouts: int
+    repeats: int
+
+    @property
+    def tiles(self) -> int:
+        m, k, n = (-(-self.edge // tile) for tile in TILE)
+        return m * k * n
+
+
+FULL = Sizes(edge=512, cubes=16, timeouts=100_000, repeats=3)
+QUICK = Sizes(edge=64, cubes=2, timeouts=1000, repeats=1)
+
+
+# ---- measuring
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def timeout_s(count: int) -> float:
+    """CPU seconds of one SimPy time-out."""
+    env = simpy.Environment()
+
+    def process() -> Generator[simpy.Event, Any, None]:
+        for _ in range(count):
+            yield env.timeout(1.0)
+
+    env.process(process())
+    return cpu_s(env.run) / count
+
+
+def best(sizes: Sizes, work: Callable[[], float]) -> tuple[float, float]:
+    """The least of what `work` returns, in seconds, and of a time-out's cost between its runs."""
+    units, found = [timeout_s(sizes.timeouts)], []
+    for _ in range(sizes.repeats):
+        found.append(work())
+        units.append(timeout_s(sizes.timeouts))
+    return min(found), min(units)
+
+
+def resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # elsewhere only the largest so far is known, in bytes
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+# ---- pass 1
+
+
+def gemm(a: Any, b: Any, c: Any, tl: Any) -> None:
+    """Each PE its own product, both operands streamed from its own memory."""
+    left, right = tl.ref(a.local, a.local_shape), tl.ref(b.local, b.local_shape)
+    tl.wait(tl.composite("gemm", left, right, out_ptr=c.local, tile_shape=TILE))
+
+
+def empty(tl: Any) -> None:
+    pass
+
+
+def launch_gemm(graph: TopologyGraph, edge: int, cubes: int, pes: int, log: OpLog, progress: Any = None) -> float:
+    """CPU seconds of a launch in which every PE multiplies matrices of its own."""
+    dp = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=cubes, num_pes=pes)
+    engine = GraphEngine(graph, op_log=log)
+    engine.progress = progress
+    with RuntimeContext(engine) as torch:
+        a, b, c = (torch.zeros(edge * cubes * pes, edge, dp=dp) for _ in range(3))
+        seconds = cpu_s(lambda: torch.launch("gemm", gemm, a, b, c))
+    assert engine.hbm_bytes(0) > 0
+    return seconds
+
+
+def pass_1(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
+    edge, cubes, pes = sizes.edge, sizes.cubes, graph.spec.cube.n_pes
+    one, unit = best(sizes, lambda: launch_gemm(graph, edge, 1, 1, OpLog()))
+    per_tile = one / unit / sizes.tiles
+    all_pes = cubes * pes
+    many, many_unit = best(sizes, lambda: launch_gemm(graph, edge, cubes, pes, OpLog()))
+    ratio = many / many_unit / (all_pes * one / unit)
+    return [
+        row(f"pass 1, composite GEMM {edge}^3 f16 on one PE", per_tile, "time-outs a tile", 40),
+        row(f"pass 1, the same on {all_pes} PEs", ratio, f"x {all_pes} times one PE", 1.05),
+    ]
+
+
+def launches(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
+    """An empty kernel on every PE: the first launch on a new engine whose machine has been used before, and a later
+    one."""
+    first: list[float] = []
+    targets = {"sips": range(graph.spec.n_sips), "target_cubes": "all", "target_pes": "all"}
+
+    def fresh() -> float:
+        with RuntimeContext(GraphEngine(graph, op_log=OpLog())) as torch:
+            first.append(cpu_s(lambda: torch.launch("empty", empty, **targets)))
+            return min(cpu_s(lambda: torch.launch("empty", empty, **targets)) for _ in range(3))
+
+    cold_s, cold_unit = best(Sizes(0, 0, sizes.timeouts, 1), lambda: (fresh(), first[0])[1])
+    later, unit = best(sizes, fresh)
+    pes = graph.spec.n_sips * graph.spec.sip.n_cubes * graph.spec.cube.n_pes
+    return [
+        row(f"empty kernel on {pes} PEs, routes not yet known", cold_s / cold_unit, "time-outs"),
+        row(f"empty kernel on {pes} PEs, first on an engine", min(first[1:]) / unit, "time-outs", 20_000),
+        row(f"empty kernel on {pes} PEs, later", later / unit, "time-outs", 20_000),
+    ]
+
+
+# ---- pass 2
+
+
+def pass_2(sizes: Sizes) -> list[Row]:
+    edge, rng = sizes.edge, np.random.default_rng(0)
+    a, b = (rng.standard_normal((edge, edge)).astype(np.float16) for _ in range(2))
+    wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
+    ours, plain = [], []
+    for _ in range(4 * sizes.repeats):
+        values = ValueGraph()
+        product = values.apply("dot", (values.constant(a), values.constant(b)), dtype="f16")
+        ours.append(cpu_s(lambda out=product: DataExecutor(threads=1).run([out])))
+        plain.append(cpu_s(lambda: np.matmul(wide_a, wide_b)))
+    return [row(f"pass 2, {edge}^3 f16", min(ours) / max(min(plain), 1e-9), "x one f32 np.matmul", 3)]
+
+
+# ---- memory
+
+
+def memory(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
+    """What the resident set grows by during one launch on many PEs, for a million records."""
+    edge, cubes, pes = sizes.edge, sizes.cubes, graph.spec.cube.n_pes
+    gc.collect()
+    before, log = resident_bytes(), OpLog()
+    launch_gemm(graph, edge, cubes, pes, log)
+    kept = (resident_bytes() - before) / len(log) * 1e6
+    del log
+    seen: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        chunk = 1 << 14 if sizes is FULL else 1 << 9
+        with closing(StreamingOpLog(Path(folder) / "ops.parquet", chunk_records=chunk)) as stream:
+            launch_gemm(graph, edge, cubes, pes, stream, lambda _: seen.append(resident_bytes()))
+            count = len(stream)
+    early, late = max(seen[: len(seen) // 3], default=0), max(seen[len(seen) // 3 :], default=0)
+    growth = (late - early) / (count * 2 / 3) * 1e6
+    return [
+        row("op log in memory", kept / MB, "MB a million records", 500),
+        row("op log streaming, growth", growth / MB, "MB a million records", 10),
+    ]
+
+
+# ---- the table
+
+
+def table(rows: list[Row]) -> str:
+    lines = [("", "figure", "bar", "", "")]
+    for item in rows:
+        bar = "" if item.bar is None else f"{item.bar:,.6g}"
+        lines.append((item.name, f"{item.value:,.2f}", bar, item.unit, "" if item.ok else "TOO MUCH"))
+    widths = [max(len(line[at]) for line in lines) for at in range(5)]
+    return "\n".join(
+        f"{name.ljust(widths[0])}  {value.rjust(widths[1])}  {bar.rjust(widths[2])}  {unit.ljust(widths[3])}  {note}".rstrip()
+        for name, value, bar, unit, note in lines
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="What kernels cost to simulate, in SimPy time-outs.")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
+    options = parser.parse_args(arguments)
+    sizes = QUICK if options.quick else FULL
+    graph = load_topology(None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1} if options.quick else None)
+    # Memory comes first: what an earlier run has freed would hide what this one takes.
+    rows = [*memory(graph, sizes), *launches(graph, sizes), *pass_1(graph, sizes), *pass_2(sizes)]
+    if options.json:
+        print(json.dumps({"schema": 1, "rows": [asdict(item) for item in rows]}, indent=1))
+    else:
+        print(table(rows))
+    return 0 if options.quick or all(item.ok for item in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

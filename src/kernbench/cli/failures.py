@@ -1,0 +1,39 @@
+"""What to say when code that is not KernBench's fails: a user's component, found by the frames of the traceback.
+
+Only code that KernBench called counts, and neither the standard library's nor a dependency's. A failure of our own
+has no such frame; it is not explained away.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from traceback import walk_tb
+
+from kernbench.common.errors import ComponentError
+
+_OURS = "kernbench"
+_DEPENDENCIES = frozenset(
+    {"click", "greenlet", "matplotlib", "ml_dtypes", "numpy", "pyarrow", "pydantic", "pydantic_core", "simpy", "yaml"}
+)
+
+
+def failed_outside(error: Exception) -> ComponentError | None:
+    """The error of a user's own code, at its own line; None when no such code was running."""
+    place: tuple[str, int] | None = None
+    inside = False
+    for frame, line in walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == _OURS:
+            inside = True
+        elif inside and package not in sys.stdlib_module_names and package not in _DEPENDENCIES:
+            place = frame.f_code.co_filename, line
+    if place is None:
+        return None
+    file, line = place
+    code = linecache.getline(file, line).strip()
+    return ComponentError(
+        f"a class of your own failed: {type(error).__name__}: {error}",
+        where=f"{file}:{line}  {code}".rstrip(),
+        mend="mend it there",
+    )

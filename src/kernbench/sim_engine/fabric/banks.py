@@ -1,0 +1,266 @@
+"""Memory channels behind a node: which burst goes to which channel, and when it is finished.
+
+A flit is one burst; its address names the channel, `(address / burst bytes) mod channels`. A burst starts at max(ready,
+channel free), plus the switch penalty where the channel's direction turns, and holds the channel for one burst time.
+Reads and writes share a channel. A read commits all its bursts when it arrives. A write commits each flit when that
+arrives, in order of arrival; nobody looks before something depends on it, so arrivals are committed in batches.
+Rows, refresh and the limits of the controller's own queue are not modelled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from kernbench.sim_engine.fabric.runs import Run
+
+if TYPE_CHECKING:
+    from kernbench.sim_engine.fabric.transfers import Transfer
+
+READ, WRITE = 1, 2
+MOST_PENDING = 64  # write flits on their way in that are kept at least
+
+BankState = tuple[list[float], list[int], list[int], int, list[float], list[float]]
+
+
+class Pace:
+    """Times in rounds, as the flits of a read leave a memory: a first round one by one, then again every burst time.
+
+    The times never go back. `end` is the time of the last flit, where that is shorter than the others.
+    """
+
+    __slots__ = ("burst_ns", "end", "firsts", "flits", "level")
+
+    def __init__(
+        self, firsts: list[float], burst_ns: float, flits: int, *, level: bool = False, end: float | None = None
+    ) -> None:
+        self.firsts = firsts  # of the first round, each no earlier than the one before
+        self.burst_ns = burst_ns
+        self.flits = flits
+        self.level = level  # all of `firsts` are the same time
+        self.end = end
+
+    def time(self, index: int) -> float:
+        firsts = self.firsts
+        if self.end is not None and index == self.flits - 1:
+            return self.end
+        rounds, j = divmod(index, len(firsts))
+        if not rounds:
+            return firsts[j]
+        return max(firsts[j] + rounds * self.burst_ns, firsts[-1] + (rounds - 1) * self.burst_ns)
+
+    def times(self, start: int, stop: int) -> Iterator[float]:
+        firsts, burst_ns, latest = self.firsts, self.burst_ns, self.firsts[-1]
+        channels, last = len(firsts), self.flits - 1
+        for index in range(start, stop):
+            rounds = index // channels
+            own = firsts[index - rounds * channels] + rounds * burst_ns
+            if rounds and own < latest + (rounds - 1) * burst_ns:
+                own = latest + (rounds - 1) * burst_ns
+            yield own if index < last or self.end is None else self.end
+
+    def moved(self, by: float) -> Pace:
+        """The same rounds, `by` later."""
+        end = None if self.end is None else self.end + by
+        return Pace([first + by for first in self.firsts], self.burst_ns, self.flits, level=self.level, end=end)
+
+    def count_until(self, now: float, *, inclusive: bool) -> int:
+        """How many flits have a time before `now`, or at it too."""
+        bisect = bisect_right if inclusive else bisect_left
+        return bisect(range(self.flits), now, key=self.time)
+
+
+class Bank:
+    """The memory channels behind one node."""
+
+    __slots__ = (
+        "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns", "mask", "most_pending",
+        "node", "penalty_ns", "pending", "shift", "users",
+    )  # fmt: skip
+
+    def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
+        self.node = node
+        self.mask = channels - 1
+        self.shift = burst_bytes.bit_length() - 1
+        self.burst_ns = burst_ns
+        self.penalty_ns = penalty_ns
+        self.pending: list[tuple[float, float, int, Transfer]] = []  # write flits on their way: ready, order, index
+        self.most_pending = MOST_PENDING  # above this, those that have arrived are committed
+        self.users = 0  # writes moved flit by flit whose last burst is not committed
+        self._free_ns = [0.0] * channels
+        self._direction = [0] * channels
+        self._rounds = 0  # bursts that every channel has had,
+        self._extra = [0] * channels  # and those beyond them
+        self._worst_ns = [0.0] * channels  # longest wait for the channel
+        self._worst_at_ns = [0.0] * channels  # when it began
+
+    def done(self) -> list[tuple[int, float, float]]:
+        """Of every channel: bursts, longest wait and when that began."""
+        rows = zip(self._extra, self._worst_ns, self._worst_at_ns, strict=True)
+        return [(self._rounds + extra, wait, at) for extra, wait, at in rows]
+
+    def total_bursts(self) -> int:
+        return self._rounds * len(self._extra) + sum(self._extra)
+
+    # ---- writes, flit by flit
+
+    def flush(self, now: float) -> None:
+        """Commit the write flits that have arrived by `now`. What is not known yet arrives later."""
+        pending = self.pending
+        if not pending:
+            return
+        pending.sort()
+        n = len(pending) if pending[-1][0] <= now else bisect_right(pending, now, key=itemgetter(0))
+        mask, burst_ns, free_ns, bursts = self.mask, self.burst_ns, self._free_ns, self._extra
+        direction, worst_ns = self._direction, self._worst_ns
+        for ready, _, i, transfer in pending[:n]:
+            # `_commit`, written out: a call for each flit would double its cost
+            channel = (transfer.block + i) & mask
+            start = free_ns[channel]
+            if start <= ready:
+                start = ready
+            elif start - ready > worst_ns[channel]:
+                self._note_wait(channel, start - ready, ready)
+            if direction[channel] != WRITE:
+                start = self._turn(channel, start, WRITE)
+            free_ns[channel] = finish = start + burst_ns
+            bursts[channel] += 1
+            if finish > transfer.finish_ns:
+                transfer.finish_ns = finish
+        del pending[:n]
+        self.most_pending = max(MOST_PENDING, 2 * len(pending))
+
+    # ---- writes, as runs
+
+    def commit_writes(self, block: int, runs: list[Run]) -> tuple[float, BankState]:
+        """Commit flits from `block` on that arrive at `runs`.
+
+        Returns when the last burst is finished, and the state before, to which `restore` goes back: that is not changed
+        but replaced.
+        """
+        before = self._free_ns, self._direction, self._extra, self._rounds, self._worst_ns, self._worst_at_ns
+        end, channels = 0.0, self.mask + 1
+        for t, dt, n in runs:
+            if n >= channels and channels * dt >= self.burst_ns and self._is_idle(t, WRITE):
+                finish = self._write_to_idle(block, t, dt, n)
+            else:
+                self._free_ns, self._direction, self._extra = self._free_ns[:], self._direction[:], self._extra[:]
+                self._worst_ns, self._worst_at_ns = self._worst_ns[:], self._worst_at_ns[:]
+                finish = self._write_run(block, t, dt, n)
+            if finish > end:
+                end = finish
+            block += n
+        return end, before
+
+    def restore(self, state: BankState) -> None:
+        self._free_ns, self._direction, self._extra, self._rounds, self._worst_ns, self._worst_at_ns = state
+
+    def _is_idle(self, now: float, direction: int) -> bool:
+        """Whether every channel is free at `now` and turns for nothing."""
+        if max(self._free_ns) > now:
+            return False
+        return not self.penalty_ns or self._direction.count(direction) == len(self._direction)
+
+    def _write_to_idle(self, block: int, t: float, dt: float, n: int) -> float:
+        """A run no faster than the channels take it: nothing waits, and its last round says when they are free."""
+        channels = self.mask + 1
+        rounds, more = divmod(n, channels)
+        self._rounds += rounds
+        if more:
+            self._extra = self._extra[:]
+            for i in range(more):
+                self._extra[(block + i) & self.mask] += 1
+        first = t + (n - channels) * dt + self.burst_ns
+        in_turn = [first + i * dt for i in range(channels)]
+        turn = channels - ((block + n) & self.mask)  # the last round begins at channel (block + n) mod channels
+        self._free_ns = in_turn[turn:] + in_turn[:turn]
+        self._direction = [WRITE] * channels
+        return t + (n - 1) * dt + self.burst_ns
+
+    def _write_run(self, block: int, t: float, dt: float, n: int) -> float:
+        channels, end = self.mask + 1, 0.0
+        for j in range(min(n, channels)):
+            channel = (block + j) & self.mask
+            finish = self._commit(channel, t + j * dt, WRITE)
+            more = (n - j - 1) // channels
+            if more:
+                finish = self._follow(channel, t + j * dt, channels * dt, more, finish)
+            if finish > end:
+                end = finish
+        return end
+
+    # ---- reads
+
+    def commit_reads(self, block: int, flits: int, now: float) -> Pace:
+        """Commit a read of `flits` bursts from `block` on, all at `now`; tells when each flit may leave."""
+        channels, burst_ns = self.mask + 1, self.burst_ns
+        if flits >= channels and self._is_idle(now, READ):
+            self._read_from_idle(block, flits, now)
+            return Pace([now + burst_ns] * channels, burst_ns, flits, level=True)
+        latest = 0.0
+        firsts: list[float] = []
+        for j in range(min(flits, channels)):
+            channel = (block + j) & self.mask
+            first = self._commit(channel, now, READ)
+            more = (flits - j - 1) // channels
+            if more:
+                self._follow(channel, now, 0.0, more, first)
+            if first > latest:
+                latest = first
+            firsts.append(latest)
+        return Pace(firsts, burst_ns, flits, level=firsts[0] == latest)
+
+    def _read_from_idle(self, block: int, flits: int, now: float) -> None:
+        """Bursts in rounds over all channels; those from `block` on may have one more than the others."""
+        channels, burst_ns = self.mask + 1, self.burst_ns
+        rounds, more = divmod(flits, channels)
+        self._rounds += rounds
+        self._free_ns = [now + rounds * burst_ns] * channels
+        self._direction = [READ] * channels
+        for i in range(more):
+            channel = (block + i) & self.mask
+            self._extra[channel] += 1
+            self._free_ns[channel] += burst_ns
+        if (flits - 1) // channels * burst_ns > min(self._worst_ns):
+            for channel, free in enumerate(self._free_ns):
+                self._note_wait(channel, free - burst_ns - now, now)
+
+    # ---- one channel
+
+    def _commit(self, channel: int, ready_ns: float, direction: int) -> float:
+        """Put one burst on a channel; returns when it is finished."""
+        start = self._free_ns[channel]
+        if start > ready_ns:
+            self._note_wait(channel, start - ready_ns, ready_ns)
+        else:
+            start = ready_ns
+        if self._direction[channel] != direction:
+            start = self._turn(channel, start, direction)
+        self._free_ns[channel] = finish = start + self.burst_ns
+        self._extra[channel] += 1
+        return finish
+
+    def _turn(self, channel: int, start: float, direction: int) -> float:
+        """The channel takes another direction; returns when it can start. The first direction of all is free."""
+        if self._direction[channel]:
+            start += self.penalty_ns
+        self._direction[channel] = direction
+        return start
+
+    def _follow(self, channel: int, ready_ns: float, step_ns: float, more: int, finish: float) -> float:
+        """`more` bursts in one direction after one that was ready at `ready_ns` and is over at `finish`."""
+        burst_ns = self.burst_ns
+        end = max(finish + more * burst_ns, ready_ns + more * step_ns + burst_ns)
+        # Waits grow or shrink evenly along the row, so the longest is the first one's or the last one's.
+        self._note_wait(channel, finish - ready_ns - step_ns, ready_ns + step_ns)
+        self._note_wait(channel, end - burst_ns - ready_ns - more * step_ns, ready_ns + more * step_ns)
+        self._free_ns[channel] = end
+        self._extra[channel] += more
+        return end
+
+    def _note_wait(self, channel: int, wait_ns: float, at_ns: float) -> None:
+        if wait_ns > self._worst_ns[channel]:
+            self._worst_ns[channel] = wait_ns
+            self._worst_at_ns[channel] = at_ns

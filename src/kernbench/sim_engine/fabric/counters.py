@@ -1,0 +1,127 @@
+"""What can be read after a run: what every link and memory channel did, and the times of watched transfers.
+
+Counts are of transfers that are done; while others are under way, waits may be told before or after they are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from kernbench.common.errors import FabricError
+from kernbench.sim_engine.fabric.banks import Bank
+from kernbench.sim_engine.fabric.model import Ending, Network
+from kernbench.sim_engine.fabric.transfers import (
+    FlitHop,
+    HopTimes,
+    LinkCounters,
+    Transfer,
+)
+
+
+class Counters:
+    """The part of a fabric that counts. A queue is judged by the longest wait; of equal ones the earliest is told."""
+
+    def __init__(self, network: Network, *, record: bool) -> None:
+        self.network = network
+        self.now = 0.0
+        self.recorded: list[FlitHop] | None = [] if record else None
+        links = len(network.link_ends)
+        self._worst = [0.0] * links
+        self._worst_at = [0.0] * links
+        self._tally: dict[Ending, list[int]] = {}  # whole flits and transfers done
+        self._banks = network.put_to_use()
+
+    def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
+        """What the link from `src` to `dst` has done for transfers that are done."""
+        return self._all_counters()[self.network.link_index(src, dst)]
+
+    def link_busy_ns(self) -> list[float]:
+        """How long every link was busy with transfers that are done, in order of index."""
+        return self._totals()[1]
+
+    def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
+        """Every link that has carried bytes, in order of index."""
+        names, ends = self.network.names, self.network.link_ends
+        used = ((link, counters) for link, counters in enumerate(self._all_counters()) if counters.nbytes)
+        return {(names[ends[link][0]], names[ends[link][1]]): counters for link, counters in used}
+
+    def channel_counters(self, node: Hashable) -> list[LinkCounters]:
+        """What each channel of the bank at `node` has done, or has been given to do."""
+        bank = self._bank(node)
+        burst_bytes, burst_ns = 1 << bank.shift, bank.burst_ns
+        return [
+            LinkCounters(n * burst_bytes, n * burst_ns, int(wait / burst_ns * burst_bytes), wait, at)
+            for n, wait, at in bank.done()
+        ]
+
+    def bank_bytes(self, node: Hashable) -> int:
+        """What the channels of the bank at `node` have been given to do, in whole bursts."""
+        bank = self._bank(node)
+        return bank.total_bursts() << bank.shift
+
+    def _bank(self, node: Hashable) -> Bank:
+        bank = self._banks.get(self.network.node_index(node))
+        if bank is None:
+            raise FabricError(f"node {node!r} has no memory channels", mend="ask for a node with a bank")
+        bank.flush(self.now)
+        return bank
+
+    def hop_times(self, transfer: Transfer) -> list[HopTimes]:
+        """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""
+        if transfer.times is None:
+            raise FabricError(f"{transfer!r} was not traced", mend="inject it with trace=True")
+        names, propagation = self.network.names, self.network.propagation_ns
+        nodes = transfer.route.nodes
+        rows = []
+        first, last = transfer.at_ns, transfer.times[0][2]
+        for hop, (_, first_leave, _, last_leave) in enumerate(transfer.times):
+            rows.append(HopTimes(names[nodes[hop]], first, first_leave, last, last_leave))
+            wire = propagation[transfer.links[hop]]
+            first, last = first_leave + wire, last_leave + wire
+        rows.append(HopTimes(names[nodes[-1]], first, transfer.done_ns, last, transfer.done_ns))
+        return rows
+
+    def _totals(self) -> tuple[list[int], list[float]]:
+        """Of every link: the bytes it has carried for transfers that are done, and how long that took."""
+        links = len(self.network.link_ends)
+        nbytes, busy_ns = [0] * links, [0.0] * links
+        for ending, (flits, transfers) in self._tally.items():
+            wire_bytes = flits * self.network.flit_bytes + transfers * ending.nbytes
+            for step, last_step in zip(ending.route.steps, ending.steps, strict=True):
+                nbytes[step.link] += wire_bytes
+                busy_ns[step.link] += flits * step.occupy_ns + transfers * last_step.occupy_ns
+        return nbytes, busy_ns
+
+    def _all_counters(self) -> list[LinkCounters]:
+        rows = zip(*self._totals(), self._worst, self._worst_at, self.network.bw_gbs, strict=True)
+        return [LinkCounters(n, busy, round(wait * (bw or 0.0)), wait, at) for n, busy, wait, at, bw in rows]
+
+    def _note_wait(self, link: int, wait: float, at: float) -> None:
+        worst = self._worst[link]
+        if wait > worst or (wait == worst and at < self._worst_at[link]):
+            self._worst[link] = wait
+            self._worst_at[link] = at
+
+    def _count(self, ending: Ending, flits: int) -> None:
+        """A transfer is done: its links have carried `flits` whole flits and a last one."""
+        tally = self._tally.get(ending)
+        if tally is None:
+            self._tally[ending] = [flits, 1]
+        else:
+            tally[0] += flits
+            tally[1] += 1
+
+    def _flit_bytes(self, transfer: Transfer, i: int) -> int:
+        ending = transfer.ending
+        return ending.nbytes if ending is not None and i == transfer.last else self.network.flit_bytes
+
+    def _watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float) -> None:
+        last = i == transfer.last
+        if self.recorded is not None:
+            nbytes = self._flit_bytes(transfer, i)
+            self.recorded.append(FlitHop(transfer.links[hop], transfer.seq, i, nbytes, ready, leave))
+        if transfer.times is not None:
+            if i == 0:
+                transfer.times[hop][0:2] = ready, leave
+            if last:
+                transfer.times[hop][2:4] = ready, leave

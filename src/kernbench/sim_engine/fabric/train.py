@@ -1,0 +1,148 @@
+"""A transfer laid down whole: its forecast, and what must be known to take it back."""
+
+from __future__ import annotations
+
+from kernbench.sim_engine.fabric.banks import Bank, BankState, Pace
+from kernbench.sim_engine.fabric.forecast import Forecast, Hop, Times, first_ready, last_ready, moved, on_idle_links
+from kernbench.sim_engine.fabric.runs import EXAMINE, Run, append_run, count_until, nth_time, part_of
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+
+class Train:
+    """`hops[h]` is about flits `start[h]`, ... at hop h; `arrival` is when they have arrived at the end."""
+
+    __slots__ = ("arrival", "bank_before", "hops", "seq", "start", "transfer")
+
+    def __init__(self, seq: int, transfer: Transfer, start: list[int]) -> None:
+        self.seq = seq
+        self.transfer = transfer
+        self.start = start
+        self.hops: list[Hop] = []
+        self.arrival: Times = []
+        self.bank_before: BankState | None = None
+
+    def unfold(self) -> None:
+        """Work out what was left for later."""
+
+    def longest_waits(self) -> list[tuple[int, float, float]]:
+        """Of every link where a flit waits: the link, the longest wait and when it began."""
+        waits: list[tuple[int, float, float]] = []
+        for hop, link in enumerate(self.transfer.links):
+            wait, at = self.longest_wait(hop, self.transfer.flits)
+            if wait:
+                waits.append((link, wait, at))
+        return waits
+
+    def ready(self, hop: int) -> Times:
+        """When flits `start[hop]`, ... are ready for a hop, or for what is at the end."""
+        return self.hops[hop][0] if hop < len(self.hops) else self.arrival
+
+    def ready_time(self, hop: int, index: int) -> float:
+        times = self.ready(hop)
+        return times.time(index) if isinstance(times, Pace) else nth_time(times, index - self.start[hop])
+
+    def leave(self, hop: int, index: int) -> float:
+        """When flit `index` has left the link of `hop`."""
+        return self.ready_time(hop + 1, index) - self.transfer.steps[hop].tail_ns
+
+    def part(self, hop: int, start: int, stop: int) -> Times:
+        """When flits `start` to `stop` are ready for a hop."""
+        times = self.ready(hop)
+        if not isinstance(times, Pace):
+            return part_of(times, start - self.start[hop], stop - self.start[hop])
+        if hop == 0:
+            return times
+        runs: list[Run] = []
+        for time in times.times(start, stop):  # few: they are on their way from the link before
+            append_run(runs, time, 0.0, 1)
+        return runs
+
+    def passed(self, hop: int, now: float, order: int) -> int:
+        """How many flits the link of `hop` has taken (or have arrived) when injection `order` comes at `now`.
+
+        At one instant flits that come in on a link go before injections, and injections go in their own order.
+        """
+        times = self.ready(hop)
+        if isinstance(times, Pace):
+            return times.count_until(now, inclusive=hop > 0 or self.transfer.order < order)
+        return self.start[hop] + count_until(times, now)
+
+    def is_through(self, now: float, order: int) -> bool:
+        """Whether there is nothing left to take back."""
+        last_place = self.transfer.hops - (self.transfer.sink is None)
+        return self.passed(last_place, now, order) == self.transfer.flits
+
+    def longest_wait(self, hop: int, stop: int) -> tuple[float, float]:
+        """The longest wait at `hop` among flits up to `stop`, and when it began."""
+        _, _, _, longest, at = self.hops[hop]
+        if longest != EXAMINE and (stop == self.transfer.flits or not longest):
+            return longest, at
+        longest, at = 0.0, 0.0
+        for i in self._turning_points(hop, stop):
+            ready = self.ready_time(hop, i)
+            wait = self.leave(hop, i) - self.transfer.step(hop, i).occupy_ns - ready
+            if wait > longest:
+                longest, at = wait, ready
+        return longest, at
+
+    def _turning_points(self, hop: int, stop: int) -> list[int]:
+        """Flits up to `stop` between which the wait at `hop` changes evenly: the longest is at one of them."""
+        first = self.start[hop]
+        times = self.ready(hop)
+        if isinstance(times, Pace):
+            channels = len(times.firsts)
+            steady = first + 2 * channels
+            return [*range(first, min(stop, steady)), *range(max(stop - channels, steady), stop)]
+        points = {first, stop - 1, stop - 2}
+        for h in (hop, hop + 1):
+            index, runs = self.start[h], self.ready(h)
+            for _, _, n in runs if not isinstance(runs, Pace) else ():
+                points |= {index, index + n - 1}
+                index += n
+        return sorted(i for i in points if first <= i < stop)
+
+
+class Shape:
+    """A train on idle links, told from the instant at which it sets out: always the same for one route and size."""
+
+    __slots__ = ("arrival", "end", "hops", "links", "waits")
+
+    def __init__(self, transfer: Transfer, forecast: Forecast) -> None:
+        train = Train(0, transfer, [0] * (transfer.hops + 1))
+        train.hops, train.arrival = self.hops, self.arrival = forecast
+        self.end = last_ready(self.arrival)
+        self.waits = train.longest_waits()
+        # Of each hop: its link, when the first and the last flit are ready for it, and when it is free again.
+        rows = zip(transfer.links, self.hops, strict=True)
+        self.links = [(link, first_ready(ready), last_ready(ready), after) for link, (ready, _, after, _, _) in rows]
+
+
+def shape_of(transfer: Transfer, bank: Bank | None) -> Shape | None:
+    """The shape of transfers of this route and size, read from `bank` if there is one; None if it is not short."""
+    forecast = on_idle_links(transfer, bank)
+    return forecast and Shape(transfer, forecast)
+
+
+class ShapedTrain(Train):
+    """A train laid by its shape: nothing but its time is its own, until somebody asks for more."""
+
+    __slots__ = ("at_ns", "free_before", "shape")
+
+    def __init__(self, seq: int, transfer: Transfer, shape: Shape, at_ns: float) -> None:
+        self.seq = seq
+        self.transfer = transfer
+        self.shape = shape
+        self.at_ns = at_ns
+        self.free_before: list[float] = []
+        self.bank_before = None
+
+    def unfold(self) -> None:
+        shape, by = self.shape, self.at_ns
+        self.start = [0] * (len(shape.hops) + 1)
+        rows = zip(shape.hops, self.free_before, strict=True)
+        self.hops = [(moved(ready, by), free, by + after, wait, by + at) for (ready, _, after, wait, at), free in rows]
+        self.arrival = moved(shape.arrival, by)
+
+    def longest_waits(self) -> list[tuple[int, float, float]]:
+        by = self.at_ns
+        return [(link, wait, by + at) for link, wait, at in self.shape.waits]

@@ -1,0 +1,119 @@
+"""A message under way, and what the fabric tells of it and of its links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernbench.sim_engine.fabric.banks import Bank, Pace
+from kernbench.sim_engine.fabric.model import Ending, Route, Step
+from kernbench.sim_engine.fabric.runs import Run
+
+if TYPE_CHECKING:
+    from kernbench.sim_engine.fabric.train import Train
+
+INFINITY = float("inf")
+INJECTED = 1 << 40  # order of injections: behind every link index
+
+
+@dataclass(frozen=True, slots=True)
+class HopTimes:
+    """First and last flit at one node: when each has arrived, and when each has left on the next link."""
+
+    node: Hashable
+    first_arrival_ns: float
+    first_departure_ns: float
+    last_arrival_ns: float
+    last_departure_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlitHop:
+    """One flit on one link, as `record=True` keeps it."""
+
+    link: int
+    transfer: int
+    flit: int
+    nbytes: int
+    ready_ns: float
+    leave_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """What a link, or a memory channel, did. A queue is counted in the time a newcomer had to wait for it to empty."""
+
+    nbytes: int
+    busy_ns: float
+    longest_queue_bytes: int
+    longest_queue_ns: float
+    longest_queue_at_ns: float
+
+
+class Transfer:
+    """A message under way. Read `done_ns` once it is done."""
+
+    __slots__ = (
+        "at_ns", "block", "done_ns", "ending", "epoch", "feeds", "finish_ns", "flits", "held_ns", "hops", "last",
+        "last_steps", "links", "nbytes", "on_done", "order", "pace", "route", "seq", "sink", "slow", "source", "steps",
+        "tag", "times", "train", "tries",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        seq: int,
+        route: Route,
+        nbytes: int,
+        at_ns: float,
+        on_done: Callable[[Transfer], None] | None,
+        tag: object,
+    ) -> None:
+        self.seq = seq
+        self.order = INJECTED + seq
+        self.route = route
+        self.links = route.links
+        self.hops = route.hops
+        self.steps = self.last_steps = route.steps
+        self.ending: Ending | None = None
+        self.nbytes = nbytes
+        self.flits = 0
+        self.last = -1  # index of the last flit
+        self.block = 0  # address in bursts
+        self.at_ns = at_ns
+        self.on_done = on_done
+        self.tag = tag
+        self.done_ns = INFINITY
+        self.finish_ns = 0.0  # of the latest burst committed so far
+        self.source: Bank | None = None  # the memory it reads
+        self.sink: Bank | None = None  # the memory it writes
+        self.pace: Pace | None = None  # of a read, once its bursts are committed
+        self.slow = False
+        self.times: list[list[float]] | None = None  # per hop: first ready, first leave, last ready, last leave
+        self.epoch = 0  # an expected end that no longer holds is told by its older epoch
+        self.train: Train | None = None
+        self.tries = 0  # to lay it again, in vain
+        self.feeds: dict[int, Feed] | None = None  # by hop
+        self.held_ns: dict[int, float] | None = None  # by hop: when a delay rule made the flit ahead ready
+
+    def step(self, hop: int, index: int) -> Step:
+        return self.last_steps[hop] if index == self.last else self.steps[hop]
+
+    @property
+    def total_ns(self) -> float:
+        return self.done_ns - self.at_ns
+
+    def __repr__(self) -> str:
+        return f"<Transfer {self.seq}: {self.nbytes} B, {self.route.path[0]!r} to {self.route.path[-1]!r}>"
+
+
+class Feed:
+    """Flits of one transfer whose times at a hop are known: some are in the queue, the others wait here."""
+
+    __slots__ = ("base", "index", "source", "stop", "times")
+
+    def __init__(self, index: int, stop: int, source: list[Run] | Pace, times: Iterator[float]) -> None:
+        self.index = self.base = index  # of the first that is not in the queue by itself, and of the first in `source`
+        self.stop = stop
+        self.source = source
+        self.times = times

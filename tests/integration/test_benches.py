@@ -1,0 +1,116 @@
+"""Every shipped bench on two machines: the data is right, and two runs are the same to the last bit.
+
+One machine is like the shipped one with fewer cubes. The other is small and odd: three PEs, slow HBM, physical
+addresses, which is where remainders and wrong assumptions about counts show.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from kernbench.benches.registry import list_all, resolve
+from kernbench.common.errors import UsageError
+from kernbench.report.run_figures import figures_of
+from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.topology import TopologyGraph, load_topology
+
+MACHINES = {
+    "wide": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
+    "odd": {
+        "system.sips.count": 1,
+        "system.address_model": "pa",
+        "sip.cube_mesh.w": 1,
+        "sip.cube_mesh.h": 3,
+        "cube.pe_layout.corners": ["NW", "NE", "SE"],
+        "cube.pe_layout.pe_per_corner": 1,
+        "cube.memory_map.hbm_channel_bw_gbs": 12.5,
+        "cube.components.hbm_ctrl.attrs.switch_penalty_ns": 2.0,
+    },
+}
+NAMES = [spec.name for spec in list_all()]
+VARIED = [
+    ("gemm-single-pe", {"m": 33, "k": 65, "n": 31}),
+    *(("gemm-single-pe", {"dtype": dtype}) for dtype in ("bf16", "f32", "f8e4m3", "f8e5m2", "i8")),
+    *(
+        ("matmul-composite", {"variant": variant, "m": 70, "k": 130, "n": 50})
+        for variant in ("load", "load-ref", "ref")
+    ),
+    *(("matmul-composite", {"dtype": dtype, "variant": "ref"}) for dtype in ("f32", "f8e4m3", "i8")),
+    ("qkv-gemm", {"seq": 10, "d_model": 96, "d_out": 40, "dtype": "bf16"}),
+    ("qkv-gemm-multi-pe", {"seq": 16, "d_model": 64, "d_out": 100}),
+    ("qkv-gemm-multi-pe", {"seq": 4, "d_model": 64, "d_out": 2}),
+    ("gpt3-qkv", {"heads": 1, "cubes": 3, "seq": 5}),
+    ("va-offset-verify", {"shift": -1, "rows": 3, "cols": 10}),
+    ("softmax", {"fused": True}),
+    ("softmax", {"rows": 3, "cols": 17, "block_rows": 2, "dtype": "f32"}),
+    ("layernorm", {"rows": 21, "cols": 40, "block_rows": 4, "dtype": "f32"}),
+    ("gelu-mlp", {"rows": 13, "d_model": 48, "d_hidden": 80, "replicate": False}),
+    ("flash-attention", {"pes": 0}),
+    ("flash-attention", {"pes": 0, "causal": True, "seq_q": 70, "seq_k": 70, "block_q": 16, "block_k": 24}),
+    ("flash-attention", {"seq_q": 3, "seq_k": 100, "pes": 0, "dtype": "f32"}),
+]
+
+
+@cache
+def machine(name: str) -> TopologyGraph:
+    return load_topology(None, MACHINES[name])
+
+
+def run(bench: str, where: str, params: dict[str, object] | None = None, *, verify: bool = True) -> BenchResult:
+    spec = resolve(bench)
+    return run_bench(spec.run, machine(where), RunOptions(verify_data=verify), name=bench, params=params)
+
+
+@pytest.mark.parametrize("where", MACHINES)
+@pytest.mark.parametrize("bench", NAMES)
+def test_data_is_right_and_two_runs_agree(bench: str, where: str) -> None:
+    if bench == "va-offset-verify" and where == "odd":
+        with pytest.raises(UsageError, match="needs virtual addresses"):
+            run(bench, where)
+        return
+    first = run(bench, where)
+    assert first.data
+    assert [check for check in first.data if not check.ok] == []
+    second = run(bench, where, verify=False)
+    assert second.total_ns == first.total_ns
+    assert first.op_log is not None
+    assert second.op_log is not None
+    assert list(second.op_log.items()) == list(first.op_log.items())
+    for _, roofline in figures_of(first).launches:
+        assert 0 < roofline.share <= 1  # nothing is faster than its flops and its bytes allow
+
+
+@pytest.mark.parametrize(("bench", "params"), VARIED, ids=[f"{b}-{'-'.join(map(str, p.values()))}" for b, p in VARIED])
+def test_data_is_right_for_other_shapes_and_types(bench: str, params: dict[str, object]) -> None:
+    result = run(bench, "wide", params)
+    assert [check for check in result.data if not check.ok] == []
+    assert len({check.max_abs_err for check in result.data if check.dtype == "i32"} - {0.0}) == 0
+
+
+def test_a_seed_changes_the_numbers_and_not_the_time() -> None:
+    runs = [run("gemm-single-pe", "wide", {"seed": seed}) for seed in (0, 1)]
+    assert runs[0].total_ns == runs[1].total_ns
+    assert runs[0].data[0].max_abs_err != runs[1].data[0].max_abs_err
+
+
+def test_all_pes_of_a_cube_finish_attention_sooner_than_one() -> None:
+    one, all_ = (run("flash-attention", "wide", {"pes": pes}).launches[0] for pes in (1, 0))
+    assert (len(one.pes), len(all_.pes)) == (1, 8)
+    # 128 queries in blocks of 32 are 4 rounds for one PE; 16 queries are half a block, in one round.
+    assert 4 < one.pe_exec_ns_max / all_.pe_exec_ns_max < 8
+
+
+def test_what_is_streamed_is_read_once_for_each_tile_row_or_column_that_needs_it() -> None:
+    # 128 x 256 by 256 x 128 in f16 with tiles of 32 x 64 x 32: 4 rows and 4 columns of output tiles.
+    a, b, c = 2 * 128 * 256, 2 * 256 * 128, 2 * 128 * 128
+    moved = {
+        v: run("matmul-composite", "wide", {"variant": v}).launches[0].bytes_hbm for v in ("load", "load-ref", "ref")
+    }
+    assert moved == {"load": a + b + c, "load-ref": a + 4 * b + c, "ref": 4 * a + 4 * b + c}
+
+
+def test_weights_of_one_slice_are_slower_than_replicas() -> None:
+    near, far = (run("gelu-mlp", "wide", {"replicate": r}).launches[0].pe_exec_ns_max for r in (True, False))
+    assert near < far / 2  # eight PEs share what one slice gives

@@ -1,0 +1,83 @@
+"""The fabric, in every mode, against the naive SimPy model: the same completion times, to the last bit.
+
+Networks and traffic are random: sizes from one byte up, ties, hotspots, dependent streams, store-and-forward chains,
+control messages, delay rules with and without a memory, banks with reads, writes and penalties, paths that come back.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def load(name: str) -> ModuleType:
+    """A module beside this one: the test folders are not packages."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+oracle = load("naive_fabric").NaiveFabric
+traffic = load("random_traffic")
+
+SMALL = [0, 1, 15, 16, 17, 64, 100, 256, 257, 700, 1500]
+MEDIUM = [*SMALL, 4096, 5000, 12345]
+LARGE = [1, 4096, 1 << 16]
+
+
+def check_streams(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
+    case = traffic.Case(seed, sizes=sizes, messages=messages, flit_bytes=flit_bytes)
+    expected = traffic.run_naive(case, oracle)
+    flits, adaptive = traffic.run_fabric(case, "flits"), traffic.run_fabric(case, "adaptive")
+    assert flits.done == expected, f"flits, seed {seed}"
+    assert adaptive.done == expected, f"adaptive, seed {seed}"
+    assert adaptive.links == flits.links, f"link counters, seed {seed}"
+    assert adaptive.channels == flits.channels, f"channel counters, seed {seed}"
+
+
+def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
+    case = traffic.Case(seed, sizes=sizes, messages=messages, flit_bytes=flit_bytes)
+    expected = traffic.run_naive_ahead(case, oracle)
+    flits, adaptive = traffic.run_fabric_ahead(case, "flits"), traffic.run_fabric_ahead(case, "adaptive")
+    assert flits.done == expected, f"flits, seed {seed}"
+    assert adaptive.done == expected, f"adaptive, seed {seed}"
+    assert adaptive.links == flits.links, f"link counters, seed {seed}"
+    assert adaptive.channels == flits.channels, f"channel counters, seed {seed}"
+
+
+@pytest.mark.parametrize("chunk", range(36))
+def test_streams_driven_by_processes_end_when_the_naive_model_says(chunk: int) -> None:
+    for seed in range(50 * chunk, 50 * chunk + 50):
+        check_streams(seed, SMALL)
+
+
+@pytest.mark.parametrize("chunk", range(24))
+def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: int) -> None:
+    for seed in range(10_000 + 50 * chunk, 10_000 + 50 * chunk + 50):
+        check_ahead(seed, SMALL)
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_larger_transfers_end_when_the_naive_model_says(chunk: int) -> None:
+    for seed in range(20_000 + 4 * chunk, 20_000 + 4 * chunk + 4):
+        check_streams(seed, MEDIUM, messages=8, flit_bytes=256)
+        check_ahead(seed, LARGE, messages=4, flit_bytes=256)
+
+
+def test_a_mebibyte_across_a_byte_ends_when_the_naive_model_says() -> None:
+    for seed in range(30_000, 30_008):
+        check_ahead(seed, [1, 1 << 20], messages=3, flit_bytes=256)
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_watching_a_transfer_does_not_change_its_time(chunk: int) -> None:
+    for seed in range(25 * chunk, 25 * chunk + 25):
+        case = traffic.Case(seed, sizes=SMALL)
+        assert traffic.run_fabric(case, "adaptive", trace=True).done == traffic.run_fabric(case, "flits").done, seed

@@ -1,0 +1,111 @@
+"""The engines of a PE one by one: their timing rules, their ports, and what they say to neighbours that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernbench.common.errors import ComponentError, LaunchError
+from kernbench.common.messages import PeDmaMsg
+from kernbench.components.builtin.pe_gemm import gemm_ns
+from kernbench.components.builtin.pipeline import PipelineContext, Port, TilePlan, TileToken, lanes_ns
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.testing import run_kernel
+from kernbench.topology import load_topology
+
+TINY = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+PE = "cube.pe_template.components"
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("dtype", "ns"), [("f16", 16.0), ("bf16", 16.0), ("f32", 32.0), ("i32", 32.0), ("i8", 8.0), ("f8e5m2", 8.0)]
+    )
+    def test_a_product_takes_its_multiplications_over_the_rate(self, dtype, ns):
+        assert gemm_ns(32, 64, 32, 4096.0, dtype) == ns
+
+    def test_a_product_of_one_is_still_time(self):
+        assert gemm_ns(1, 1, 1, 1e9, "i8") > 0
+
+    @pytest.mark.parametrize(
+        ("elements", "dtype", "ns"), [(1, "f16", 1), (256, "f16", 1), (257, "f16", 2), (256, "f32", 2), (513, "i8", 2)]
+    )
+    def test_lanes_start_a_row_every_ns(self, elements, dtype, ns):
+        assert lanes_ns(elements, 256.0, dtype) == ns
+
+    @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=20))
+    def test_a_port_serves_in_order_and_one_at_a_time(self, asked):
+        port, now, last = Port(), 0, 0.0
+        for gap, ns in asked:
+            now += gap
+            start, end = port.book(now, ns)
+            assert start == max(now, last)
+            assert end == start + ns
+            last = end
+        assert port.busy_ns == sum(ns for _, ns in asked)
+
+
+class TestCompletion:
+    def test_a_context_counts_every_tile_once(self):
+        done = []
+        context = PipelineContext({}, 2, lambda token: done.append(context.completed_tiles), request=None)
+        first, second = (TileToken(TilePlan(number, ()), context) for number in range(2))
+        context.complete_tile(first)
+        context.complete_tile(second)
+        assert done == [1, 2]
+        with pytest.raises(ComponentError, match="tile 0 is reported done twice"):
+            context.complete_tile(first)
+
+
+def dot(a, b, tl):
+    tl.dot(tl.load(a), tl.load(b))
+
+
+def composed(a, b, tl):
+    tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b)))
+
+
+@pytest.mark.parametrize(
+    ("part", "kernel", "complaint"),
+    [
+        ("pe_gemm", dot, "pe_gemm takes no commands"),
+        ("pe_math", dot, "pe_math takes no commands"),
+        ("pe_dma", dot, "moves no bytes"),
+        ("pe_scheduler", dot, "takes no commands"),
+        ("pe_tcm", composed, "has no ports to fetch from"),
+    ],
+)
+def test_a_neighbour_that_is_no_engine_is_named(part, kernel, complaint):
+    impl = "builtin.sram" if part == "pe_tcm" else "builtin.forwarding"
+    graph = load_topology(None, TINY | {f"{PE}.{part}.impl": impl})
+    array = np.ones((8, 8), np.float16)
+    with pytest.raises((ComponentError, LaunchError), match=complaint):
+        run_kernel(kernel, array, array, topology=graph)
+
+
+class TestDma:
+    def test_single_requests_and_engines_per_direction(self):
+        # Reads of 4096 bytes take 29 ns each; a second engine lets the second one share the latency: 16 ns later.
+        for engines, last in ((1, 58.0), (2, 45.0)):
+            graph = load_topology(None, TINY | {f"{PE}.pe_dma.attrs.engines_per_direction": engines})
+            engine = GraphEngine(graph)
+            pa = PhysAddr.pe_hbm_addr(0, 0, 0, 0, graph.spec.cube.hbm_slice_bytes).raw
+            handles = [
+                engine.submit(PeDmaMsg(src_sip=0, src_cube=0, src_pe=0, dst_pa=pa + at, nbytes=4096))
+                for at in (0, 4096)
+            ]
+            engine.wait_all()
+            assert [engine.get_completion(handle)[1]["total_ns"] for handle in handles] == [29.0, last]
+
+    def test_reads_and_writes_have_channels_of_their_own(self):
+        engine = GraphEngine(load_topology(None, TINY))
+        pa = PhysAddr.pe_hbm_addr(0, 0, 0, 0, engine.graph.spec.cube.hbm_slice_bytes).raw
+        handles = [
+            engine.submit(PeDmaMsg(src_sip=0, src_cube=0, src_pe=0, dst_pa=pa, nbytes=2048, is_write=write))
+            for write in (False, True)
+        ]
+        engine.wait_all()
+        assert all(engine.get_completion(handle)[1]["total_ns"] < 2 * 21 for handle in handles)

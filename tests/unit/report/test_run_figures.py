@@ -1,0 +1,90 @@
+"""A run in figures and in words: spans, links, long lists, failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kernbench
+from kernbench.report.run_figures import _covered_ns, busiest_links, figures_of, run_as_json
+from kernbench.report.run_summary import summary_as_text
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.data_executor import DataCheck
+from kernbench.testing import tiny_machine
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+
+def copy(x: TensorPtr, out: TensorPtr, tl: TLContext) -> None:
+    tl.store(out, tl.load(x))
+
+
+def copies(torch: RuntimeContext, *, times: int = 1) -> None:
+    x, out = torch.from_numpy(np.arange(4096, dtype=np.float16)), torch.empty(4096)
+    for _ in range(times):
+        torch.launch("copy", copy, x, out)
+
+
+@pytest.fixture(scope="module")
+def result() -> BenchResult:
+    return kernbench.run(copies, tiny_machine(), params={"times": 15})
+
+
+@pytest.mark.parametrize(
+    ("spans", "covered"),
+    [
+        ([], 0),
+        ([(2, 5)], 3),
+        ([(0, 4), (2, 3)], 4),
+        ([(4, 6), (0, 2)], 4),
+        ([(0, 4), (2, 6), (6, 7)], 7),
+    ],
+)
+def test_time_in_kernels_counts_overlapping_launches_once(spans: list[tuple[float, float]], covered: float) -> None:
+    assert _covered_ns(spans) == covered
+
+
+def test_a_copy_is_bound_by_memory_and_never_faster_than_its_roof(result: BenchResult) -> None:
+    figures = figures_of(result)
+    for launch, roofline in figures.launches:
+        assert launch.bytes_hbm == 2 * 8192
+        assert roofline.memory_ns == 2 * 8192 / 256  # one slice, read and written
+        assert (roofline.bound, roofline.compute_ns) == ("memory", 0.0)
+        assert 0 < roofline.share <= 1
+    assert 0 < figures.kernels_ns < result.total_ns
+
+
+def test_links_of_a_launch_are_those_its_kernel_used(result: BenchResult) -> None:
+    launch = result.launches[0]
+    (_, first_ns), (_, second_ns) = busiest_links(launch)[:2]
+    assert first_ns == second_ns == 8192 / 256
+    assert all(src.startswith("sip0.cube0.") for src, _ in launch.links)  # nothing of the host's
+
+
+def test_a_long_list_of_launches_is_cut_and_counted(result: BenchResult) -> None:
+    text = summary_as_text(figures_of(result))
+    assert sum(line.startswith("  copy ") for line in text.splitlines()) == 12
+    assert "  and 3 more" in text
+
+
+def test_wrong_ops_are_listed(result: BenchResult) -> None:
+    fine = DataCheck("out", "f16", True, 0.0, 1e-3, 1e-3)
+    wrong = DataCheck("%7 dot[2, 2]", "f16", False, 0.5, 1e-3, 1e-3)
+    broken = replace(result, data=[fine], ops=[fine, wrong])
+    assert not broken.ok
+    text = summary_as_text(figures_of(broken))
+    assert "[x] FAIL 2 ops on the way, 1 of them wrong" in text
+    assert "%7 dot[2, 2] f16: off by 0.5" in text
+    assert run_as_json(figures_of(broken))["ops"] == {"compared": 2, "wrong": [wrong.as_json()]}
+
+
+def test_colour_does_not_shift_columns(result: BenchResult) -> None:
+    checks = [DataCheck("a", "f16", True, 0.0, 1e-3, 1e-3), DataCheck("long", "f16", False, 2.0, 1e-3, 1e-3)]
+    figures = figures_of(replace(result, data=checks))
+    painted = summary_as_text(figures, lambda text, role: f"<{role}>{text}</>")
+    bare = painted
+    for role in ("title", "pass", "fail"):
+        bare = bare.replace(f"<{role}>", "")
+    assert bare.replace("</>", "") == summary_as_text(figures)

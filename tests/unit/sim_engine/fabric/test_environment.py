@@ -1,0 +1,163 @@
+"""SimPy processes and the fabric on one clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import simpy
+
+from kernbench.common.errors import FabricError
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
+from kernbench.sim_engine.fabric.environment import SimProcess
+
+FLIT = 256
+
+
+def environment() -> FabricEnvironment:
+    """a - b - c, 1 ns a flit, 2 ns a node."""
+    network = Network()
+    for name in "abc":
+        network.add_node(name, 2.0)
+    network.add_link("a", "b", 256.0)
+    network.add_link("b", "c", 256.0)
+    return FabricEnvironment(Fabric(network))
+
+
+def test_a_process_waits_for_its_transfer() -> None:
+    env, log = environment(), []
+
+    def process() -> SimProcess:
+        yield env.timeout(4)
+        transfer = yield env.transfer("abc", 2 * FLIT)
+        log.append((env.now, transfer.done_ns, transfer.total_ns))
+        transfer = yield env.transfer("ab", FLIT)
+        log.append((env.now, transfer.done_ns, transfer.total_ns))
+
+    env.process(process())
+    env.run()
+    assert log == [(11.0, 11.0, 7.0), (14.0, 14.0, 3.0)]
+
+
+def test_what_the_fabric_does_at_an_instant_comes_before_processes() -> None:
+    env, log = environment(), []
+
+    def waiting() -> SimProcess:
+        yield env.transfer("ab", FLIT)
+        log.append("transfer")
+
+    def sleeping() -> SimProcess:
+        yield env.timeout(3)
+        log.append("timeout")
+
+    env.process(sleeping())
+    env.process(waiting())
+    env.run()
+    assert (env.now, log) == (3.0, ["transfer", "timeout"])
+
+
+def test_transfers_done_at_one_instant_are_told_in_order_of_injection() -> None:
+    env, log = environment(), []
+
+    def process(name: str, path: str) -> SimProcess:
+        yield env.transfer(path, FLIT)
+        log.append(name)
+
+    env.process(process("first", "bc"))
+    env.process(process("second", "ab"))
+    env.run()
+    assert log == ["first", "second"]
+
+
+def test_a_process_woken_by_one_transfer_can_meet_another_at_once() -> None:
+    """At 3 ns the first is done and its process injects at b; the flit from a is ready there then, and goes first."""
+    env, done = environment(), {}
+
+    def first() -> SimProcess:
+        yield env.transfer("ab", FLIT)
+        transfer = yield env.transfer("bc", FLIT)
+        done["injected"] = transfer.done_ns
+
+    def through() -> SimProcess:
+        transfer = yield env.transfer("abc", FLIT)
+        done["through"] = transfer.done_ns
+
+    env.process(through())
+    env.process(first())
+    env.run()
+    # `through` takes a's link until 1 and is ready at 3; `first` takes it until 2 and is done at 4.
+    assert done == {"through": 3 + 1 + 2, "injected": 4 + 1 + 2}
+
+
+def test_delays_are_rounded_to_the_grid() -> None:
+    env = environment()
+
+    def process() -> SimProcess:
+        for _ in range(10):
+            yield env.timeout(0.1)
+
+    env.process(process())
+    env.run()
+    assert env.now == 10 * round(0.1 * 2**20) / 2**20
+
+
+def test_the_clock_can_be_stopped_in_the_middle_of_a_transfer() -> None:
+    env = environment()
+    event = env.transfer("abc", 100 * FLIT)
+    env.run(until=50)
+    assert (env.now, event.triggered) == (50, False)
+    transfer = env.run(until=event)
+    assert isinstance(transfer, Transfer)
+    assert env.now == transfer.done_ns == 2 * 3 + 99
+
+
+def test_peek_tells_whichever_comes_first() -> None:
+    env = environment()
+    assert env.peek() == float("inf")
+    env.timeout(9)
+    assert env.peek() == 9
+    env.transfer("ab", FLIT)
+    assert env.peek() == 3
+
+
+def test_a_transfer_nobody_waits_for_still_runs() -> None:
+    env = environment()
+    event = env.transfer("ab", FLIT)
+    env.run()
+    assert event.processed
+    assert env.now == 3
+
+
+def test_an_action_is_called_some_time_after_a_transfer() -> None:
+    env, log = environment(), []
+
+    def done(transfer: Transfer) -> None:
+        env.after(5.0, transfer, lambda late: log.append((env.now, late.done_ns)))
+
+    env.fabric.inject("ab", FLIT, on_done=done)
+    env.run()
+    assert log == [(8.0, 3.0)]
+
+
+def test_a_transfer_the_network_cannot_carry_is_an_error_in_the_process() -> None:
+    env = environment()
+
+    def process() -> SimProcess:
+        yield env.transfer("ca", FLIT)
+
+    env.process(process())
+    with pytest.raises(FabricError, match="no link from 'c' to 'a'") as error:
+        env.run()
+    assert error.value.mend
+
+
+def test_conditions_of_simpy_work_on_transfers() -> None:
+    env, log = environment(), []
+
+    def process() -> SimProcess:
+        results: Any = yield simpy.AllOf(env, [env.transfer("ab", FLIT), env.transfer("bc", 5 * FLIT)])
+        log.append((env.now, [transfer.nbytes for transfer in results.values()]))
+
+    env.process(process())
+    env.run()
+    assert log == [(7.0, [FLIT, 5 * FLIT])]

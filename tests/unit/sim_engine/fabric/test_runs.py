@@ -1,0 +1,196 @@
+"""Runs and rounds against a loop over single flits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernbench.sim_engine.fabric.banks import Bank, Pace
+from kernbench.sim_engine.fabric.forecast import pass_paced
+from kernbench.sim_engine.fabric.runs import (
+    EXAMINE,
+    Run,
+    append_run,
+    count_until,
+    last_time,
+    nth_time,
+    part_of,
+    pass_link,
+    serve,
+    serve_with_last,
+    times_of,
+)
+
+eighths = st.integers(0, 80).map(lambda n: n / 8)
+durations = st.integers(1, 40).map(lambda n: n / 8)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Run]:
+    """Runs whose times never go back."""
+    t, runs = draw(eighths), []
+    for _ in range(draw(st.integers(1, 4))):
+        n, step = draw(st.integers(1, 12)), draw(eighths)
+        runs.append((t, step, n))
+        t += (n - 1) * step + draw(eighths)
+    return runs
+
+
+def served(times: list[float], occupy: list[float], free: float) -> list[float]:
+    """The rule itself: a flit starts when it is ready and the one before it has left."""
+    out = []
+    for ready, duration in zip(times, occupy, strict=True):
+        free = max(ready, free) + duration
+        out.append(free)
+    return out
+
+
+@given(rows(), durations, eighths)
+def test_serving_runs_is_serving_their_flits(runs: list[Run], occupy: float, free: float) -> None:
+    times = list(times_of(runs))
+    expected = served(times, [occupy] * len(times), free)
+    out, after = serve(runs, occupy, free)
+    assert list(times_of(out)) == expected
+    assert after == expected[-1]
+
+
+@given(rows(), durations, durations, eighths)
+def test_a_last_flit_of_its_own_size_is_served_as_such(
+    runs: list[Run], occupy: float, last: float, free: float
+) -> None:
+    times = list(times_of(runs))
+    expected = served(times, [*[occupy] * (len(times) - 1), last], free)
+    out, after = serve_with_last(runs, occupy, last, free)
+    assert list(times_of(out)) == expected
+    assert after == expected[-1]
+
+
+@given(rows(), durations, durations, eighths, eighths)
+def test_passing_a_link_tells_times_and_the_longest_wait(
+    runs: list[Run], occupy: float, last: float, tail: float, free: float
+) -> None:
+    times = list(times_of(runs))
+    occupied = [*[occupy] * (len(times) - 1), last]
+    expected = served(times, occupied, free)
+    out, after, wait, at = pass_link(runs, occupy, last, tail, free)
+    assert list(times_of(out)) == [time + tail for time in expected]
+    assert after == expected[-1]
+    if wait != EXAMINE:
+        waits = [leave - taken - ready for leave, taken, ready in zip(expected, occupied, times, strict=True)]
+        assert wait == max(waits)
+        assert not wait or at == times[waits.index(wait)]
+
+
+@given(rows(), eighths, st.data())
+def test_runs_can_be_asked_for_single_flits(runs: list[Run], now: float, data: st.DataObject) -> None:
+    times = list(times_of(runs))
+    index = data.draw(st.integers(0, len(times) - 1))
+    stop = data.draw(st.integers(index, len(times)))
+    assert nth_time(runs, index) == times[index]
+    assert last_time(runs) == times[-1]
+    assert count_until(runs, now) == sum(time <= now for time in times)
+    assert list(times_of(part_of(runs, index, stop))) == times[index:stop]
+
+
+def test_a_flit_beyond_the_end_is_not_there() -> None:
+    with pytest.raises(IndexError):
+        nth_time([(0.0, 1.0, 3)], 3)
+
+
+@given(st.lists(eighths, min_size=1, max_size=20).map(sorted))
+def test_appending_flit_by_flit_keeps_every_time(times: list[float]) -> None:
+    runs: list[Run] = []
+    for time in times:
+        append_run(runs, time, 0.0, 1)
+    assert list(times_of(runs)) == times
+    assert len(runs) <= len(times)
+
+
+@st.composite
+def paces(draw: st.DrawFn) -> Pace:
+    firsts = sorted(draw(st.lists(eighths, min_size=1, max_size=4)))
+    if draw(st.booleans()):
+        firsts = [firsts[0]] * len(firsts)
+    return Pace(firsts, draw(durations), draw(st.integers(1, 30)), level=firsts[0] == firsts[-1])
+
+
+@given(paces(), eighths)
+def test_rounds_never_go_back_and_can_be_counted(pace: Pace, now: float) -> None:
+    times = list(pace.times(0, pace.flits))
+    assert times == [pace.time(i) for i in range(pace.flits)]
+    assert all(a <= b for a, b in pairwise(times))
+    assert pace.count_until(now, inclusive=True) == sum(time <= now for time in times)
+    assert pace.count_until(now, inclusive=False) == sum(time < now for time in times)
+    assert list(pace.moved(3.0).times(0, pace.flits)) == [time + 3 for time in times]
+
+
+@given(paces(), durations, durations, eighths, eighths)
+def test_rounds_pass_a_link_as_their_flits_do(
+    pace: Pace, occupy: float, shorter: float, tail: float, free: float
+) -> None:
+    last = min(occupy, shorter)
+    times = list(pace.times(0, pace.flits))
+    expected = served(times, [*[occupy] * (len(times) - 1), last], free)
+    passage = pass_paced(pace, 0, occupy, last, tail, free)
+    if passage is None:
+        assert pace.flits > 2 * len(pace.firsts)  # a short read always has a description
+        return
+    out, after, wait, at = passage
+    found = list(out.times(0, out.flits)) if isinstance(out, Pace) else list(times_of(out))
+    assert found == [time + tail for time in expected]
+    assert after == expected[-1]
+    if wait != EXAMINE:
+        starts = [max(ready, before) for ready, before in zip(times, [free, *expected], strict=False)]
+        waits = [start - ready for start, ready in zip(starts, times, strict=True)]
+        assert wait == max(waits)
+        assert not wait or at == times[waits.index(wait)]
+
+
+@given(st.integers(0, 3), st.integers(0, 40), durations, eighths, rows(), st.lists(st.integers(0, 3), max_size=6))
+def test_runs_of_writes_are_their_bursts(
+    log_channels: int, block: int, burst_ns: float, penalty_ns: float, runs: list[Run], before: list[int]
+) -> None:
+    """After some reads at time 0, which may leave channels busy and turned."""
+    together = Bank(0, 1 << log_channels, 256, burst_ns, penalty_ns)
+    singly = Bank(0, 1 << log_channels, 256, burst_ns, penalty_ns)
+    for bank in (together, singly):
+        for channel in before:
+            bank.commit_reads(channel, 1, 0.0)
+    end, _ = together.commit_writes(block, runs)
+    ends = [singly.commit_writes(block + i, [(time, 0.0, 1)])[0] for i, time in enumerate(times_of(runs))]
+    assert end == max(ends)
+    assert together.done() == singly.done()
+
+
+@given(st.integers(0, 3), st.integers(0, 9), st.integers(1, 40), durations, eighths, st.lists(st.integers(0, 9)))
+def test_a_read_paces_its_flits_by_their_bursts(
+    log_channels: int, block: int, flits: int, burst_ns: float, now: float, before: list[int]
+) -> None:
+    """Against the rule: every burst waits for its channel, no flit leaves before the one ahead of it."""
+    bank = Bank(0, 1 << log_channels, 256, burst_ns, 0.0)
+    free = [0.0] * (1 << log_channels)
+    for address in before:
+        bank.commit_reads(address, 1, 0.0)
+        free[address % len(free)] += burst_ns
+    pace = bank.commit_reads(block, flits, now)
+    latest, expected = 0.0, []
+    for i in range(flits):
+        channel = (block + i) % len(free)
+        free[channel] = max(free[channel], now) + burst_ns
+        latest = max(latest, free[channel])
+        expected.append(latest)
+    assert list(pace.times(0, flits)) == expected
+    assert bank.total_bursts() == len(before) + flits
+
+
+def test_a_bank_goes_back_to_the_state_before() -> None:
+    bank = Bank(0, 4, 256, 4.0, 1.0)
+    bank.commit_reads(0, 9, 0.0)
+    before = bank.done()
+    _, state = bank.commit_writes(3, [(1.0, 1.0, 30), (50.0, 0.0, 1)])
+    assert bank.done() != before
+    bank.restore(state)
+    assert bank.done() == before

@@ -1,0 +1,201 @@
+"""Composites give the numbers of the whole product and its epilogues, whatever the tiles, scopes and places of
+operands.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench.common.errors import LaunchError
+from kernbench.testing import run_kernel
+from kernbench.topology import load_topology
+
+erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def f16(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float16)
+
+
+def composed(a, b, epilogue=lambda tl, *extra: [], extras=(), out=None, **options):
+    """The output of a streamed gemm; `epilogue(tl, *references)` makes its steps."""
+    m, n = a.shape[0], b.shape[1]
+    out = np.zeros((m, n), np.float16) if out is None else out
+
+    def kernel(a, b, c, *extra, tl):
+        steps = epilogue(tl, *(tl.ref(x) for x in extra))
+        tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=steps, **options))
+
+    return run_kernel(kernel, a, b, out, *extras).arrays[2]
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2e-3, atol=2e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.tuples(*[st.integers(1, 80)] * 3), st.sampled_from([None, (16, 16, 16), (7, 100, 5)]))
+def test_any_shape_and_tile_give_the_product(size, tile):
+    m, k, n = size
+    a, b = f16(m, k), f16(k, n, seed=1)
+    assert_close(composed(a, b, tile_shape=tile), a.astype(np.float32) @ b.astype(np.float32))
+
+
+WIDE_A, WIDE_B = f16(40, 70), f16(70, 50, seed=1)
+PRODUCT = WIDE_A.astype(np.float32) @ WIDE_B.astype(np.float32)
+ROW, COLUMN, WHOLE = f16(50, seed=2), f16(40, 1, seed=3), f16(40, 50, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([{"op": "relu"}], np.maximum(PRODUCT, 0)),
+        ([{"op": "gelu"}], 0.5 * PRODUCT * (1 + erf(PRODUCT / math.sqrt(2)))),
+        ([{"op": "silu"}], PRODUCT / (1 + np.exp(-PRODUCT))),
+        ([{"op": "sigmoid"}], 1 / (1 + np.exp(-PRODUCT))),
+        ([{"op": "scale", "factor": 0.25}, {"op": "exp"}], np.exp(PRODUCT * 0.25)),
+        ([{"op": "scale", "factor": 0.25, "scope": "k_tile"}], PRODUCT * 0.25),
+        ([{"op": "dequant", "scale": 0.5, "scope": "k_tile"}, {"op": "tanh"}], np.tanh(PRODUCT * 0.5)),
+        ([{"op": "clamp", "min": -1, "max": 1.5}], np.clip(PRODUCT, -1, 1.5)),
+        ([{"op": "relu", "scope": "kernel"}, {"op": "add", "other": 1}], np.maximum(PRODUCT + 1, 0)),
+    ],
+)
+def test_epilogues_without_tensors(steps, expected):
+    found = composed(WIDE_A, WIDE_B, lambda tl: steps)
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("step", "tensor", "expected"),
+    [
+        ({"op": "bias", "bias": None}, ROW, PRODUCT + ROW.astype(np.float32)),
+        ({"op": "bias", "bias": None}, COLUMN, PRODUCT + COLUMN.astype(np.float32)),
+        ({"op": "add", "other": None}, WHOLE, PRODUCT + WHOLE.astype(np.float32)),
+        ({"op": "mul", "other": None}, WHOLE, PRODUCT * WHOLE.astype(np.float32)),
+        ({"op": "sub", "other": None}, ROW, PRODUCT - ROW.astype(np.float32)),
+        ({"op": "dequant", "scale": None, "scope": "k_tile"}, ROW, PRODUCT * ROW.astype(np.float32)),
+        ({"op": "maximum", "other": None, "scope": "kernel"}, COLUMN, np.maximum(PRODUCT, COLUMN.astype(np.float32))),
+    ],
+)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_epilogues_with_tensors_from_memory_or_tcm(step, tensor, expected, loaded):
+    def kernel(a, b, c, d, tl):
+        other = tl.load(d) if loaded else tl.ref(d)
+        ready = {key: other if value is None else value for key, value in step.items()}
+        tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[ready])
+
+    found = run_kernel(kernel, WIDE_A, WIDE_B, np.zeros((40, 50), np.float16), tensor).arrays[2]
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=4e-3, atol=4e-3)
+
+
+def test_loaded_referenced_and_transposed_operands_give_the_same():
+    turned = np.ascontiguousarray(WIDE_B.T)
+
+    def kernel(a, b, bt, c, d, e, tl):
+        tl.composite("gemm", tl.load(a), tl.ref(b), out_ptr=c)
+        tl.composite("gemm", tl.ref(a), tl.trans(tl.ref(bt)), out_ptr=d)
+        tl.store(e, tl.wait(tl.composite("gemm", tl.load(a), tl.load(bt).T)))
+
+    outs = [np.zeros((40, 50), np.float16) for _ in range(3)]
+    arrays = run_kernel(kernel, WIDE_A, WIDE_B, turned, *outs).arrays
+    for found in arrays[3:]:
+        assert_close(found, PRODUCT)
+
+
+def test_a_result_in_tcm_may_be_used_before_it_is_waited_for():
+    def kernel(a, b, c, tl):
+        h = tl.composite("gemm", tl.ref(a), tl.ref(b), out_dtype="f32")
+        assert h.out is not None
+        tl.store(c, tl.cast(tl.relu(h.out), "f16"))
+
+    found = run_kernel(kernel, WIDE_A, WIDE_B, np.zeros((40, 50), np.float16)).arrays[2]
+    assert_close(found, np.maximum(PRODUCT, 0))
+
+
+def test_integers_and_their_types():
+    a, b = np.full((5, 9), 3, np.int8), np.full((9, 4), -2, np.int8)
+    assert (composed(a, b, out=np.zeros((5, 4), np.int32)) == -54).all()
+
+
+def test_math_composites():
+    def kernel(a, b, c, d, e, tl):
+        tl.composite("math", tl.ref(a), out_ptr=c, math_op="exp", epilogue=[{"op": "scale", "factor": 2}])
+        tl.composite("math", tl.ref(a), tl.ref(b), out_ptr=d, math_op="add")
+        tl.composite("math", tl.ref(a), out_ptr=e, math_op="softmax")
+
+    x, row = f16(6, 11, 90), f16(90, seed=1)
+    outs = [np.zeros((6, 11, 90), np.float16) for _ in range(3)]
+    c, d, e = run_kernel(kernel, x, row, *outs).arrays[2:]
+    wide = x.astype(np.float32)
+    assert_close(c, 2 * np.exp(wide))
+    assert_close(d, wide + row.astype(np.float32))
+    grown = np.exp(wide - wide.max(-1, keepdims=True))
+    assert_close(e, grown / grown.sum(-1, keepdims=True))
+
+
+def test_references_are_read_when_the_composite_is_issued():
+    def kernel(a, b, c, tl):
+        h = tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c)
+        tl.store(a, tl.zeros((40, 70)))  # too late to matter
+        tl.wait(h)
+
+    arrays = run_kernel(kernel, WIDE_A, WIDE_B, np.zeros((40, 50), np.float16)).arrays
+    assert_close(arrays[2], PRODUCT)
+    assert not arrays[0].any()
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda tl, x, y, p: tl.composite("conv", x, y), "unknown op 'conv'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x), "needs a and b"),
+        (lambda tl, x, y, p: tl.composite("gemm", y, x), r"gemm of \(70, 50\) by \(40, 70\)"),
+        (lambda tl, x, y, p: tl.composite("math", x, math_op="sinh"), "unknown math_op 'sinh'"),
+        (lambda tl, x, y, p: tl.composite("math", x, y, math_op="exp"), "exp takes 1 tensors"),
+        (
+            lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "swish"}]),
+            r"epilogue\[0\]: unknown op 'swish'",
+        ),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "bias"}]), "bias has no 'bias'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=["relu"]), "epilogue.0. is 'relu'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "relu", "factor": 2}]), "no field 'factor'"),
+        (
+            lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "relu", "scope": "row"}]),
+            "unknown scope 'row'",
+        ),
+        (
+            lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "relu", "scope": "k_tile"}]),
+            "cannot be applied to partial sums",
+        ),
+        (
+            lambda tl, x, y, p: tl.composite("gemm", x, y, epilogue=[{"op": "bias", "bias": tl.zeros((49,))}]),
+            r"bias has shape \(49,\)",
+        ),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, tile_shape=(512, 512, 512)), "needs"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, tile_shape="big"), "tile_shape is 'big'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, out_ptr=p + 2000), "run past 'c'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, out_ptr=p, out_dtype="f32"), "holds f16"),
+        (lambda tl, x, y, p: tl.wait(x), "not a composite of this kernel"),
+    ],
+)
+def test_mistakes_fail_at_the_call(call, complaint):
+    def kernel(a, b, c, tl):
+        call(tl, tl.ref(a), tl.ref(b), c)
+
+    # A tile of 512 x 512 x 512 is cut to the matrices, and then its operands alone need 12600 bytes of registers.
+    graph = load_topology(
+        None,
+        {
+            "system.sips.count": 1,
+            "sip.cube_mesh.w": 1,
+            "sip.cube_mesh.h": 1,
+            "cube.pe_template.components.pe_fetch_store.attrs.register_file_bytes": 12288,
+        },
+    )
+    with pytest.raises(LaunchError, match=complaint):
+        run_kernel(kernel, WIDE_A, WIDE_B, np.zeros((40, 50), np.float16), topology=graph)

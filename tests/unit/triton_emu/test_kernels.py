@@ -1,0 +1,359 @@
+"""How kernels run: control flow on data, memory as it is at the time, places, TCM, mistakes at the user's own line."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from kernbench.common.errors import KernelError, LaunchError, UsageError
+from kernbench.testing import run_kernel
+from kernbench.topology import load_topology
+from kernbench.triton_emu.handle import TensorPtr
+from kernbench.triton_emu.registry import clear_registry, get_kernel, register_kernel
+
+
+def f16(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+
+
+def failure(kernel, *args, **options):
+    """The failure of a kernel that must fail."""
+    with pytest.raises(LaunchError) as caught:
+        run_kernel(kernel, *args, **options)
+    return caught.value.failures[0]
+
+
+def assert_line(found, kernel, text):
+    """The failure names the line of `kernel` that holds `text`."""
+    lines, first = inspect.getsourcelines(kernel)
+    (at,) = [first + i for i, line in enumerate(lines) if text in line]
+    assert (found.file, found.line) == (__file__, at)
+    assert text in found.source_line
+
+
+class TestData:
+    def test_a_kernel_branches_on_what_it_loads(self):
+        def kernel(flag, out, tl):
+            if tl.load(flag, (1,)) > 0.5:
+                tl.store(out, tl.full((4,), 1.0))
+            else:
+                tl.store(out, tl.full((4,), 2.0))
+
+        for value, expected in ((1.0, 1.0), (0.0, 2.0)):
+            arrays = run_kernel(kernel, np.array([value], np.float16), np.zeros(4, np.float16)).arrays
+            assert (arrays[1] == expected).all()
+
+    def test_a_kernel_branches_on_what_it_computes(self):
+        def kernel(x, out, tl):
+            v = tl.load(x)
+            steps = 0
+            while float(tl.max(tl.abs(v))) > 1:
+                v = v / 2
+                steps += 1
+            assert int(tl.sum(tl.full((3,), steps, "i32"))) == 3 * steps
+            tl.store(out, v)
+
+        x = np.array([8.0, -3.0, 1.0, 0.5], np.float16)
+        assert (run_kernel(kernel, x, np.zeros(4, np.float16)).arrays[1] == x / 8).all()
+
+    def test_a_load_sees_stores_that_are_acknowledged(self):
+        def kernel(x, tl):
+            tl.store(x + 4, tl.full((2,), 7.0))
+            before = tl.load(x)
+            tl.store(x, tl.full((1,), 9.0))
+            tl.store(x + 8, before[:2] + tl.load(x, (2,)))
+
+        (x,) = run_kernel(kernel, np.arange(6, dtype=np.float16)).arrays
+        assert list(x) == [9, 1, 7, 7, 0 + 9, 1 + 1]
+
+    def test_a_value_taken_is_not_changed_by_later_stores(self):
+        def kernel(x, tl):
+            old = tl.load(x)
+            tl.store(x, old * 0)
+            tl.store(x, old + tl.load(x))
+
+        x = f16(8)
+        assert (run_kernel(kernel, x).arrays[0] == x).all()
+
+    def test_scalars_reach_a_kernel_as_they_are(self):
+        seen = []
+
+        def kernel(n, factor, flag, tl):
+            seen.append((n, factor, flag))
+
+        run_kernel(kernel, 1 << 40, 0.1, True)
+        assert seen == [(1 << 40, 0.1, True)]
+        assert [type(item) for item in seen[0]] == [int, float, bool]
+
+    def test_tl_may_stand_anywhere(self):
+        seen = []
+
+        def first(tl, a, b=5):
+            seen.append((a, b))
+
+        def middle(a, tl, b):
+            seen.append((a, b))
+
+        def last(a, b=7, *, tl):
+            seen.append((a, b))
+
+        def defaulted(a, b=8, tl=None):
+            seen.append((a, b, tl is not None))
+
+        for kernel, args in ((first, (1, 2)), (middle, (1, 2)), (last, (1,)), (defaulted, (1,))):
+            run_kernel(kernel, *args)
+        assert seen == [(1, 2), (1, 2), (1, 7), (1, 8, True)]
+
+    def test_programs_are_numbered_by_pe_cube_and_sip(self):
+        def kernel(out, tl):
+            pe, cube = tl.program_id(0), tl.program_id(1)
+            n = cube * tl.num_programs(0) + pe
+            assert (tl.program_id(2), tl.num_programs(2)) == (0, 1)
+            tl.store(out + 4 * n, tl.full((1,), 10 * cube + pe, "i32"))
+
+        (out,) = run_kernel(kernel, np.zeros(6, np.int32), grid=(3, 2)).arrays
+        assert list(out) == [0, 1, 2, 10, 11, 12]
+
+    def test_a_pointer_knows_its_tensor_and_adds_as_an_integer(self):
+        def kernel(x, tl):
+            assert isinstance(x, TensorPtr)
+            assert (x.shape, x.dtype) == ((4, 6), "f16")
+            assert type(x + 2) is int
+            assert "f16[4, 6]" in repr(x)
+
+        run_kernel(kernel, f16(4, 6))
+
+
+class TestTcm:
+    SMALL = load_topology(
+        None,
+        {
+            "system.sips.count": 1,
+            "sip.cube_mesh.w": 1,
+            "sip.cube_mesh.h": 1,
+            "cube.memory_map.tcm_mb_per_pe": 16 / 1024,
+            "cube.memory_map.tcm_scheduler_reserved_mb": 8 / 1024,
+        },
+    )
+
+    def test_overflow_says_what_is_required_free_and_the_limit(self):
+        def kernel(x, tl):
+            a = tl.zeros((2048,))
+            b = tl.zeros((1024,))
+            c = tl.load(x)
+            del a, b, c
+
+        found = failure(kernel, f16(2048), topology=self.SMALL)
+        assert found.kind == "KernelError"
+        assert "4096 bytes (4 KiB) required, 2048 free of 8192" in found.message
+        assert "del x" in found.message
+        assert_line(found, kernel, "c = tl.load(x)")
+
+    def test_dropped_tensors_give_their_room_back(self):
+        def kernel(x, tl):
+            for _ in range(20):
+                v = tl.load(x) + 1  # two blocks of 2048 bytes at a time, three while the next is made
+            view = v[3:5]
+            del v
+            assert float(view[0]) == float(view[0])
+
+        run_kernel(kernel, f16(1024), topology=self.SMALL)
+
+    def test_a_view_keeps_its_block(self):
+        def kernel(tl):
+            part = tl.zeros((2048,))[:4]
+            tl.zeros((2048,))
+            tl.zeros((2049,))  # 4098 bytes, and 4096 are free
+            del part
+
+        assert_line(failure(kernel, topology=self.SMALL), kernel, "tl.zeros((2049,))")
+
+        def dropped(tl):
+            part = tl.zeros((2048,))[:4]
+            del part
+            tl.zeros((2049,))
+
+        run_kernel(dropped, topology=self.SMALL)
+
+    def test_operands_of_a_composite_keep_their_room_until_it_is_done(self):
+        def kernel(a, early, tl):
+            h = tl.composite("gemm", tl.load(a), tl.load(a).T, tile_shape=(8, 8, 8))
+            if early:
+                tl.zeros((1025,))  # two operands and the result hold 3 x 2048 of 8192 bytes
+            tl.wait(h)
+            tl.zeros((2048,))
+
+        run_kernel(kernel, f16(32, 32), False, topology=self.SMALL)
+        assert_line(failure(kernel, f16(32, 32), True, topology=self.SMALL), kernel, "tl.zeros((1025,))")
+
+    def test_a_tensor_that_outlives_its_kernel_is_harmless(self):
+        keep = []
+
+        def kernel(x, tl):
+            keep.append((tl, tl.load(x)))
+
+        run_kernel(kernel, f16(1024), topology=self.SMALL)
+        tl, x = keep.pop()
+        with pytest.raises(KernelError, match="after its kernel has ended"):
+            tl.zeros((4,))
+        del x
+
+
+def bad_shape(x, y, tl):
+    a = tl.load(x)
+    tl.add(a, tl.load(y))
+
+
+def bad_dtype(x, y, tl):
+    tl.load(x, dtype="f32")
+
+
+def bad_store_dtype(x, y, tl):
+    tl.store(x, tl.zeros((4,), "f32"))
+
+
+def bad_space(x, y, tl):
+    tl.exp(tl.ref(x))
+
+
+def bad_end(x, y, tl):
+    tl.load(x + 8, (60,))
+
+
+def bad_address(x, y, tl):
+    tl.load(12345, (4,))
+
+
+def bad_operand(x, y, tl):
+    tl.load(x) + "one"
+
+
+def bad_axis(x, y, tl):
+    tl.sum(tl.load(x), axis=2)
+
+
+def bad_index(x, y, tl):
+    tl.load(x)[9]
+
+
+def bad_bool(x, y, tl):
+    if tl.load(x) > 0:
+        pass
+
+
+def bad_inner(x, y, tl):
+    tl.dot(tl.load(x), tl.load(x))
+
+
+def bad_reshape(x, y, tl):
+    tl.reshape(tl.load(x), (5, 5))
+
+
+def bad_shape_argument(x, y, tl):
+    tl.zeros((4, -1))
+
+
+def bad_scalar(x, y, tl):
+    tl.cast(tl.load(x), "i8") + 1000
+
+
+def bad_program(x, y, tl):
+    tl.program_id(3)
+
+
+def bad_cycles(x, y, tl):
+    tl.cycles(-1)
+
+
+def bad_python(x, y, tl):
+    n = 0
+    return 1 / n
+
+
+def helper(tl, x):
+    return tl.load(x, (0,))
+
+
+def bad_helper(x, y, tl):
+    helper(tl, x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text", "complaint"),
+    [
+        (bad_shape, "tl.add(", "shapes (8, 6) and (5,) do not broadcast"),
+        (bad_dtype, "tl.load(", "'x' holds f16, got f32"),
+        (bad_store_dtype, "tl.store(", "holds f16, got f32\n  mend:  tl.cast(value, 'f16') first"),
+        (bad_space, "tl.exp(", "a reference to memory, expected a tensor in TCM"),
+        (bad_end, "tl.load(", "120 bytes at offset 8 run past 'x', which has 96 bytes (32 too many)"),
+        (bad_address, "tl.load(", "0x3039 is in no tensor of this kernel"),
+        (bad_operand, '+ "one"', "an operand is a str"),
+        (bad_axis, "tl.sum(", "axis 2 of a tensor of 2 dimensions"),
+        (bad_index, "[9]", "index 9 of an axis of 8"),
+        (bad_bool, "if tl.load", "bool() of a tensor of shape (8, 6)"),
+        (bad_inner, "tl.dot(", "the inner sizes differ"),
+        (bad_reshape, "tl.reshape(", "(8, 6) has 48 elements and does not fit (5, 5)"),
+        (bad_shape_argument, "tl.zeros(", "shape is (4, -1)"),
+        (bad_scalar, "+ 1000", "does not fit i8"),
+        (bad_program, "tl.program_id", "use 0 (PE), 1 (cube) or 2 (SIP)"),
+        (bad_cycles, "tl.cycles", "cycles(-1)"),
+        (bad_python, "return 1 / n", "division by zero"),
+        (bad_helper, "", "shape is (0,)"),
+    ],
+)
+def test_mistakes_name_the_users_line(kernel, text, complaint):
+    found = failure(kernel, f16(8, 6), f16(5))
+    assert complaint in found.message
+    if kernel is bad_helper:
+        assert_line(found, helper, "return tl.load")
+    else:
+        assert_line(found, kernel, text)
+    assert (found.sip, found.cube, found.pe) == (0, 0, 0)
+
+
+def test_a_launch_with_the_wrong_number_of_arguments_says_so():
+    def kernel(a, b, tl):
+        pass
+
+    found = failure(kernel, 1)
+    assert "kernel kernel(a, b, tl) does not take 1 arguments: missing a required argument: 'b'" in found.message
+
+
+def test_one_failing_pe_is_named():
+    def kernel(tl):
+        if tl.program_id(0) == 2:
+            raise ValueError("not here")
+
+    found = failure(kernel, grid=(4,))
+    assert (found.kind, found.message, found.pe) == ("ValueError", "not here", 2)
+
+
+def test_a_kernel_may_catch_its_own_mistake_and_go_on():
+    def kernel(x, tl):
+        with pytest.raises(KernelError, match="run past"):
+            tl.load(x, (1000,))
+        tl.store(x, tl.full((4,), 3.0))
+
+    assert (run_kernel(kernel, f16(4)).arrays[0] == 3).all()
+
+
+class TestRegistry:
+    def test_a_kernel_is_found_by_name_and_a_name_is_taken_once(self):
+        clear_registry()
+
+        def one(tl): ...
+
+        def two(tl): ...
+
+        register_kernel("one", one)
+        register_kernel("one", one)
+        assert get_kernel("one") is one
+        with pytest.raises(UsageError, match="kernel 'one' already"):
+            register_kernel("one", two)
+        with pytest.raises(UsageError, match="no kernel 'two'"):
+            get_kernel("two")
+        clear_registry()
+        with pytest.raises(UsageError, match="no kernel 'one'"):
+            get_kernel("one")
