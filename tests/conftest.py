@@ -1,4 +1,4 @@
-"""One BLAS thread a worker: the suite runs in parallel by itself, and threads that spin for a core only get in each other's way."""
+"""One BLAS thread a worker: the suite is parallel by itself, and spinning threads only get in each other's way."""
 
 import os
 

@@ -2,8 +2,10 @@
 
     python -m tests.fuzz --rounds 10000 --seed 1
 
-The suite runs a short round of the same (tests/integration/test_fuzz.py). A failing round prints its seed; the same seed
-makes the same round again.
+A third of the rounds spoil a file or an option at random, and most of those are refused; the others put together a
+machine of plausible values, so that commands run to their end on odd shapes. Whatever the round, nothing may be
+written beside the machine's file. The suite runs a short round of the same (tests/integration/test_fuzz.py). A failing
+round prints its seed; the same seed makes the same round again.
 """
 
 from __future__ import annotations
@@ -17,25 +19,15 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from tests.fuzz_values import BENCHES, KEYS, NASTY, PARAMS, PLAUSIBLE, SMALL, VALUES
+
 from kernbench.cli.main import main as kernbench_main
 
-NASTY = [
-    "-1", "0", "1", "3", "7", "16", "17", "1000000000", "1e9", "1e300", "-0.5", "0.0001", ".inf", "-.inf", ".nan", "null", "~",
-    "yes", "no", "true", "''", "'x'", "[]", "{}", "[1, 2]", "{a: 1}", "!!python/object:os.system x", "*alias", "&a b", "0x10",
-    "1_000", "2026-01-01", "\"\\u0000\"", "ä", "builtin.nothing", "os:system", "a.b:C", ":", "kernbench.components.base:Packet",
-    "replicate", "ring_1d", "torus_2d", "mesh_2d_no_wrap", "N", "Q", "va", "one_to_one", "99999999999999999999999999",
-]  # fmt: skip
-KEYS = [
-    "system.sips.count", "system.sips.topology", "system.sips.w", "sip.cube_mesh.w", "sip.cube_mesh.h", "cube.pe_layout.pe_per_corner",
-    "cube.pe_layout.corners", "cube.ucie.n_connections", "cube.memory_map.hbm_channels_per_pe", "cube.memory_map.hbm_total_gb_per_cube",
-    "cube.links.router_bw_gbs", "sip.io_chiplets", "sip.io_chiplets.0.side", "sip.io_chiplets[0].cube_ports", "system.flit_bytes",
-    "cube.components.router.impl", "cube.components.hbm_ctrl.attrs.efficiency", "cube.geometry.cube_mm.w", "nonsense", "", "..", "system",
-]  # fmt: skip
-SMALL = "system:\n  sips: {count: 1}\nsip:\n  cube_mesh: {w: 2, h: 1}\ncube:\n  pe_layout: {corners: [NW, SE], pe_per_corner: 1}\n"
+OUT = "out"  # where pictures may go
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,15 @@ class Outcome:
             return "exit code 2 without a message"
         if self.code == 2 and self.out.strip():
             return "exit code 2 with something on standard output"
+        if (
+            self.code == 2
+            and [line[:7] for line in self.err.splitlines()].count("error: ") + ("Usage:" in self.err) != 1
+        ):
+            return "exit code 2 without one message"
+        if self.code == 1 and self.args[0] not in ("probe", "run"):
+            return "exit code 1 where nothing is checked"
+        if self.code != 2 and self.err:
+            return "something on standard error beside success"
         if self.code == 0 and "--json" in self.args and not {"-h", "--version"} & {*self.args}:
             try:
                 json.loads(self.out)
@@ -121,8 +122,50 @@ def mutate(text: str, rng: random.Random) -> bytes:
     return data
 
 
+def _put(tree: dict[str, object], path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        inner = tree.setdefault(part, {})
+        assert isinstance(inner, dict)
+        tree = inner
+    tree[path[-1]] = value
+
+
+def plausible(rng: random.Random, folder: Path) -> list[str]:
+    """A command that may well succeed, on a small machine of odd shape, some of it from a file and a base."""
+    chosen = {key: rng.choice(PLAUSIBLE[key]) for key in rng.sample(list(PLAUSIBLE), rng.randrange(1, 9))}
+    settings: list[str] = []
+    tree: dict[str, object] = {"base": "small.yaml"}
+    for key, value in chosen.items():
+        if rng.random() < 0.5:
+            settings += ["--set", f"{key}={json.dumps(value)}"]
+        else:
+            _put(tree, key.split("."), value)
+    (folder / "small.yaml").write_text(SMALL)
+    (folder / "machine.yaml").write_text(json.dumps(tree, indent=rng.choice([None, 2])))  # JSON is YAML
+    args = ["--topology", str(folder / "machine.yaml"), *settings]
+    kind = rng.random()
+    if kind < 0.4:
+        more = rng.choice(
+            [["--nodes"], ["--json"], ["--json", "--nodes"], ["--emit", OUT], ["--emit", OUT, "--json"], []]
+        )
+        return ["topology", *args, *more]
+    if kind < 0.8:
+        case = rng.choice(
+            ["pe-local-hbm", "h2d-1hop", "d2h-2hop", "pe-sram", "pe-cross-sip-hbm-write", "contention-2-to-slice"]
+        )
+        size = rng.choice(["1", "255", "256", "257", "4KiB", "10000"])
+        return ["probe", *args, "--case", case, "--nbytes", size, *rng.sample(["--json", "--strict", "--no-sweep"], 2)]
+    if kind < 0.9:
+        return ["list", *rng.choice([[], [rng.choice(BENCHES)]]), *rng.choice([[], ["--json"]])]
+    params = [f"{rng.choice(PARAMS)}={rng.choice(VALUES)}" for _ in range(rng.randrange(3))]
+    more = rng.sample(["--json", "--verify-data", "--device=sip:0", "--device=sip:9", "--debug-ops"], rng.randrange(3))
+    return ["run", "--bench", rng.choice(BENCHES), *args, *(f"--param={param}" for param in params), *more]
+
+
 def command_line(rng: random.Random, folder: Path, default: str) -> list[str]:
-    """A command on a mutated machine, or a mutated command."""
+    """A command on a spoilt or on an odd machine, or a spoilt command."""
+    if rng.random() < 0.65:
+        return plausible(rng, folder)
     command = rng.choice(["topology", "topology", "topology", "probe", "fidelity", "prob", "--version", "run"])
     args = [command]
     if rng.random() < 0.75:
@@ -154,6 +197,8 @@ def run_rounds(rounds: int, seed: int, *, stop_at: int = 10) -> tuple[Counter[ob
         for n in range(seed, seed + rounds):
             outcome = call(command_line(random.Random(n), folder, default))
             codes[outcome.code] += 1
+            if not {path.name for path in folder.iterdir()} <= {"machine.yaml", "small.yaml", OUT}:
+                outcome = replace(outcome, crash="something was written beside the machine's file")
             if outcome.fault:
                 bad.append((n, outcome))
                 if len(bad) >= stop_at:

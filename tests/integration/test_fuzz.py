@@ -1,7 +1,6 @@
 """A short round of the fuzzer; `make fuzz` runs the long one."""
 
 import pytest
-
 from tests.fuzz import run_rounds
 
 

@@ -135,7 +135,7 @@ class MemoryReadMsg(Request):
         require(self.dst_kind in kinds, f"unknown dst_kind '{self.dst_kind}'", f"use one of {', '.join(kinds)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PeDmaMsg(Request):
     """A PE's DMA engine reads from, or writes to, any physical address in the tray."""
 

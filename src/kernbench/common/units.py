@@ -1,8 +1,8 @@
 """Time, bytes and bandwidth; the exact time grid.
 
-Time is float nanoseconds on a grid of 2**-20 ns (about 1 fs). Every duration is rounded to the grid once, when the machine
-is compiled. Sums of grid times are then exact in a double for 8 s of simulated time and do not depend on the order of
-additions. GB/s and bytes per ns are the same number.
+Time is float nanoseconds on a grid of 2**-20 ns (about 1 fs). Every duration is rounded to the grid once, when the
+machine is compiled. Sums of grid times are then exact in a double for 8 s of simulated time and do not depend on the
+order of additions. GB/s and bytes per ns are the same number.
 """
 
 from __future__ import annotations

@@ -28,6 +28,9 @@ Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
 Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
 Kernel = Callable[..., object]
+# What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
+# strings: the garbage collector stops looking at records that hold nothing else, however many there are.
+OpHead = tuple[str, str, str, tuple[str, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +38,7 @@ class Packet:
     """What travels between active blocks. Without bytes it is a control message.
 
     A read is a control message that asks for `wanted_bytes`, answered by a packet that carries them; a write carries
-    its bytes and is answered by a control message. `answer` happens at the issuer when the reply has arrived.
+    its bytes and is answered by a control message. `answer` is called at the issuer when the reply has arrived, with it.
     """
 
     request: Request
@@ -44,7 +47,7 @@ class Packet:
     wanted_bytes: int = 0
     address: int | None = None  # in the memory at the end of the path
     is_reply: bool = False
-    answer: simpy.Event | None = None
+    answer: Callable[[Packet], object] | None = None
     payload: object = None
     place: int = 0  # index in `path` of the node where it stands
     legs: Legs = field(default=None, repr=False)
@@ -76,18 +79,6 @@ class Arrival(Protocol):
 
     @property
     def tag(self) -> object: ...
-
-
-class OpHead:
-    """What many records have in common: who did it, what it was, and how its params are called."""
-
-    __slots__ = ("component_id", "names", "op_kind", "op_name")
-
-    def __init__(self, component_id: str, op_kind: str, op_name: str, names: tuple[str, ...]) -> None:
-        self.component_id = component_id
-        self.op_kind = op_kind
-        self.op_name = op_name
-        self.names = names
 
 
 class Recorder(Protocol):
@@ -238,9 +229,10 @@ class ActiveComponent(Component):
         return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))
 
     def _issue(self, packet: Packet) -> simpy.Event:
-        packet.answer = self.env.event()
+        answered = self.env.event()
+        packet.answer = answered.succeed
         self.ctx.send(packet)
-        return packet.answer
+        return answered
 
     def reply(self, packet: Packet, nbytes: int = 0, payload: object = None) -> None:
         """Answer a packet along the way it came."""

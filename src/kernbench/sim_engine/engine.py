@@ -235,8 +235,11 @@ class GraphEngine:
 
     def links_busy_since(self, before: list[float]) -> dict[tuple[str, str], float]:
         """The links that were busy since `link_busy_ns` said `before`, and for how long."""
+        after = self.fabric.link_busy_ns()
+        if before == after:
+            return {}
         names, ends = self.fabric.network.names, self.fabric.network.link_ends
-        pairs = enumerate(zip(before, self.fabric.link_busy_ns(), strict=True))
+        pairs = enumerate(zip(before, after, strict=True))
         return {(str(names[ends[i][0]]), str(names[ends[i][1]])): now - then for i, (then, now) in pairs if now != then}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
@@ -332,7 +335,7 @@ class GraphEngine:
             packet.legs.append(transfer)
         if packet.is_reply and packet.at_end:
             assert packet.answer is not None
-            packet.answer.succeed(packet)
+            packet.answer(packet)
             return
         component = self.component(packet.node)
         if not isinstance(component, ActiveComponent):

@@ -2,8 +2,8 @@
 
 A record has seven fields. An engine writes it when the op ends, so ids ascend in the order in which ops end and an op's
 dependencies always have smaller ids than it has; readers get records in order of start, equal starts in order of id.
-What many records have in common is kept once, as their head: a long run has millions of records. A log in memory
-keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
+A long run has millions of records, so each is one flat tuple, and what many have in common is kept once, as their
+head. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kernbench.components.base import OpHead, Param
 
 OP_KINDS = ("memory", "gemm", "math", "unknown")
 
-# t_start, t_end, what it has in common with others, values of params, dependency_ids
-Row = tuple[float, float, OpHead, tuple[Param, ...], tuple[int, ...]]
+# t_start, t_end, what it has in common with others, dependency_ids (one by itself, as most have one), values of params
+Row = tuple[float, float, OpHead, int | tuple[int, ...], *tuple[Param, ...]]
 
 
 class OpRecord(NamedTuple):
@@ -57,7 +57,7 @@ class OpLog:
         key = (component_id, op_kind, op_name, *params)
         head = self._heads.get(key)
         if head is None:
-            head = self._heads[key] = OpHead(component_id, op_kind, op_name, tuple(params))
+            head = self._heads[key] = (component_id, op_kind, op_name, tuple(params))
         return self.note(t_start, t_end, head, tuple(params.values()), dependency_ids)
 
     def note(
@@ -70,7 +70,8 @@ class OpLog:
     ) -> int:
         """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
         rows = self._rows
-        rows.append((t_start, t_end, head, values, dependency_ids))
+        waited_for = dependency_ids[0] if len(dependency_ids) == 1 else dependency_ids
+        rows.append((t_start, t_end, head, waited_for, *values))
         return self._first + len(rows) - 1
 
     @property
@@ -82,7 +83,7 @@ class OpLog:
         """(id, record) in order of start; equal starts in order of id."""
         rows = self._rows
         for at in sorted(range(len(rows)), key=lambda at: rows[at][0]):
-            yield self._first + at, _record(rows[at])
+            yield self._first + at, record_of(rows[at])
 
     def rows_since(self, first: int) -> list[Row]:
         """What is kept of the records with ids of `first` and up, as far as they are here, in order of id."""
@@ -93,13 +94,15 @@ class OpLog:
         at = record_id - self._first
         if not 0 <= at < len(self._rows):
             raise IndexError(f"no record {record_id} in this log")
-        return _record(self._rows[at])
+        return record_of(self._rows[at])
 
     def close(self) -> None:
         """Nothing more will be recorded. A log in memory stays readable."""
 
 
-def _record(row: Row) -> OpRecord:
-    t_start, t_end, head, values, dependency_ids = row
-    params = dict(zip(head.names, values, strict=True))
-    return OpRecord(t_start, t_end, head.component_id, head.op_kind, head.op_name, params, dependency_ids)
+def record_of(row: Row) -> OpRecord:
+    """The record that a row stands for."""
+    t_start, t_end, (component_id, op_kind, op_name, names), waited_for, *values = row
+    params = dict(zip(names, values, strict=True))
+    dependency_ids = waited_for if isinstance(waited_for, tuple) else (waited_for,)
+    return OpRecord(t_start, t_end, component_id, op_kind, op_name, params, dependency_ids)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.components.base import OpHead, Param
-from kernbench.sim_engine.op_log import OpLog, OpRecord
+from kernbench.sim_engine.op_log import OpLog, OpRecord, record_of
 
 CHUNK_RECORDS = 1 << 16
 
@@ -101,10 +101,9 @@ class StreamingOpLog(OpLog):
         if self.before_write is not None:
             self.before_write()
         ids = list(range(self._first, self._first + len(self._rows)))
-        t_start, t_end, heads, values, dependencies = (list(c) for c in zip(*self._rows, strict=True))
-        params = [json.dumps(dict(zip(h.names, v, strict=True))) for h, v in zip(heads, values, strict=True)]
-        component, kind, name = ([getattr(h, field) for h in heads] for field in ("component_id", "op_kind", "op_name"))
-        columns = (ids, t_start, t_end, component, kind, name, params, dependencies)
+        records = map(record_of, self._rows)
+        t_start, t_end, component, kind, name, params, dependencies = (list(c) for c in zip(*records, strict=True))
+        columns = (ids, t_start, t_end, component, kind, name, [json.dumps(p) for p in params], dependencies)
         arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._first += len(self._rows)

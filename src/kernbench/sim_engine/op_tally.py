@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernbench.components.base import OpHead, Param
-from kernbench.sim_engine.op_log import OpLog
+from kernbench.components.base import OpHead
+from kernbench.sim_engine.op_log import OpLog, Row
 from kernbench.sim_engine.op_stream import StreamingOpLog
 
 
@@ -30,7 +30,7 @@ class OpTally:
     def __init__(self, log: OpLog) -> None:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
-        self._sums: dict[OpHead, _Sum] = {}
+        self._sums: dict[int, _Sum] = {}  # by identity of the head
         if isinstance(log, StreamingOpLog):
             log.before_write = self._update
 
@@ -38,43 +38,46 @@ class OpTally:
         """What every engine has done so far, by component id."""
         self._update()
         found: dict[str, Work] = {}
-        for head, done in self._sums.items():
-            if not head.op_name.startswith("composite"):
-                ops, busy_ns, flops = found.get(head.component_id, _NOTHING)
-                found[head.component_id] = Work(ops + done.ops, busy_ns + done.busy_ns, flops + done.flops)
+        for done in self._sums.values():
+            component, _, name, _ = done.head
+            if not name.startswith("composite"):
+                ops, busy_ns, flops = found.get(component, _NOTHING)
+                found[component] = Work(ops + done.ops, busy_ns + done.busy_ns, flops + done.flops)
         return found
 
     def _update(self) -> None:
         sums = self._sums
-        for t_start, t_end, head, values, _ in self._log.rows_since(self._next):
-            done = sums.get(head)
+        for row in self._log.rows_since(self._next):
+            head = row[2]
+            done = sums.get(id(head))
             if done is None:
-                done = sums[head] = _Sum(head)
+                done = sums[id(head)] = _Sum(head)
             done.ops += 1
-            done.busy_ns += t_end - t_start
+            done.busy_ns += row[1] - row[0]
             if done.counts:
-                done.flops += done.flops_of(values)
+                done.flops += done.flops_of(row)
         self._next = len(self._log)
 
 
 class _Sum:
     """Of all records with one head."""
 
-    __slots__ = ("_at", "busy_ns", "counts", "flops", "ops")
+    __slots__ = ("_at", "busy_ns", "counts", "flops", "head", "ops")
 
     def __init__(self, head: OpHead) -> None:
         self.ops = self.flops = 0
         self.busy_ns = 0.0
-        names = head.names
+        self.head = head
+        _, kind, _, names = head
         factors = ("m", "k", "n", "batch") if "m" in names else ("elements",)
-        self._at = [names.index(name) for name in factors if name in names]
-        self.counts = head.op_kind != "memory" and bool(self._at)  # whether its records have flops
+        self._at = [names.index(name) - len(names) for name in factors if name in names]  # counted from a row's end
+        self.counts = kind != "memory" and bool(self._at)  # whether its records have flops
 
-    def flops_of(self, values: tuple[Param, ...]) -> int:
+    def flops_of(self, row: Row) -> int:
         """Of one record, from what it says of its shape."""
         flops = 1 if len(self._at) == 1 else 2
         for at in self._at:
-            factor = values[at]
+            factor = row[at]
             assert isinstance(factor, int)
             flops *= factor
         return flops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from kernbench.common.errors import KernelError
 from kernbench.common.launch import TensorArg
@@ -13,36 +13,42 @@ from kernbench.triton_emu.tl_core import TensorRange
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@lru_cache(maxsize=256)  # a launch binds one kernel on every PE
+_KERNELS = 16  # remembered: few run at a time, and what they hold must not stay alive for long
+
+
+@lru_cache(maxsize=_KERNELS)
 def _signature(kernel: Callable[..., object]) -> inspect.Signature:
     return inspect.signature(kernel)
 
 
 def bind(kernel: Callable[..., object], args: Sequence[object], tl: object) -> Callable[[], object]:
     """The call of a kernel with its arguments; raises KernelError when they do not fit its parameters."""
+    at, by_name = _place_of_tl(kernel, len(args))
+    given = [*args] if at is None else [*args[:at], tl, *args[at:]]
+    return partial(kernel, *given, tl=tl) if by_name else partial(kernel, *given)
+
+
+@lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
+def _place_of_tl(kernel: Callable[..., object], count: int) -> tuple[int | None, bool]:
+    """Where `tl` goes among `count` arguments given by position, if it does, and whether it is given by name."""
     signature = _signature(kernel)
-    given, keywords, rest = list[object](), dict[str, object](), list(args)
-    left_out = False
+    at, by_name, taken = None, False, 0
     for parameter in signature.parameters.values():
         if parameter.name == "tl":
-            if parameter.kind is parameter.KEYWORD_ONLY or left_out:
-                keywords["tl"] = tl
-            else:
-                given.append(tl)
+            # Behind a parameter that is left to its default there is no position.
+            by_name = parameter.kind is parameter.KEYWORD_ONLY or taken > count
+            at = None if by_name else taken
         elif parameter.kind in _POSITIONAL:
-            if rest:
-                given.append(rest.pop(0))
-            else:
-                left_out = True  # it has a default, or binding says what is missing
-    given += rest
+            taken += 1
+    given = [None] * (count + (at is not None))
     try:
-        signature.bind(*given, **keywords)
+        signature.bind(*given, **({"tl": None} if by_name else {}))
     except TypeError as error:
         raise KernelError(
-            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {len(args)} arguments: {error}",
+            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {count} arguments: {error}",
             mend="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
-    return lambda: kernel(*given, **keywords)
+    return at, by_name
 
 
 def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tuple[TensorRange, ...]:
@@ -58,6 +64,5 @@ def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tupl
 def _ranges(arg: TensorArg, name: str) -> list[TensorRange]:
     """The addresses of a tensor: its virtual range, or those of each of its parts."""
     if arg.va_base is not None:
-        size = max(shard.offset_bytes + shard.nbytes for shard in arg.shards)
-        return [TensorRange(name, arg.va_base, arg.va_base + size, arg.dtype)]
+        return [TensorRange(name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype)]
     return [TensorRange(name, shard.pa, shard.pa + shard.nbytes, arg.dtype) for shard in arg.shards]

@@ -29,14 +29,18 @@ class TcmArena:
 
     def __init__(self, base: int, capacity_bytes: int) -> None:
         self._base = base
-        self._space: FreeList | None = FreeList(capacity_bytes, name="TCM")
+        self._capacity_bytes = capacity_bytes
+        self._space: FreeList | None = None  # while nothing was ever taken
+        self._closed = False
         self.peak_bytes = 0
 
     def alloc(self, nbytes: int) -> TcmBlock:
         """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
+        if self._closed:
+            raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
         space = self._space
         if space is None:
-            raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
+            space = self._space = FreeList(self._capacity_bytes, name="TCM")
         size = -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
         try:
             at = space.alloc(size, ALIGN_BYTES)
@@ -56,4 +60,4 @@ class TcmArena:
 
     def close(self) -> None:
         """The kernel is over: everything is free, whoever still holds a handle."""
-        self._space = None
+        self._space, self._closed = None, True

@@ -79,7 +79,7 @@ def composed(a, b, tl):
     ],
 )
 def test_a_neighbour_that_is_no_engine_is_named(part, kernel, complaint):
-    impl = "builtin.sram" if part == "pe_tcm" else "builtin.forwarding"
+    impl = "kernbench.components.builtin.sram:SramComponent" if part == "pe_tcm" else "builtin.forwarding"
     graph = load_topology(None, TINY | {f"{PE}.{part}.impl": impl})
     array = np.ones((8, 8), np.float16)
     with pytest.raises((ComponentError, LaunchError), match=complaint):

@@ -94,8 +94,8 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     try:
         with StreamingOpLog(tmp_path / "ops", chunk_records=500) as log:
             grown(log, 1000)
-            assert grown(log, 4000) < 100_000  # 4000 records kept would be over a megabyte
-        assert grown(OpLog(), 4000) > 1_000_000
+            assert grown(log, 4000) < 100_000  # 4000 records kept take some 900 KB
+        assert grown(OpLog(), 4000) > 500_000
     finally:
         tracemalloc.stop()
 

@@ -14,6 +14,7 @@ import simpy
 
 from kernbench.common.messages import CubeCommand, KernelLaunchMsg, PeResult
 from kernbench.components.base import ActiveComponent, Context, Packet
+from kernbench.topology.graph import Node
 
 
 def cube_dispatch_ns(ctx: Context, m_cpu: str, cube: int, command: CubeCommand) -> float:
@@ -38,16 +39,26 @@ def dispatch_ns(ctx: Context, io_cpu: str, command: CubeCommand) -> float:
 class CommandProcessor(ActiveComponent):
     """What IO_CPU and M_CPU have in common."""
 
+    def __init__(self, node: Node, ctx: Context) -> None:
+        super().__init__(node, ctx)
+        self._ways: dict[str, tuple[str, ...]] = {}  # to targets; ways do not change
+
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
         """Send a command to all targets; `packet` is answered with what they answer, in their order."""
-        find_path = self.ctx.router.find_node_path
-        answers = [self.command(command, find_path(self.node.id, node), None, packet.legs) for node in targets]
         fail_fast = isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast"
-        self.answer_after(packet, answers, fail_fast=fail_fast)
+        answers = _Gathering(self, packet, len(targets), fail_fast)
+        for index, node in enumerate(targets):
+            way = self._ways.get(node)
+            if way is None:
+                way = self._ways[node] = tuple(self.ctx.router.find_node_path(self.node.id, node))
+            self.ctx.send(Packet(command, way, answer=partial(answers.take, index), legs=packet.legs))
 
-    def answer_after(self, packet: Packet, answers: Sequence[simpy.Event], *, fail_fast: bool = False) -> None:
-        """Answer `packet` once every event has happened, or with the first failure among them."""
-        _Gathering(self, packet, len(answers), fail_fast).watch(answers)
+    def answer_after(self, packet: Packet, parts: Sequence[simpy.Event]) -> None:
+        """Answer `packet` once every event has happened."""
+        answers = _Gathering(self, packet, len(parts), fail_fast=False)
+        for index, event in enumerate(parts):
+            assert event.callbacks is not None
+            event.callbacks.append(partial(answers.take, index))
 
 
 class _Gathering:
@@ -60,15 +71,10 @@ class _Gathering:
         self._fail_fast = fail_fast
         self._results: list[tuple[PeResult, ...]] = [()] * expected  # of each target
 
-    def watch(self, answers: Sequence[simpy.Event]) -> None:
-        for index, event in enumerate(answers):
-            assert event.callbacks is not None
-            event.callbacks.append(partial(self._take, index))
-
-    def _take(self, index: int, event: simpy.Event) -> None:
+    def take(self, index: int, answer: Packet | simpy.Event) -> None:
+        """A target has answered, or a part of the work is done."""
         if not self._missing:
             return
-        answer = event.value
         results = _results_in(answer.payload) if isinstance(answer, Packet) else ()
         self._results[index] = results
         self._missing -= 1

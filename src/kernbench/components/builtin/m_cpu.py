@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import simpy
 
-from kernbench.common.messages import CubeCommand, CubeDmaMsg, KernelLaunchMsg, MmuMapMsg, MmuUnmapMsg
+from kernbench.common.messages import CubeCommand, CubeDmaMsg, KernelLaunchMsg, MmuMapMsg, MmuUnmapMsg, Targets
 from kernbench.components.base import Context, Packet, Process
 from kernbench.components.builtin.fan_out import CommandProcessor, cube_dispatch_ns
 from kernbench.topology.graph import Node
@@ -24,6 +24,7 @@ class MCpuComponent(CommandProcessor):
         super().__init__(node, ctx)
         self._read_channel = simpy.Resource(self.env, 1)
         self._write_channel = simpy.Resource(self.env, 1)
+        self._parts_of: dict[tuple[Targets, str], list[str]] = {}  # by target PEs and kind
 
     def accept(self, packet: Packet) -> Process | None:
         command = packet.request
@@ -43,9 +44,12 @@ class MCpuComponent(CommandProcessor):
 
     def _parts(self, command: CubeCommand, kind: str) -> list[str]:
         """The block of that kind in every PE that a command is for."""
-        place = self.node.place
-        pes = command.pes(self.ctx.graph.spec.cube.n_pes)
-        return [self.ctx.resolver.find_pe_part(place.sip, place.cube, pe, kind) for pe in pes]
+        key = (command.target_pes, kind)
+        known = self._parts_of.get(key)
+        if known is None:
+            sip, cube, pes = self.node.place.sip, self.node.place.cube, command.pes(self.ctx.graph.spec.cube.n_pes)
+            known = self._parts_of[key] = [self.ctx.resolver.find_pe_part(sip, cube, pe, kind) for pe in pes]
+        return known
 
     def _dma(self, packet: Packet, request: CubeDmaMsg, pe: int) -> Process:
         place = self.node.place

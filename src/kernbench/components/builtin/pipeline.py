@@ -124,7 +124,6 @@ class PipelinePlan:
 class PipelineContext:
     """One command under way: where its tokens go, how many are done, whom to tell."""
 
-
     __slots__ = (
         "addresses",
         "completed_tiles",
@@ -269,7 +268,7 @@ class PeEngine(ActiveComponent):
 
     def tile_head(self, kind: str, stage: str, *names: str) -> OpHead:
         """What the records of a kind of stage have in common when tiles pass here."""
-        return OpHead(self.node.id, kind, f"TileToken/{stage}", ("stage_type", "tile_id", *names))
+        return self.node.id, kind, f"TileToken/{stage}", ("stage_type", "tile_id", *names)
 
     def record(self, log: Recorder, token: TileToken, head: OpHead, values: tuple[Param, ...]) -> None:
         """Write down the stage that ends now: a tile's, or under the name and with the params of a simple command."""
@@ -278,8 +277,8 @@ class PeEngine(ActiveComponent):
         if context.params is None:
             token.records = (log.note(start_ns, now, head, values, ids),)
         else:
-            kind, name = head.op_kind, context.name
-            token.records = (log.record(start_ns, now, self.node.id, kind, name, context.params, ids),)
+            component, kind, _, _ = head
+            token.records = (log.record(start_ns, now, component, kind, context.name, context.params, ids),)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""

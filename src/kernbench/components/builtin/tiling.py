@@ -240,9 +240,7 @@ def _math_tiles(
 
 def _math_stages(ops: tuple[OpSpec, ...], elements: int, fetched: int) -> list[Stage]:
     """One stage an op; the last gives back the registers of what was fetched."""
-    return [
-        MathStage(StageType.MATH, MATH, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops
-    ]
+    return [MathStage(StageType.MATH, MATH, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops]
 
 
 def _ops(cmd: CompositeCmd, scope: Scope) -> tuple[OpSpec, ...]:

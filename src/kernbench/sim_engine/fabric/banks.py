@@ -212,6 +212,13 @@ class Bank:
             firsts.append(latest)
         return Pace(firsts, burst_ns, flits, level=firsts[0] == latest)
 
+    def read_if_idle(self, block: int, flits: int, now: float) -> bool:
+        """`commit_reads` where every channel is idle and none is left out; False, and nothing changed, elsewhere."""
+        if self.pending or flits <= self.mask or not self._is_idle(now, READ):
+            return False
+        self._read_from_idle(block, flits, now)
+        return True
+
     def _read_from_idle(self, block: int, flits: int, now: float) -> None:
         """Bursts in rounds over all channels; those from `block` on may have one more than the others."""
         channels, burst_ns = self.mask + 1, self.burst_ns

@@ -142,6 +142,9 @@ class ShapedTrain(Train):
         rows = zip(shape.hops, self.free_before, strict=True)
         self.hops = [(moved(ready, by), free, by + after, wait, by + at) for (ready, _, after, wait, at), free in rows]
         self.arrival = moved(shape.arrival, by)
+        ready = self.hops[0][0]
+        if isinstance(ready, Pace):
+            self.transfer.pace = ready
 
     def longest_waits(self) -> list[tuple[int, float, float]]:
         by = self.at_ns

@@ -58,6 +58,32 @@ class Fabric(FlitFabric):
 
     # ---- setting out
 
+    def _set_out(self, transfer: Transfer, now: float) -> None:
+        if transfer.source is None or not self._read_by_shape(transfer, transfer.source, now):
+            super()._set_out(transfer, now)
+
+    def _read_by_shape(self, transfer: Transfer, bank: Bank, now: float) -> bool:
+        """Lay a read from idle channels over idle links as one of its size was before, all at once."""
+        assert transfer.ending is not None
+        shape = transfer.ending.shapes.get((transfer.flits, True))
+        if not isinstance(shape, Shape) or transfer.slow or not self._adaptive:
+            return False
+        if transfer.flits <= LARGE and self._pause[transfer.links[0]]:
+            return False
+        free_ns, users = self._free, self._users
+        for link, first, _, _ in shape.links:
+            if users[link] or free_ns[link] > now + first:
+                return False
+        ahead = self._bank_held[bank.node]
+        if ahead:
+            if ahead[-1][0] > now:
+                return False
+            ahead.clear()
+        if not bank.read_if_idle(transfer.block, transfer.flits, now):
+            return False
+        self._lay_shape(transfer, shape, now, shape.arrival)
+        return True
+
     def _commit_read(self, transfer: Transfer, bank: Bank, now: float) -> None:
         ahead = self._bank_held[bank.node]
         if ahead:
@@ -168,8 +194,13 @@ class Fabric(FlitFabric):
             arrival = moved(arrival, now)
             if not self._bank_is_clear(bank, first_ready(arrival), now, False):
                 return False
+        self._lay_shape(transfer, shape, now, arrival)
+        return True
+
+    def _lay_shape(self, transfer: Transfer, shape: Shape, now: float, arrival: Times) -> None:
+        """Lay a transfer whose links are idle."""
         train = ShapedTrain(next(self._trains), transfer, shape, now)
-        held, free_before = self._held, train.free_before
+        held, free_ns, free_before = self._held, self._free, train.free_before
         for link, _, last, after in shape.links:
             free_before.append(free_ns[link])
             free_ns[link] = now + after
@@ -178,7 +209,6 @@ class Fabric(FlitFabric):
                 _forget(trains, now)
             trains.append((now + last, train))
         self._put_on_rails(train, arrival, 0, now + shape.end)
-        return True
 
     def _learn_shape(self, transfer: Transfer, shapes: dict[tuple[int, bool], object], key: tuple[int, bool]) -> None:
         """A size that comes for the second time on a route is worth a shape. `False` stands for one that has none."""
@@ -296,8 +326,10 @@ class Fabric(FlitFabric):
             return
         transfer.train = None
         self._on_rails -= 1
+        worst = self._worst
         for link, wait, at in train.longest_waits():
-            self._note_wait(link, wait, at)
+            if wait >= worst[link]:
+                self._note_wait(link, wait, at)
         first_link = transfer.links[0]
         if self._next_pause[first_link] > SHORTEST_PAUSE:
             self._next_pause[first_link] //= 2
