@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
 
 
 def _grid(grid: int | tuple[int, ...]) -> tuple[int, int]:
-    sizes = (grid,) if isinstance(grid, int) else tuple(grid)
-    if not 1 <= len(sizes) <= 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
+    sizes = tuple(grid) if isinstance(grid, list | tuple) else (grid,)
+    if not 1 <= len(sizes) <= 2 or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
         raise UsageError(f"grid is {grid!r}", mend="give (PEs,) or (PEs, cubes), each 1 or more")
-    return sizes[0], sizes[1] if len(sizes) == 2 else 1
+    return int(sizes[0]), int(sizes[1]) if len(sizes) == 2 else 1

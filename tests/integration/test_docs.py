@@ -179,6 +179,18 @@ def test_the_table_in_the_readme_is_what_the_probe_prints() -> None:
             assert line.split() in printed
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda page: page.name)
+def test_a_decision_is_one_page_of_four_parts_and_its_guards_exist(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith(f"# {int(page.name[:4])}. ")
+    parts = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+    assert parts == ["Context", "Decision", "Consequences", "Guard"]
+    assert len(text.splitlines()) <= 40
+    guard = text[text.index("**Guard.**") :]
+    for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", guard):
+        assert (ROOT / path).exists(), path
+
+
 # ---- the runner itself notices what is wrong
 
 

@@ -78,7 +78,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written beside it.
         exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _import_failed(str(path), error) from error
     return module
@@ -88,7 +88,7 @@ def _load_module(name: str) -> ModuleType:
     _on_import_path(Path.cwd())
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_failed(name, error) from error
 
 
@@ -97,7 +97,7 @@ def _on_import_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _import_failed(place: str, error: Exception) -> KernBenchError:
+def _import_failed(place: str, error: BaseException) -> KernBenchError:
     if isinstance(error, KernBenchError):
         return error
     where = place

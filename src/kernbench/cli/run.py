@@ -95,11 +95,11 @@ def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Map
         return run_bench(spec.run, graph, options, name=spec.name, params=params)
     except KernBenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _bench_failed(spec, error) from error
 
 
-def _bench_failed(spec: BenchSpec, error: Exception) -> UsageError:
+def _bench_failed(spec: BenchSpec, error: BaseException) -> UsageError:
     """What a bench's own Python raised, at its own line."""
     code = getattr(spec.run, "__code__", None)
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]

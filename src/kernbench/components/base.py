@@ -38,7 +38,7 @@ class Packet:
     """What travels between active blocks. Without bytes it is a control message.
 
     A read is a control message that asks for `wanted_bytes`, answered by a packet that carries them; a write carries
-    its bytes and is answered by a control message. `answer` is called at the issuer when the reply has arrived, with it.
+    its bytes and is answered by a control message. `answer` is called with the reply once that is back at the issuer.
     """
 
     request: Request
@@ -165,6 +165,9 @@ class Context(Protocol):
 
     def component(self, node_id: str) -> Component:
         """Another block of the same unit, say the MMU beside a DMA engine."""
+
+    def component_so_far(self, node_id: str) -> Component | None:
+        """That block, if anything has needed it yet."""
 
 
 class Component:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
@@ -127,7 +127,10 @@ class RuntimeContext:
         self, array: ArrayLike, *, dtype: DType | str | None = None, dp: DPPolicy | None = None, name: str | None = None
     ) -> Tensor:
         """A tensor with an array's contents, converted to `dtype` if that is given, written by the host."""
-        held = np.asarray(array)
+        try:
+            held = np.asarray(array)
+        except ValueError as error:  # rows of different lengths
+            raise DataError(f"from_numpy: {error}", mend="give rows of one length") from None
         element, values = dtype_of(held.dtype if dtype is None else dtype), self.engine.values
         known: dict[int, Value] = {}  # replicas share one value
 
@@ -179,6 +182,8 @@ class RuntimeContext:
         if isinstance(what, Handle):
             self._queue.wait([what], f"a {what.request.msg_type}")
             return what.completion
+        if not isinstance(what, Launch):
+            raise UsageError(f"wait: {what!r} is no launch", mend="give what torch.launch returned")
         self._queue.wait(what.handles, f"kernel '{what.name}'")
         self._launcher.finish(what)
         what.raise_failures()
@@ -216,6 +221,6 @@ class RuntimeContext:
 
 def _shape(size: tuple[Size, ...]) -> tuple[int, ...]:
     """`(4, 8)` and `((4, 8),)` alike."""
-    if len(size) == 1 and not isinstance(size[0], int):
-        return tuple(size[0])
-    return tuple(size)  # type: ignore[arg-type]  # placement refuses what is not whole numbers
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size
+    # Placement refuses what is no whole number.
+    return tuple(int(n) if isinstance(n, np.integer) else n for n in sizes)  # type: ignore[misc]

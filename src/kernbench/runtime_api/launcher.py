@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from itertools import count
 from numbers import Integral, Real
 from typing import Literal
@@ -82,6 +83,11 @@ class Launcher:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
         if not callable(kernel):
             raise UsageError(f"kernel '{name}' is {kernel!r}", mend="give a function")
+        if isgeneratorfunction(kernel) or iscoroutinefunction(kernel) or isasyncgenfunction(kernel):
+            raise UsageError(
+                f"kernel '{name}' is a generator or a coroutine, whose body a call does not run",
+                mend="write a plain function: tl waits by itself, without yield and await",
+            )
         ref = KernelRef(self._known_as(name, kernel))
         passed = tuple(_as_arg(name, at, arg) for at, arg in enumerate(args))
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
@@ -152,7 +158,7 @@ def _as_arg(kernel: str, at: int, arg: object) -> KernelArg:
     if isinstance(arg, Tensor):
         return arg.as_arg()
     if isinstance(arg, bool | np.bool_):
-        return ScalarArg("bool", bool(arg))
+        return ScalarArg("bool", arg)  # type: ignore[arg-type]  # as it was passed
     if isinstance(arg, Integral):
         dtype: Literal["i32", "i64"] = "i32" if -(2**31) <= int(arg) < 2**31 else "i64"
         return ScalarArg(dtype, arg)  # type: ignore[arg-type]  # as it was passed

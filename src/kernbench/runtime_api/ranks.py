@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import ComponentError, KernBenchError
+from kernbench.common.errors import ComponentError, KernBenchError, UsageError
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.triton_emu.kernel_runner import KernelThread
 
 Body = Callable[[], object]
 
@@ -48,11 +48,16 @@ class Ranks:
         missing = [event for event in events if not event.processed]
         if not missing:
             return
+        if isinstance(getcurrent(), KernelThread):
+            raise UsageError(
+                f"a kernel calls the host, which waits for {what}",
+                mend="use tl inside a kernel; make, read and launch outside of it",
+            )
         if self.in_rank:
             self._give_way(missing, what)
         else:
             for event in missing:
-                if not self._engine.run_until(partial(_has_happened, event)):
+                if not self._engine.run_until_done(event):
                     raise _stuck([what])
 
     def run(self, bodies: Sequence[Body]) -> list[object]:
@@ -78,7 +83,7 @@ class Ranks:
             while not group.over.triggered:
                 while self._ready and not group.over.triggered:
                     self._ready.popleft().switch()
-                if not group.over.triggered and not self._engine.run_until(lambda: bool(self._ready)):
+                if not group.over.triggered and not self._engine.run_until(self._ready):
                     raise _stuck(list(self._blocked.values()))
         finally:
             for left in [*self._ready, *self._blocked]:
@@ -145,10 +150,6 @@ class _Group:
                 self.over.succeed()
 
         return run
-
-
-def _has_happened(event: simpy.Event) -> bool:
-    return event.callbacks is None
 
 
 def _stuck(waiting: Sequence[str]) -> KernBenchError:

@@ -8,7 +8,7 @@ Of replicas, reads show the first one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
@@ -138,6 +138,15 @@ class Tensor:
         self._check_index(index)
         return np.asarray(self.numpy()[index])  # type: ignore[index]  # numpy takes what this takes
 
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
     def item(self) -> bool | int | float:
         """The only element of a tensor that has one."""
         if self.numel() != 1:
@@ -202,11 +211,14 @@ class Tensor:
     def _cast(self, source: Tensor | ArrayLike, shape: Shape) -> Array:
         array = source.numpy() if isinstance(source, Tensor) else np.asarray(source)
         try:
-            return np.broadcast_to(array, shape).astype(self.element.numpy)
+            spread = np.broadcast_to(array, shape)
         except ValueError:
             raise DataError(
                 f"{self._title} cannot take an array of shape {array.shape}", mend=f"give shape {shape}"
             ) from None
+        if array.dtype.kind in "OSUVMmc":
+            raise DataError(f"{self._title} cannot take {array.dtype} contents", mend="give real numbers")
+        return spread.astype(self.element.numpy)
 
     def _check_index(self, index: Index) -> None:
         try:

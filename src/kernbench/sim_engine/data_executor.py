@@ -56,7 +56,7 @@ def compare(
     atol = dtype.atol if atol is None else atol
     got, want = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        errors = np.abs(got - want)
+        errors = np.asarray(np.abs(got - want))  # of single numbers too
     errors[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0
     errors[np.isnan(errors)] = np.inf
     with np.errstate(invalid="ignore"):
@@ -113,4 +113,4 @@ def _compute_alone(value: Value, known: dict[int, Array]) -> Array:
         return compute_gather(inputs, value.type, cast(tuple[Patch, ...], value.params))
     stacks = [array[np.newaxis] for array in inputs]
     result = OPS[value.op].compute(stacks, [v.type for v in value.inputs], value.type, value.params)
-    return cast(Array, result[0] if inputs else np.broadcast_to(result, value.shape))
+    return cast(Array, result[0])  # a stack of one

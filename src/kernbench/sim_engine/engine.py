@@ -6,7 +6,7 @@ the rest. Engines share a machine's routes and network but no state, so several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -100,6 +100,7 @@ class GraphEngine:
             self.component(node)
         self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
         self.env.fabric = self.fabric
+        self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
 
@@ -135,8 +136,7 @@ class GraphEngine:
     def wait(self, handle: Handle) -> Completion:
         """Let time pass until the request is done; raises ComponentError when it can never be."""
         self._check_ours(handle)
-        done = handle.done
-        if done is not None and not self.run_until(lambda: done.callbacks is None):
+        if handle.done is not None and not self.run_until_done(handle.done):
             raise ComponentError(
                 f"request {handle.request.request_id} is never answered",
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
@@ -144,11 +144,21 @@ class GraphEngine:
             )
         return handle.completion
 
-    def run_until(self, done: Callable[[], bool]) -> bool:
-        """Let time pass until `done()`; False when nothing is left that could happen."""
+    def run_until_done(self, event: simpy.Event) -> bool:
+        """Let time pass until `event` has happened; False when nothing is left that could."""
+        if event.callbacks is None:
+            return True
+        happened: list[simpy.Event] = []
+        event.callbacks.append(happened.append)
+        return self.run_until(happened)
+
+    def run_until(self, happened: Collection[object]) -> bool:
+        """Let time pass until there is something in `happened`, which callbacks fill; False when nothing is left that
+        could happen.
+        """
         step, progress = self.env.step, self.progress
         steps = 0
-        while not done():
+        while not happened:
             try:
                 step()
             except EmptySchedule:
@@ -187,7 +197,8 @@ class GraphEngine:
         return handle.completion, trace
 
     def _check_ours(self, handle: Handle) -> None:
-        if not any(handle is ours for ours in self._handles[handle.number : handle.number + 1]):
+        number = handle.number if isinstance(handle, Handle) else len(self._handles)
+        if not any(handle is ours for ours in self._handles[number : number + 1]):
             raise UsageError("that handle is not one of this engine's", mend="ask the engine whose submit returned it")
 
     def _entry_of(self, msg: HostMessage) -> EntryPoint:
@@ -264,6 +275,9 @@ class GraphEngine:
             found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
         return found
 
+    def component_so_far(self, node_id: str) -> Component | None:
+        return self._components.get(node_id)
+
     def latency_ns(self, path: Sequence[str]) -> float:
         return self.fabric.network.route(path).control_ns
 
@@ -303,10 +317,10 @@ class GraphEngine:
     def send(self, packet: Packet) -> None:
         """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
         path, place = packet.path, packet.place
-        stops = self._wiring.stops
-        stop = place + 1
-        while stop < len(path) - 1 and path[stop] not in stops:
-            stop += 1
+        leg = self._legs.get((path, place))
+        if leg is None:
+            leg = self._legs[path, place] = self._leg(path, place)
+        stop, route = leg
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
         if packet.nbytes:
@@ -314,21 +328,25 @@ class GraphEngine:
                 read_from = packet.address if path[place] in self._wiring.banked else None
             elif path[stop] in self._wiring.banked:
                 write_to = packet.address
-        event = self.env.transfer(
-            path[place : stop + 1],
-            packet.nbytes,
-            read_from=read_from,
-            write_to=write_to,
-            trace=packet.legs is not None,
-            tag=packet,
-        )
         packet.place = stop
-        assert event.callbacks is not None
-        event.callbacks.append(self._arrived)
+        trace = packet.legs is not None
+        now, landed = self.env.now, self._landed
+        self.fabric.inject(
+            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=landed, trace=trace, tag=packet
+        )
 
-    def _arrived(self, event: simpy.Event) -> None:
-        transfer = event.value
-        assert isinstance(transfer, Transfer)
+    def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
+        """Up to which block on a path a packet travels from `place`, and how."""
+        stops = self._wiring.stops
+        stop = place + 1
+        while stop < len(path) - 1 and path[stop] not in stops:
+            stop += 1
+        return stop, self.fabric.network.route(path[place : stop + 1])
+
+    def _landed(self, transfer: Transfer) -> None:
+        self.env.after(0.0, transfer, self._arrived)
+
+    def _arrived(self, transfer: Transfer) -> None:
         packet = transfer.tag
         assert isinstance(packet, Packet)
         if packet.legs is not None:

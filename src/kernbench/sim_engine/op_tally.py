@@ -6,6 +6,8 @@ flops, a math op one for each element. A composite's own record is left out: its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter, mul, sub
 from typing import NamedTuple
 
 from kernbench.components.base import OpHead
@@ -46,41 +48,44 @@ class OpTally:
         return found
 
     def _update(self) -> None:
-        sums = self._sums
+        by_head: dict[int, list[Row]] = {}
         for row in self._log.rows_since(self._next):
-            head = row[2]
-            done = sums.get(id(head))
+            rows = by_head.get(id(row[2]))
+            if rows is None:
+                by_head[id(row[2])] = [row]
+            else:
+                rows.append(row)
+        for number, rows in by_head.items():
+            done = self._sums.get(number)
             if done is None:
-                done = sums[id(head)] = _Sum(head)
-            done.ops += 1
-            done.busy_ns += row[1] - row[0]
-            if done.counts:
-                done.flops += done.flops_of(row)
+                done = self._sums[number] = _Sum(rows[0][2])
+            done.add(rows)
         self._next = len(self._log)
 
 
 class _Sum:
-    """Of all records with one head."""
+    """Of all records with one head. Adds up in C: there may be millions."""
 
-    __slots__ = ("_at", "busy_ns", "counts", "flops", "head", "ops")
+    __slots__ = ("_factors", "busy_ns", "flops", "head", "ops")
 
     def __init__(self, head: OpHead) -> None:
+        self.head = head  # kept, so that no other head gets its identity
         self.ops = self.flops = 0
         self.busy_ns = 0.0
-        self.head = head
         _, kind, _, names = head
-        factors = ("m", "k", "n", "batch") if "m" in names else ("elements",)
-        self._at = [names.index(name) - len(names) for name in factors if name in names]  # counted from a row's end
-        self.counts = kind != "memory" and bool(self._at)  # whether its records have flops
+        said = () if kind == "memory" else ("m", "k", "n", "batch") if "m" in names else ("elements",)
+        # Where a record says of what its flops are the product; counted from the end of its row.
+        self._factors = [itemgetter(names.index(name) - len(names)) for name in said if name in names]
 
-    def flops_of(self, row: Row) -> int:
-        """Of one record, from what it says of its shape."""
-        flops = 1 if len(self._at) == 1 else 2
-        for at in self._at:
-            factor = row[at]
-            assert isinstance(factor, int)
-            flops *= factor
-        return flops
+    def add(self, rows: Sequence[Row]) -> None:
+        self.ops += len(rows)
+        self.busy_ns += sum(map(sub, map(_END, rows), map(_START, rows)))
+        if self._factors:
+            products = map(self._factors[0], rows)
+            for factor in self._factors[1:]:
+                products = map(mul, products, map(factor, rows))
+            self.flops += sum(products) * (2 if len(self._factors) > 1 else 1)
 
 
+_START, _END = itemgetter(0), itemgetter(1)
 _NOTHING = Work()

@@ -6,7 +6,7 @@ unless some block brings a delay rule of its own, which may keep state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kernbench.common.errors import ComponentError
@@ -17,7 +17,10 @@ from kernbench.components.table import component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.fabric import DelayRule, Network
+from kernbench.sim_engine.fabric.model import Route
 from kernbench.topology.graph import TopologyGraph
+
+Legs = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
 
 
 @dataclass(eq=False)
@@ -32,6 +35,7 @@ class Wiring:
     banked: frozenset[str]  # nodes with memory channels
     eager: tuple[str, ...]  # nodes whose block must exist before time begins
     network: Network | None = None
+    legs: Legs = field(default_factory=dict)  # of packets on that network
 
 
 @lru_cache(maxsize=4)  # a sweep goes from machine to machine and must not keep them all

@@ -8,6 +8,7 @@ from kernbench.topology.faults import Finding
 from kernbench.topology.mesh import (
     HBM_ROW_OFFSET_MM,
     column_positions,
+    gaps_across,
     pe_slots,
     pitch_mm,
     row_positions,
@@ -45,7 +46,8 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
         what = f"PEs of {g.pe_mm.w:g} mm overlap at a pitch of {pitch:.4g} mm"
         if pitch < g.pe_pitch_mm:
             what += f", all that {layout.pe_per_corner} a corner leave on a die of {g.cube_mm.w:g} mm"
-            mend = "put fewer PEs in a corner, or make the die (cube_mm.w) wider"
+            need = gaps_across(layout) * g.pe_mm.w + 2 * g.margin_mm
+            mend = f"put fewer PEs in a corner, or set {_KEY}.cube_mm.w to {need:g} or more"
             yield Finding("cube.pe_layout.pe_per_corner", what, mend, _USES)
         else:
             yield Finding(f"{_KEY}.pe_pitch_mm", what, f"make it {g.pe_mm.w:g} or more", _USES)

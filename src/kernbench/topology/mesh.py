@@ -115,10 +115,15 @@ def row_positions(geometry: GeometrySpec, per_half: int) -> tuple[float, ...]:
     return tuple(snap_mm(y) for y in top + [h - y for y in reversed(top)])
 
 
+def gaps_across(layout: PeLayout) -> int:
+    """The gaps between PEs from margin to margin, as if the corners of both sides stood in one row."""
+    sides = len({corner in _LEFT for corner in layout.corners})
+    return sides * layout.pe_per_corner - 1
+
+
 def pitch_mm(geometry: GeometrySpec, layout: PeLayout) -> float:
     """Between the PEs of a corner: `pe_pitch_mm`, or what the die's width leaves when that is less."""
-    sides = len({corner in _LEFT for corner in layout.corners})
-    gaps = sides * layout.pe_per_corner - 1
+    gaps = gaps_across(layout)
     room = geometry.cube_mm.w - 2 * geometry.margin_mm
     return min(geometry.pe_pitch_mm, room / gaps) if gaps > 0 else geometry.pe_pitch_mm
 

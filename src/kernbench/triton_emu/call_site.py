@@ -11,7 +11,7 @@ from types import FrameType
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.messages import KernelFailure
 
-_OURS = ("kernbench.triton_emu", "kernbench.values")
+_OURS = ("kernbench.triton_emu", "kernbench.values", "kernbench.components")
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -166,6 +166,8 @@ class TensorHandle:
 
     # ---- operators
 
+    __array_ufunc__ = None  # numpy leaves `np.float32(2) * x` to this class, and does not take `x` apart
+
     __hash__ = object.__hash__
 
     def __add__(self, other: TensorHandle | Scalar) -> TensorHandle:

@@ -21,6 +21,10 @@ Records = tuple[int, ...]
 Clock = Generator[simpy.Event, object, None]
 
 
+class KernelThread(greenlet):
+    """What a kernel runs in. Only the PE lets time pass here: the host's calls would let it pass within an event."""
+
+
 class PeServices(Protocol):
     """What a kernel needs of the PE that runs it."""
 
@@ -82,10 +86,10 @@ class KernelRunner:
         def body(_: object) -> None:
             try:
                 kernel()
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 
-        thread = greenlet(body)
+        thread = KernelThread(body)
         reply: object = None
         while True:
             thread.parent = getcurrent()  # whoever drives the clock now is who waits for the kernel

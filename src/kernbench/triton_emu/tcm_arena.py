@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernbench.common.errors import AllocationError
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.free_list import FreeList
@@ -25,10 +27,11 @@ class TcmBlock:
 
 
 class TcmArena:
-    """`capacity_bytes` from `base` on, for the length of one kernel."""
+    """`capacity_bytes` from a base address on, for the length of one kernel."""
 
-    def __init__(self, base: int, capacity_bytes: int) -> None:
-        self._base = base
+    def __init__(self, find_base: Callable[[], int], capacity_bytes: int) -> None:
+        self._find_base = find_base  # many kernels never ask for TCM
+        self._base = 0
         self._capacity_bytes = capacity_bytes
         self._space: FreeList | None = None  # while nothing was ever taken
         self._closed = False
@@ -41,6 +44,7 @@ class TcmArena:
         space = self._space
         if space is None:
             space = self._space = FreeList(self._capacity_bytes, name="TCM")
+            self._base = self._find_base()
         size = -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
         try:
             at = space.alloc(size, ALIGN_BYTES)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Literal
+
+import numpy as np
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, WaitCmd
 from kernbench.common.dtypes import F32, DType, dtype_of, promote
@@ -48,6 +51,8 @@ class TlComposite(TlCore):
         inputs = self._heads(op, a, b, math_op)
         shape = self._out_shape(op, inputs)
         acc = self._acc(inputs, acc_dtype)
+        if not isinstance(epilogue, list | tuple | None):
+            self._fail(f"composite: epilogue is {epilogue!r}", 'give a list of steps, say [{"op": "relu"}]')
         steps = [self._step(number, step, shape, acc) for number, step in enumerate(epilogue or ())]
         steps.sort(key=lambda ready: tuple(Scope).index(ready[0].scope))  # within a scope, as listed
         out, dtype = self._target(op, inputs, shape, out_ptr, out_dtype)
@@ -164,6 +169,7 @@ class TlComposite(TlCore):
         operand = None
         for field in known.fields:
             given = step[field]
+            given = given.item() if isinstance(given, np.generic) else given
             if isinstance(given, bool | int | float):
                 told.append(given)
                 continue
@@ -203,9 +209,9 @@ class TlComposite(TlCore):
     def _tile(self, tile_shape: Sequence[int] | None) -> tuple[int, ...] | None:
         if tile_shape is None:
             return None
-        if not isinstance(tile_shape, list | tuple) or not all(isinstance(size, int) for size in tile_shape):
+        if not isinstance(tile_shape, list | tuple) or not all(isinstance(size, Integral) for size in tile_shape):
             self._fail(f"composite: tile_shape is {tile_shape!r}", "give (m, k, n), or (m, n) for math")
-        return tuple(tile_shape)
+        return tuple(int(size) for size in tile_shape)
 
     # ---- what it computes
 

@@ -6,6 +6,8 @@ engine it names. One object a kernel and PE.
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorPtr
@@ -29,13 +31,15 @@ class TLContext(TlMemory, TlMath, TlComposite):
         return self._env.program[self._axis(axis)]
 
     def num_programs(self, axis: int = 0) -> int:
-        """How many kernels of this launch there are along axis 0 (PE), 1 (cube) or 2 (SIP). Engine: none."""
+        """How many kernels of this launch there are along axis 0 (PE) or 1 (cube), and along 2 how many SIPs the machine
+        has, as launches on each of them work side by side. Engine: none.
+        """
         return self._env.grid[self._axis(axis)]
 
     def _axis(self, axis: int) -> int:
-        if axis not in (0, 1, 2):
+        if isinstance(axis, bool) or not isinstance(axis, Integral) or axis not in (0, 1, 2):
             self._fail(f"axis {axis!r} of the grid", f"use {_AXES}")
-        return axis
+        return int(axis)
 
     # ---- scalar work
 
@@ -46,10 +50,10 @@ class TLContext(TlMemory, TlMath, TlComposite):
 
     def cycles(self, n: int) -> None:
         """Let PE_CPU be busy for `n` cycles. Engine: none; takes n cycles of the kernel's time."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
             self._fail(f"cycles({n!r})", "give a whole number of 0 or more")
         if n:
-            self._call(CpuCmd(n))
+            self._call(CpuCmd(int(n)))
 
     # ---- matrix product
 

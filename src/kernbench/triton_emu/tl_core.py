@@ -7,7 +7,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+
+import numpy as np
 
 from kernbench.common.commands import Command, Space
 from kernbench.common.dtypes import I8, DType, dtype_of
@@ -53,7 +56,7 @@ class KernelEnv:
     memory: Memory
     translate: Callable[[int, int], list[Piece]]
     tensors: tuple[TensorRange, ...]
-    tcm_base: int
+    tcm_base: Callable[[], int]
     tcm_bytes: int
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
@@ -89,7 +92,7 @@ class TlCore(ABC):
     # ---- tensors
 
     def _number(self, op: str, x: object) -> Scalar:
-        plain = x.item() if hasattr(x, "item") and not isinstance(x, TensorHandle) else x
+        plain = x.item() if isinstance(x, np.generic) else x
         if not isinstance(plain, bool | int | float):
             self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
         return plain
@@ -110,9 +113,9 @@ class TlCore(ABC):
     def _shape(self, op: str, shape: object) -> tuple[int, ...]:
         """A shape of whole numbers with at least one element."""
         dims = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-        if any(isinstance(dim, bool) or not isinstance(dim, int) or dim < 1 for dim in dims):
+        if any(isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1 for dim in dims):
             self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 1 or more, say (32, 64)")
-        return dims
+        return tuple(int(dim) for dim in dims)
 
     def _new(self, value: Value, records: Records = ()) -> TensorHandle:
         """A tensor of its own in TCM."""
@@ -205,7 +208,7 @@ class TlCore(ABC):
 
     def _range_of(self, op: str, ptr: object, nbytes: int) -> tuple[int, TensorRange]:
         """The tensor that an address lies in; the whole access must be inside it."""
-        if isinstance(ptr, bool) or not isinstance(ptr, int):
+        if isinstance(ptr, bool) or not isinstance(ptr, Integral):
             hint = "give the pointer a tensor argument became, or that plus bytes"
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         address = int(ptr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.errors import DataError
 from kernbench.triton_emu.call_site import at_kernel_line
@@ -147,15 +149,15 @@ class TlMemory(TlCore):
             size = sizes[axis]
             axis += 1
             if isinstance(item, slice):
-                start, stop, step = item.indices(size)
+                start, stop, step = self._bounds(item, size)
                 if step < 1:
                     self._fail(f"a slice with step {step}", "use a step of 1 or more")
                 stop = max(start, stop)
                 shape.append(len(range(start, stop, step)))
-            elif isinstance(item, int) and not isinstance(item, bool):
+            elif isinstance(item, Integral) and not isinstance(item, bool):
                 if not -size <= item < size:
                     self._fail(f"index {item} of an axis of {size}", f"use {-size} to {size - 1}")
-                start, step = item % size, 1
+                start, step = int(item) % size, 1
                 stop = start + 1
             else:
                 self._fail(f"an index that is a {type(item).__name__}", "use integers, slices, ... and None")
@@ -163,6 +165,12 @@ class TlMemory(TlCore):
             stops.append(stop)
             steps.append(step)
         return tuple(starts), tuple(stops), tuple(steps), tuple(shape)
+
+    def _bounds(self, item: slice, size: int) -> tuple[int, int, int]:
+        try:
+            return item.indices(size)
+        except (TypeError, ValueError) as error:  # a bound that is no whole number, or a step of 0
+            self._fail(f"{item}: {error}", "use whole numbers")
 
     # ---- looking at numbers
 

@@ -145,7 +145,11 @@ def _compute_cast(args: Sequence[Array], types: Sequence[TensorType], out: Tenso
 
 def _infer_arange(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     start, stop = as_int("arange", "start", params[0]), as_int("arange", "stop", params[1])
-    return (max(stop - start, 0),), as_dtype(params[2], dtype_of("i32"))
+    dtype = as_dtype(params[2], dtype_of("i32"))
+    low, high = INT_RANGE[dtype_of("i32") if dtype.is_float else dtype]
+    if start < stop and not (low <= start and stop - 1 <= high):
+        raise DataError(f"arange: {start} to {stop - 1} do not fit {dtype}", mend=f"use whole numbers, {low} to {high}")
+    return (max(stop - start, 0),), dtype
 
 
 def _compute_arange(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:

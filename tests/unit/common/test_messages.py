@@ -80,6 +80,12 @@ def test_type_name_is_the_records() -> None:
     assert [message.msg_type for message in messages] == ["MemoryWrite", "MemoryRead", "PeDma", "CubeDma"]
 
 
+def test_pe_dma_takes_its_fields_in_order() -> None:
+    named = PeDmaMsg(src_sip=1, src_cube=2, src_pe=3, dst_pa=4, nbytes=64, is_write=True)
+    assert PeDmaMsg(1, 2, 3, 4, 64, True) == named
+    assert (named.src_sip, named.src_cube, named.src_pe, named.dst_pa, named.nbytes) == (1, 2, 3, 4, 64)
+
+
 def test_message_cannot_be_changed() -> None:
     message = PeDmaMsg(src_sip=0, src_cube=0, src_pe=0, dst_pa=0, nbytes=64)
     with pytest.raises(dataclasses.FrozenInstanceError):

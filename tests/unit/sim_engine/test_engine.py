@@ -99,8 +99,9 @@ def test_handle_of_another_engine_is_refused() -> None:
     foreign = theirs.submit(dma())
     theirs.wait(foreign)
     for ask in (ours.wait, ours.get_completion):
-        with pytest.raises(UsageError, match="not one of this engine's"):
-            ask(foreign)
+        for handle in (foreign, "x", None):
+            with pytest.raises(UsageError, match="not one of this engine's"):
+                ask(handle)  # type: ignore[arg-type]  # what a user may pass by mistake
 
 
 def test_envelope_is_filled_in_and_kept_where_given() -> None:

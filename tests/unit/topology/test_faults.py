@@ -265,3 +265,14 @@ def test_a_builtin_that_does_not_model_the_block_is_a_fault(key: str, impl: str,
 def test_every_builtin_there_is_models_some_block() -> None:
     kinds = [kind for _, kind, _ in load_spec().components()]
     assert [impl for impl in BUILTIN if all(impl_fault(kind, impl) for kind in kinds)] == []
+
+
+def test_pes_that_do_not_fit_are_told_how_wide_the_die_must_be() -> None:
+    # 13 PEs of 1.5 mm side by side have 12 gaps: 12 x 1.5 mm between two margins of 1.5 mm.
+    layout = {"corners": ["NW"], "pe_per_corner": 13}
+    with pytest.raises(TopologyError) as caught:
+        load_spec(overrides={"cube.pe_layout": layout})
+    assert caught.value.mend == "put fewer PEs in a corner, or set cube.geometry.cube_mm.w to 21 or more"
+    assert load_spec(overrides={"cube.pe_layout": layout, "cube.geometry.cube_mm.w": 21}).cube.n_pes == 13
+    with pytest.raises(TopologyError, match=r"set cube\.geometry\.cube_mm\.w to 7\.5 or more"):
+        load_spec(overrides={"cube.geometry.cube_mm.w": 3})  # no room at all between the margins

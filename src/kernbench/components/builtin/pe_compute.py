@@ -26,6 +26,7 @@ class ComputeEngine(PeEngine):
         super().__init__(node, ctx)
         self._slot: Port | None = None
         self._head = self.tile_head(self.op_kind, self.stage_name, *self.described)
+        self._told: tuple[GemmStage | MathStage | None, tuple[Param, ...]] = (None, ())  # the last one described
         self._registers: PeFetchStoreComponent | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
@@ -54,8 +55,11 @@ class ComputeEngine(PeEngine):
         assert isinstance(stage, _COMPUTE)
         log = self.ctx.log
         if log is not None:
-            values = (self.stage_name, token.plan.tile_id, *self.describe(stage))
-            self.record(log, token, self._head, values)
+            told, values = self._told
+            if stage is not told:  # tiles of one size share their stage
+                values = self.describe(stage)
+                self._told = (stage, values)
+            self.record(log, token, self._head, (self.stage_name, token.plan.tile_id, *values))
         if stage.registers:
             (self._registers or self._find_registers()).give_back(stage.registers)
         self.finish(token)

@@ -21,6 +21,7 @@ from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
+from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
@@ -41,7 +42,8 @@ class PeCpuComponent(ActiveComponent):
         place = node.place
         self.key = (place.sip, place.cube, place.pe)
         self.cycle_ns = on_grid(1.0 / float(node.attrs["clock_ghz"]))
-        self._tcm_base = PhysAddr.pe_tcm_addr(*self.key, 0).raw
+        self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
+        self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._is_running = False
         self._waiting: deque[Packet] = deque()  # launches behind the one that runs
 
@@ -70,10 +72,10 @@ class PeCpuComponent(ActiveComponent):
             following.callbacks.append(partial(self._go_on, steps))
 
     def _launch(self, packet: Packet, launch: KernelLaunchMsg) -> Process:
-        start, dma, compute = self.env.now, self.dma.busy_ns, self.scheduler.compute_slot.busy_ns
+        start, (dma, compute) = self.env.now, self._busy_ns()
         error = yield from self._run(launch)
-        end = self.env.now
-        busy = self.dma.busy_ns - dma, self.scheduler.compute_slot.busy_ns - compute
+        end, (dma_now, compute_now) = self.env.now, self._busy_ns()
+        busy = dma_now - dma, compute_now - compute
         self.reply(packet, payload=PeResult(*self.key, start, end, end - start, *busy, error))
         self._is_running = False
         if self._waiting:
@@ -119,7 +121,7 @@ class PeCpuComponent(ActiveComponent):
             runner,
             self.ctx.values,
             self.ctx.memory,
-            self.dma.translate,
+            self._translate,
             tensor_ranges(kernel, launch.args),
             self._tcm_base,
             spec.cube.tcm_allocatable_bytes,
@@ -127,11 +129,25 @@ class PeCpuComponent(ActiveComponent):
             (len(pes), len(cubes), spec.n_sips),
         )
 
-    # ---- the blocks beside it
+    def _tcm_base(self) -> int:
+        return PhysAddr.pe_tcm_addr(*self.key, 0).raw
+
+    def _translate(self, address: int, nbytes: int) -> list[Piece]:
+        return self.dma.translate(address, nbytes)
+
+    # ---- the blocks beside it: made when a kernel first needs them
+
+    def _busy_ns(self) -> tuple[float, float]:
+        """How long the DMA engine and the compute slot have been busy; what nobody has needed yet was not."""
+        dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
+        return (
+            dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
+            scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
+        )
 
     @cached_property
     def scheduler(self) -> PeSchedulerComponent:
-        found = self.ctx.component(self._part("pe_scheduler"))
+        found = self.ctx.component(self._scheduler_id)
         if not isinstance(found, PeSchedulerComponent):
             raise ComponentError(
                 f"{found.node.id} takes no commands",
@@ -142,7 +158,7 @@ class PeCpuComponent(ActiveComponent):
 
     @cached_property
     def dma(self) -> PeDmaComponent:
-        found = self.ctx.component(self._part("pe_dma"))
+        found = self.ctx.component(self._dma_id)
         if not isinstance(found, PeDmaComponent):
             raise ComponentError(
                 f"{found.node.id} moves no bytes",
@@ -151,9 +167,6 @@ class PeCpuComponent(ActiveComponent):
             )
         return found
 
-    def _part(self, kind: str) -> str:
-        return self.ctx.resolver.find_pe_part(*self.key, kind)
-
 
 class _Commands:
     """How a kernel of one launch reaches its PE."""
@@ -161,8 +174,8 @@ class _Commands:
     def __init__(self, cpu: PeCpuComponent, launch: KernelLaunchMsg) -> None:
         self.env = cpu.env
         self.cycle_ns = cpu.cycle_ns
-        self._scheduler = cpu.scheduler
+        self._cpu = cpu
         self._launch = launch
 
     def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
-        self._scheduler.submit(cmd, self._launch, done)
+        self._cpu.scheduler.submit(cmd, self._launch, done)

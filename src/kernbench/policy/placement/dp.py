@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from numbers import Integral
 from typing import Literal
 
 from kernbench.common.errors import UsageError
@@ -126,12 +127,12 @@ def _elements(box: Box) -> int:
 
 def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     dims = tuple(shape)
-    if not 1 <= len(dims) <= MAX_DIMS or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in dims):
+    if not 1 <= len(dims) <= MAX_DIMS or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in dims):
         raise UsageError(
             f"a tensor of shape {dims!r} cannot be placed",
             mend=f"give 1 to {MAX_DIMS} dimensions of 1 or more elements",
         )
-    return dims
+    return tuple(int(n) for n in dims)
 
 
 def _at_most(wanted: int | None, there_are: int, what: str) -> int:

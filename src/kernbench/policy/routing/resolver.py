@@ -20,6 +20,7 @@ class AddressResolver:
         self._nodes = graph.nodes
         self._sizes = AddressConfig.from_spec(graph.spec)
         self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # die 16 is the first
+        self._parts: dict[tuple[int, int, int, str], str] = {}  # of PEs, as far as they were asked for
 
     def resolve(self, addr: PhysAddr) -> str:
         """The node that serves `addr`; raises RoutingError when the machine has none."""
@@ -61,7 +62,11 @@ class AddressResolver:
 
     def find_pe_part(self, sip: int, cube: int, pe: int, kind: str) -> str:
         """One of a PE's components, say `pe_cpu`."""
-        return self._there(PeId(sip, cube, pe).part(kind))
+        key = (sip, cube, pe, kind)
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = self._there(PeId(sip, cube, pe).part(kind))
+        return found
 
     def find_pcie_ep(self, sip: int, io_id: str | None = None) -> str:
         """The PCIe endpoint of a chiplet; of the SIP's first one if none is named."""

@@ -369,8 +369,8 @@ class FlitFabric(Counters):
         assert rule is not None
         nbytes = self._flit_bytes(transfer, i)
         delay = rule(FlitArrival(node, came_from, now, i, transfer.flits, nbytes, transfer.nbytes, transfer.tag))
-        if not 0 <= delay < MAX_TIME_NS:
-            raise FabricError(f"the delay rule of {node!r} answered {delay} ns", mend="answer 0 or more")
+        if not (isinstance(delay, int | float) and 0 <= delay < MAX_TIME_NS):
+            raise FabricError(f"the delay rule of {node!r} answered {delay!r}", mend="answer ns, 0 or more")
         # Order within a transfer is kept: a flit is never ready before the one ahead of it.
         if transfer.held_ns is None:
             transfer.held_ns = {}

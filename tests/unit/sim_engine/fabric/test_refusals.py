@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -99,8 +100,8 @@ def test_time_does_not_go_back() -> None:
         fabric.inject("ab", 1, 9.0)
 
 
-@pytest.mark.parametrize("delay", [-1.0, NAN, float("inf")])
-def test_a_delay_rule_must_answer_a_time(delay: float) -> None:
+@pytest.mark.parametrize("delay", [-1.0, NAN, float("inf"), None, "2"])
+def test_a_delay_rule_must_answer_a_time(delay: Any) -> None:
     net = Network()
     net.add_node("a")
     net.add_node("b", 0.0, lambda _: delay)
