@@ -60,7 +60,8 @@ def machine(name: str) -> TopologyGraph:
 
 def run(bench: str, where: str, params: dict[str, object] | None = None, *, verify: bool = True) -> BenchResult:
     spec = resolve(bench)
-    return run_bench(spec.run, machine(where), RunOptions(verify_data=verify), name=bench, params=params)
+    options = RunOptions(verify_data=verify, debug_ops=verify)
+    return run_bench(spec.run, machine(where), options, name=bench, params=params)
 
 
 @pytest.mark.parametrize("where", MACHINES)
@@ -72,7 +73,8 @@ def test_data_is_right_and_two_runs_agree(bench: str, where: str) -> None:
         return
     first = run(bench, where)
     assert first.data
-    assert [check for check in first.data if not check.ok] == []
+    assert first.ops
+    assert [check for check in (*first.data, *first.ops) if not check.ok] == []
     second = run(bench, where, verify=False)
     assert second.total_ns == first.total_ns
     assert first.op_log is not None

@@ -57,7 +57,7 @@ def test_a_failing_kernel_says_where() -> None:
     assert str(caught.value.where).startswith(__file__)
 
 
-@pytest.mark.parametrize("grid", [(), (1, 1, 1), 0, (2, 0), (True,)])
+@pytest.mark.parametrize("grid", [(), (1, 1, 1), 0, (2, 0), (True,), None, 1.5])
 def test_a_wrong_grid_is_refused(grid: Any) -> None:
     with pytest.raises(UsageError, match="grid is"):
         run_kernel(add, X, grid=grid)

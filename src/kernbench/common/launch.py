@@ -12,6 +12,8 @@ from itertools import pairwise
 from numbers import Real
 from typing import Literal
 
+import numpy as np
+
 from kernbench.common.envelope import CubeCommand, check_choice, check_count, require
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
@@ -122,7 +124,9 @@ class ScalarArg:
 
     def __post_init__(self) -> None:
         check_choice("ScalarArg", "dtype", self.dtype, ("i32", "i64", "fp16", "fp32", "bool"))
-        require(isinstance(self.value, Real), f"ScalarArg.value is {self.value!r}", "give a number or a bool")
+        require(
+            isinstance(self.value, Real | np.bool_), f"ScalarArg.value is {self.value!r}", "give a number or a bool"
+        )
 
     @property
     def arg_kind(self) -> str:

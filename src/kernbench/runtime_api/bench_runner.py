@@ -134,6 +134,8 @@ def run_bench(
     params: Mapping[str, object] | None = None,
 ) -> BenchResult:
     """Run a bench on a compiled machine. See `run`."""
+    if not callable(fn):
+        raise UsageError(f"a bench is a function of torch, not {fn!r}", mend="give the function itself")
     chosen = options or RunOptions()
     devices = devices_of(chosen.device, graph.spec.n_sips)
     title = name or str(getattr(fn, "__name__", "bench"))

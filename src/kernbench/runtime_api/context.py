@@ -185,7 +185,7 @@ class RuntimeContext:
         if not isinstance(what, Launch):
             raise UsageError(f"wait: {what!r} is no launch", mend="give what torch.launch returned")
         self._queue.wait(what.handles, f"kernel '{what.name}'")
-        self._launcher.finish(what)
+        what.is_waited = True
         what.raise_failures()
         return Completion(ok=True)
 
@@ -193,7 +193,7 @@ class RuntimeContext:
         """Return when all that this program issued is done; raises LaunchError for a launch that failed."""
         self._queue.wait_all()
         for launch in self.launches:
-            if launch.is_done and not launch.is_measured:
+            if launch.is_done and not launch.is_waited:
                 self.wait(launch)
 
     def check(

@@ -127,10 +127,18 @@ class Launcher:
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._before[launch] = before
         self.launches.append(launch)
+        for handle in launch.handles:
+            if handle.done is not None and handle.done.callbacks is not None:
+                handle.done.callbacks.append(lambda _: self._note(launch))
         return launch
 
-    def finish(self, launch: Launch) -> None:
-        """Note what the machine did during a launch that is done."""
+    def _note(self, launch: Launch) -> None:
+        """A part of a launch is done. It is measured when all are, not when somebody waits for it."""
+        if launch.is_done:
+            self._finish(launch)
+
+    def _finish(self, launch: Launch) -> None:
+        """Note what the machine did during a launch that is done: its PEs, and the HBM and links of its SIPs."""
         if launch.is_measured:
             return
         launch.is_measured = True
@@ -139,7 +147,7 @@ class Launcher:
         work_before, hbm_before, busy_before = self._before.pop(launch)
         launch.bytes_hbm = hbm_bytes - hbm_before
         here = tuple(f"sip{sip}." for sip in launch.sips)
-        launch.engines = engine_use(work_before, work, here)
+        launch.engines = engine_use(work_before, work, {f"sip{pe.sip}.cube{pe.cube}.pe{pe.pe}" for pe in launch.pes})
         busy = self._engine.links_busy_since(busy_before)
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
 

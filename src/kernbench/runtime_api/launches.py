@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from kernbench.common.errors import LaunchError
@@ -35,6 +35,7 @@ class Launch:
     bytes_hbm: int = 0
     links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # busy ns of those on its SIPs
     is_measured: bool = field(default=False, repr=False)  # whether `engines` and `bytes_hbm` are known
+    is_waited: bool = field(default=False, repr=False)  # whether its failures were told
 
     @property
     def is_done(self) -> bool:
@@ -116,14 +117,15 @@ class Launch:
         }
 
 
-def engine_use(before: Mapping[str, Work], after: Mapping[str, Work], prefixes: Sequence[str]) -> dict[str, EngineUse]:
-    """What engines whose names begin with one of `prefixes` did in between, by kind of engine."""
+def engine_use(before: Mapping[str, Work], after: Mapping[str, Work], pes: Container[str]) -> dict[str, EngineUse]:
+    """What the engines of some PEs did in between, by kind of engine."""
     found: dict[str, list[Work]] = {}
     for component, work in after.items():
-        if component.startswith(tuple(prefixes)):
+        pe, _, kind = component.rpartition(".")
+        if pe in pes:
             did = work.less(before.get(component, Work()))
             if did.ops:
-                found.setdefault(component.rpartition(".")[2], []).append(did)
+                found.setdefault(kind, []).append(did)
     return {
         kind: EngineUse(
             ops=sum(did.ops for did in works),

@@ -21,7 +21,7 @@ Records = tuple[int, ...]
 Clock = Generator[simpy.Event, object, None]
 
 
-class KernelThread(greenlet):
+class KernelThread(greenlet):  # type: ignore[misc]  # greenlet has no types
     """What a kernel runs in. Only the PE lets time pass here: the host's calls would let it pass within an event."""
 
 

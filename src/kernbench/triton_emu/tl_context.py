@@ -31,8 +31,8 @@ class TLContext(TlMemory, TlMath, TlComposite):
         return self._env.program[self._axis(axis)]
 
     def num_programs(self, axis: int = 0) -> int:
-        """How many kernels of this launch there are along axis 0 (PE) or 1 (cube), and along 2 how many SIPs the machine
-        has, as launches on each of them work side by side. Engine: none.
+        """How many kernels of this launch there are along axis 0 (PE) or 1 (cube); along 2, how many SIPs the machine
+        has, since launches on each of them work side by side. Engine: none.
         """
         return self._env.grid[self._axis(axis)]
 

@@ -108,7 +108,11 @@ def test_what_cannot_be_found_is_said(identifier: str, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "kind", "line"),
-    [("x = 1\ndef run(torch:\n", "SyntaxError", 2), ("x = 1\n\ny = 1 / 0\n", "ZeroDivisionError", 3)],
+    [
+        ("x = 1\ndef run(torch:\n", "SyntaxError", 2),
+        ("x = 1\n\ny = 1 / 0\n", "ZeroDivisionError", 3),
+        ("import sys\nsys.exit(3)\n", "SystemExit", 2),
+    ],
 )
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(folder: Path, text: str, kind: str, line: int) -> None:
     (folder / "wrong.py").write_text(text)

@@ -50,6 +50,10 @@ def far(torch):
 def host(torch):
     return {}["missing"]
 
+@bench(name="leaves", description="Host code that would end the program.")
+def leaves(torch):
+    raise SystemExit(0)
+
 @bench(name="idle", description="Asks nothing of the device.")
 def idle(torch):
     pass
@@ -193,6 +197,12 @@ def test_a_mistake_in_host_code_is_one_message_with_its_line(capsys, mine):
     assert (code, out) == (2, "")
     assert "bench 'host-mistake' failed: KeyError: 'missing'" in err
     assert 'return {}["missing"]' in err
+
+
+def test_a_bench_cannot_end_the_program(capsys, mine):
+    code, out, err = run_small(capsys, "--bench", "mine.py:leaves")
+    assert (code, out) == (2, "")
+    assert "bench 'leaves' failed: SystemExit: 0" in err
 
 
 def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):

@@ -97,11 +97,11 @@ def test_a_pe_that_holds_nothing_can_read_after_the_launch_has_mapped(va: Runtim
 
 
 def test_scalars_reach_the_kernel_as_they_were_passed(torch: RuntimeContext) -> None:
-    given = (3, 2**40, 1.5, True, np.float32(0.25), np.int32(7))
+    given = (3, 2**40, 1.5, True, np.float32(0.25), np.int32(7), np.True_)
     seen: list[tuple[object, ...]] = []
     torch.launch("k", lambda *args: seen.append(args), *given, target_cubes=0, target_pes=0)
     assert seen == [given]
-    assert [type(a) for a in seen[0]] == [int, int, float, bool, np.float32, np.int32]
+    assert [type(a) for a in seen[0]] == [int, int, float, bool, np.float32, np.int32, np.bool_]
 
 
 def test_a_tensor_argument_knows_its_local_shape(torch: RuntimeContext) -> None:
@@ -281,3 +281,48 @@ def test_the_spec_is_the_machines(torch: RuntimeContext) -> None:
 def test_messages_have_their_public_names() -> None:
     assert all(hasattr(messages, name) for name in messages.__all__)
     assert {"KernelLaunchMsg", "MemoryWriteMsg", "MmuMapMsg", "TensorArg"} <= set(messages.__all__)
+
+
+def test_a_kernel_that_calls_the_host_is_told_so(va: RuntimeContext) -> None:
+    def kernel(tl: Any) -> None:
+        tl.cycles(5)
+        va.zeros(4)  # takes time that a kernel cannot let pass
+
+    for run in (lambda: va.launch("k", kernel), lambda: va.ranks.run([lambda: va.launch("k", kernel)])):
+        with pytest.raises(LaunchError, match="a kernel calls the host"):
+            run()
+
+
+def test_what_is_no_launch_cannot_be_waited_for(va: RuntimeContext) -> None:
+    with pytest.raises(UsageError, match="is no launch"):
+        va.wait(3)  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_launch_counts_its_own_work_when_others_run_beside_it_and_after_it(va: RuntimeContext) -> None:
+    x, out = va.zeros(64, 64), va.zeros(64, 64)
+
+    def product(x: Any, out: Any, tl: Any) -> None:
+        a = tl.load(x)
+        tl.store(out, tl.dot(a, a))
+
+    def one_op(x: Any, out: Any, tl: Any) -> None:
+        tl.neg(tl.load(x))
+
+    short = va.launch("short", one_op, x, out, wait=False, target_pes=1)
+    long = va.launch("long", product, x, out, wait=False, target_pes=0)
+    va.wait(long)
+    va.launch("later", product, x, out, target_pes=1)
+    va.wait(short)
+    assert (short.flops, long.flops) == (64 * 64, 2 * 64**3)
+    assert {kind: use.ops for kind, use in short.engines.items()} == {"pe_dma": 1, "pe_math": 1}
+    assert {kind: use.ops for kind, use in long.engines.items()} == {"pe_dma": 2, "pe_gemm": 1}
+
+
+def test_a_failure_that_nobody_waited_for_is_told_once_all_is_waited_for(va: RuntimeContext) -> None:
+    def wrong(tl: Any) -> None:
+        raise ValueError("late")
+
+    va.launch("wrong", wrong, wait=False)
+    with pytest.raises(LaunchError, match="late"):
+        va.wait_all()
+    va.wait_all()

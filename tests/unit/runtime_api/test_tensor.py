@@ -330,3 +330,33 @@ def test_tensors_of_two_contexts_do_not_mix(torch: RuntimeContext) -> None:
         tensor = other.zeros(4)
         with pytest.raises(UsageError, match="belongs to another context"):
             torch.launch("k", lambda x: None, tensor)
+
+
+# ---- as Python expects it
+
+
+def test_numpy_integers_are_sizes(torch: RuntimeContext) -> None:
+    assert torch.zeros(np.int64(3), dtype="i8").shape == (3,)
+    made = torch.zeros((np.int32(2), np.int64(3)), dp=ROWS)
+    assert [type(n) for n in made.shape] == [int, int]
+    assert made.local_shape == (1, 3)
+
+
+@pytest.mark.parametrize("size", [4.5, None, "4", ((2, 2), 3)])
+def test_what_is_no_size_is_refused(torch: RuntimeContext, size: object) -> None:
+    with pytest.raises(UsageError, match="cannot be placed"):
+        torch.empty(*size) if isinstance(size, tuple) else torch.empty(size)  # type: ignore[arg-type]  # the mistake
+
+
+def test_rows_can_be_gone_through_and_a_single_number_taken(torch: RuntimeContext) -> None:
+    assert [row.tolist() for row in torch.from_numpy(counting(2, 3), dp=ROWS)] == [[0, 1, 2], [3, 4, 5]]
+    one = torch.full((1,), 2.5)
+    assert (float(one), int(one)) == (2.5, 2)
+
+
+def test_contents_that_are_no_numbers_are_refused(torch: RuntimeContext) -> None:
+    made = torch.zeros(2)
+    with pytest.raises(DataError, match="cannot take <U1 contents"):
+        made.copy_("a")
+    with pytest.raises(DataError, match="inhomogeneous"):
+        torch.from_numpy([[1.0, 2.0], [3.0]], dtype="f16")

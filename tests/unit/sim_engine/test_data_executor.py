@@ -79,6 +79,16 @@ def test_every_op_is_compared_when_ops_are_debugged() -> None:
     assert [(op.tensor.split()[1].partition("[")[0], op.ok) for op in executor.ops] == [("add", True), ("sum", True)]
 
 
+def test_constants_and_single_numbers_are_compared_too() -> None:
+    graph = ValueGraph()
+    ramp = graph.apply("arange", [], start=0, stop=4, dtype="f32")
+    total = graph.apply("sum", [graph.apply("add", [ramp, 1])])  # a single number: 0 + 1 + 2 + 3 and four ones
+    executor = DataExecutor(debug_ops=True)
+    assert float(executor.run([total])[0]) == 10.0
+    assert {op.tensor.split()[1].partition("[")[0] for op in executor.ops} >= {"arange", "add", "sum"}
+    assert all(op.ok for op in executor.ops)
+
+
 def test_a_wrong_op_is_found_when_ops_are_debugged(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = ValueGraph()
     a = graph.constant(np.ones(4, np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -357,3 +358,94 @@ class TestRegistry:
         clear_registry()
         with pytest.raises(UsageError, match="no kernel 'one'"):
             get_kernel("one")
+
+
+class TestNumpyNumbers:
+    """Scalars reach a kernel as they were passed, so numpy's whole numbers are sizes, offsets and indices too."""
+
+    def test_numpy_integers_are_sizes_offsets_indices_and_axes(self):
+        def kernel(x, out, n, tl):
+            part = tl.load(x + 2 * n, (n,))
+            tl.cycles(n)
+            grown = tl.reshape(part, n // 2, 2)[n - n] + tl.full((n - 2,), n)
+            tl.store(out + 2 * tl.program_id(n - n), grown)
+            h = tl.composite("gemm", tl.ref(x, (n, n)), tl.ref(x, (n, n)), out + 4 * n, tile_shape=(n, n, n))
+            tl.wait(h)
+
+        x = np.arange(16, dtype=np.float16)
+        arrays, _ = run_kernel(kernel, x, np.zeros(24, np.float16), np.int64(4))
+        # x[4:8] as 2 x 2, row 0 is (4, 5), and 4 more each; then the square of x from element 8 on.
+        assert arrays[1][:2].tolist() == [8.0, 9.0]
+        assert (arrays[1][8:].reshape(4, 4) == x.reshape(4, 4) @ x.reshape(4, 4)).all()
+
+    def test_a_numpy_number_on_the_left_is_one_op(self):
+        def kernel(x, tl):
+            before = tl.load(x)
+            after = np.float32(2) * before
+            assert after.shape == before.shape
+            tl.store(x, after)
+
+        arrays, _ = run_kernel(kernel, np.array([1, 2, 3, 4], np.float16))
+        assert arrays[0].tolist() == [2, 4, 6, 8]
+
+    def test_a_numpy_number_is_a_field_of_an_epilogue(self):
+        def kernel(x, out, tl):
+            tl.composite(
+                "math", tl.ref(x), math_op="abs", out_ptr=out, epilogue=[{"op": "scale", "factor": np.int8(3)}]
+            )
+
+        x = np.array([[-1, 2]], np.float16)
+        assert run_kernel(kernel, x, np.zeros_like(x)).arrays[1].tolist() == [[3, 6]]
+
+    def test_an_array_is_no_operand(self):
+        def kernel(x, tl):
+            np.ones(4) + tl.load(x)  # at fault
+
+        found = failure(kernel, f16(4))
+        assert_line(found, kernel, "# at fault")
+        assert "ndarray" in found.message
+
+
+class TestWhatIsNoKernel:
+    def test_arguments_that_do_not_fit_are_said_at_the_kernel(self):
+        def kernel(x, y, tl): ...  # is given one
+
+        found = failure(kernel, f16(4))
+        assert_line(found, kernel, "# is given one")
+        assert "does not take 1 arguments" in found.message
+
+    def test_generators_and_coroutines_are_refused(self):
+        def generator(x, tl):
+            yield tl.load(x)
+
+        async def coroutine(x, tl): ...
+
+        for kernel in (generator, coroutine):
+            with pytest.raises(UsageError, match="plain function"):
+                run_kernel(kernel, f16(4))
+
+    def test_a_kernel_that_exits_ends_only_itself(self):
+        def kernel(x, tl):
+            sys.exit(4)
+
+        found = failure(kernel, f16(4))
+        assert found.kind == "SystemExit"
+        assert_line(found, kernel, "sys.exit(4)")
+
+    @pytest.mark.parametrize(
+        ("call", "says"),
+        [
+            (lambda tl, x: tl.arange(0, 300, "i8"), "0 to 299 do not fit i8"),
+            (lambda tl, x: tl.program_id(1.0), "axis 1.0"),
+            (lambda tl, x: tl.load(x)[1.0:2], "slice"),
+            (lambda tl, x: tl.composite("math", tl.ref(x), math_op="exp", epilogue={"op": "relu"}), "epilogue is"),
+            (lambda tl, x: tl.composite("math", tl.ref(x), math_op="exp", epilogue=3), "epilogue is 3"),
+        ],
+    )
+    def test_mistakes_are_said_in_tls_own_words(self, call, says):
+        def kernel(x, tl):
+            call(tl, x)
+
+        found = failure(kernel, f16(4))
+        assert found.kind == "KernelError"
+        assert says in found.message

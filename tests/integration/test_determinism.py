@@ -1,0 +1,114 @@
+"""The same input gives the same result, bit for bit: in one process, under any hash seed, with data and without.
+
+A run's whole op log is compared, as bytes, and what the command prints as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import kernbench
+from kernbench.benches.registry import resolve
+from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.sim_engine.op_stream import StreamingOpLog
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+
+SMALL = {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+BENCHES: dict[str, dict[str, object]] = {
+    "matmul-composite": {"m": 100, "k": 130, "n": 70, "variant": "ref"},
+    "qkv-gemm-multi-pe": {},
+    "softmax": {},
+    "gelu-mlp": {},
+    "flash-attention": {},
+}
+HASH_SEEDS = ("0", "1", "77")
+
+
+@cache
+def machine() -> TopologyGraph:
+    return load_topology(None, SMALL)
+
+
+def run(bench: str, **options: object) -> BenchResult:
+    """A bench on both devices of a small machine."""
+    chosen = RunOptions(**options)  # type: ignore[arg-type]  # as the tests below name them
+    return run_bench(resolve(bench).run, machine(), chosen, name=bench, params=BENCHES[bench])
+
+
+def digest(result: BenchResult) -> str:
+    """Every record, with its id and in order, every PE's times and the JSON, as one hash."""
+    assert result.op_log is not None
+    pes = [launch.pes for launch in result.launches]
+    told = repr((list(result.op_log.items()), pes)) + json.dumps(result.as_json())
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("bench", BENCHES)
+def test_two_runs_in_one_process_are_the_same(bench: str) -> None:
+    first, second = run(bench), run(bench)
+    assert first.op_log is not None
+    assert len(first.op_log) > 50
+    assert digest(first) == digest(second)
+
+
+@pytest.mark.parametrize("bench", BENCHES)
+def test_data_changes_no_time(bench: str) -> None:
+    """Not even where an op log, a verification or a debugged op looks at it."""
+    with_data, without = run(bench), run(bench, data=False)
+    assert with_data.total_ns > 0
+    assert digest(with_data) == digest(without)
+    verified = run(bench, verify_data=True, debug_ops=True)
+    assert verified.ok
+    assert verified.op_log is not None
+    assert with_data.op_log is not None
+    assert list(verified.op_log.items()) == list(with_data.op_log.items())
+
+
+@pytest.mark.parametrize("bench", ["matmul-composite", "flash-attention"])
+def test_trains_and_flits_agree_on_every_op(bench: str) -> None:
+    assert digest(run(bench)) == digest(run(bench, mode="flits"))
+
+
+def test_two_log_files_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        with StreamingOpLog(tmp_path / name, chunk_records=100) as log:
+            run("softmax", op_log=log)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+def under_hash_seed(seed: str, *command: str) -> str:
+    source = str(Path(kernbench.__file__).parents[1])
+    env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": source}
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_hash_seeds_change_no_log() -> None:
+    program = (
+        "import importlib.util, sys\n"
+        "spec = importlib.util.spec_from_file_location('these', sys.argv[1])\n"
+        "these = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['these'] = these\n"
+        "spec.loader.exec_module(these)\n"
+        "print([these.digest(these.run(bench)) for bench in these.BENCHES])\n"
+    )
+    outputs = [under_hash_seed(seed, "-c", program, __file__) for seed in HASH_SEEDS]
+    assert outputs == [f"{[digest(run(bench)) for bench in BENCHES]}\n"] * len(HASH_SEEDS)
+
+
+def test_hash_seeds_change_no_output_of_the_command() -> None:
+    settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+    command = ("-m", "kernbench", "run", "--bench", "flash-attention", "--verify-data", "--json", *settings)
+    outputs = [under_hash_seed(seed, *command) for seed in HASH_SEEDS]
+    assert json.loads(outputs[0])["ok"]
+    assert outputs[1:] == outputs[:1] * 2

@@ -1,0 +1,43 @@
+"""The kernel benchmark runs and has all its figures; how good they are, is not judged here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels.py"
+FIGURES = [
+    ("pass 1, composite GEMM 64^3 f16 on one PE", 40),
+    ("pass 1, the same on 16 PEs", 1),
+    ("pass 2, 64^3 f16", 3),
+    ("op log in memory", 500),
+    ("op log streaming, growth", 10),
+    ("empty kernel on 32 PEs, first on the machine", None),
+    ("empty kernel on 32 PEs, first on an engine", 20_000),
+    ("empty kernel on 32 PEs, later", 20_000),
+]
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, str(SCRIPT), "--quick", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_every_figure_has_its_bar_and_its_unit() -> None:
+    report = json.loads(run("--json"))
+    assert report["schema"] == 1
+    assert [(row["name"], row["bar"]) for row in report["rows"]] == FIGURES
+    for row in report["rows"]:
+        assert list(row) == ["name", "value", "unit", "bar", "ok"]
+        assert row["value"] >= 0
+        assert row["unit"]
+        assert isinstance(row["ok"], bool)
+
+
+def test_the_table_has_a_line_for_each_figure() -> None:
+    _, *lines = run().splitlines()
+    assert len(lines) == len(FIGURES)
+    for line, (name, _) in zip(lines, FIGURES, strict=True):
+        assert line.startswith(name)
