@@ -26,8 +26,9 @@ oracle: $(STAMP)  ## the heavy judges: PyTorch (several hundred MB)
 fuzz: $(STAMP)  ## the long round: 10,000 mutated machines and command lines
 	$(BIN)/python -m tests.fuzz --rounds 10000
 
-bench: $(STAMP)  ## fabric speed against the naive model, as ratios
+bench: $(STAMP)  ## what simulating costs: the fabric against the naive model, kernels in SimPy time-outs
 	$(BIN)/python benchmarks/fabric.py
+	$(BIN)/python benchmarks/kernels.py
 
 clean:
 	rm -rf $(VENV) build dist demo-out .pytest_cache .mypy_cache .ruff_cache

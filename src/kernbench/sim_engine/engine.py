@@ -62,6 +62,8 @@ class FabricWay(Way):
 
     there: Route
     back: Route
+    request_ns: float  # of a control message there
+    answer_ns: float  # and back
     banked: bool
 
 
@@ -289,7 +291,7 @@ class GraphEngine:
         if memory.accept is not MemoryComponent.accept or memory.handle is not MemoryComponent.handle:
             return None
         there, back = self.fabric.network.route(path), self.fabric.network.route(path[::-1])
-        return FabricWay(there, back, path[-1] in wiring.banked)
+        return FabricWay(there, back, there.control_ns, back.control_ns, path[-1] in wiring.banked)
 
     def move(
         self,
@@ -304,10 +306,9 @@ class GraphEngine:
         assert isinstance(way, FabricWay)
         bank = address if way.banked else None
         if not is_write:
-            start_ns = at_ns + way.there.control_ns
-            self.fabric.inject(way.back, nbytes, start_ns, read_from=bank, on_done=done, tag=tag)
+            self.fabric.inject(way.back, nbytes, at_ns + way.request_ns, read_from=bank, on_done=done, tag=tag)
             return
-        answer_ns = way.back.control_ns
+        answer_ns = way.answer_ns
 
         def acknowledge(transfer: Transfer) -> None:
             self.env.after(answer_ns, transfer, done)

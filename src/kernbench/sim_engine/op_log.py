@@ -2,21 +2,20 @@
 
 A record has seven fields. An engine writes it when the op ends, so ids ascend in the order in which ops end and an op's
 dependencies always have smaller ids than it has; readers get records in order of start, equal starts in order of id.
-A long run has millions of records, so each is one flat tuple, and what many have in common is kept once, as their
-head. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
+A long run has millions of records, so they are kept as columns, and what many have in common once, as their head:
+nothing is made for a record that the garbage collector would have to look at. A log in memory keeps everything; a
+streaming log (`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from kernbench.components.base import OpHead, Param
 
 OP_KINDS = ("memory", "gemm", "math", "unknown")
-
-# t_start, t_end, what it has in common with others, dependency_ids (one by itself, as most have one), values of params
-Row = tuple[float, float, OpHead, int | tuple[int, ...], *tuple[Param, ...]]
 
 
 class OpRecord(NamedTuple):
@@ -31,17 +30,31 @@ class OpRecord(NamedTuple):
     dependency_ids: tuple[int, ...]
 
 
+class Columns(NamedTuple):
+    """Some records in order of id. `values` has the params of all of them, one record after the other."""
+
+    heads: list[OpHead]
+    t_start: array[float]
+    t_end: array[float]
+    values: list[Param]
+
+
 class OpLog:
     """Every record of a run, in memory."""
 
     def __init__(self) -> None:
         self._first = 0  # id of the first record that is still here
-        self._rows: list[Row] = []
-        self._heads: dict[tuple[object, ...], OpHead] = {}  # of what came through `record`
+        self._starts, self._ends = array("d"), array("d")
+        self._heads: list[OpHead] = []
+        self._values: list[Param] = []  # of all records, one after the other
+        self._waits = array("q")  # the one record that was waited for, or which of `_several`, counted from -1 down
+        self._several: list[tuple[int, ...]] = []
+        self._offsets = array("q", [0])  # of a record's values, as far as somebody has asked
+        self._known_heads: dict[tuple[str, ...], OpHead] = {}  # of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
-        return self._first + len(self._rows)
+        return self._first + len(self._heads)
 
     def record(
         self,
@@ -55,9 +68,9 @@ class OpLog:
     ) -> int:
         """Note an op that ends now; returns its id. `params` holds scalars and tuples, no arrays."""
         key = (component_id, op_kind, op_name, *params)
-        head = self._heads.get(key)
+        head = self._known_heads.get(key)
         if head is None:
-            head = self._heads[key] = (component_id, op_kind, op_name, tuple(params))
+            head = self._known_heads[key] = (component_id, op_kind, op_name, tuple(params))
         return self.note(t_start, t_end, head, tuple(params.values()), dependency_ids)
 
     def note(
@@ -69,11 +82,20 @@ class OpLog:
         dependency_ids: tuple[int, ...],
     ) -> int:
         """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
-        rows = self._rows
-        waited_for = dependency_ids[0] if len(dependency_ids) == 1 else dependency_ids
-        row = (t_start, t_end, head, waited_for) + values  # noqa: RUF005  # unpacking takes twice as long
-        rows.append(row)  # type: ignore[arg-type]  # of a sum of tuples mypy knows no places
-        return self._first + len(rows) - 1
+        self._starts.append(t_start)
+        self._ends.append(t_end)
+        self._values.extend(values)
+        self._waits.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
+        heads = self._heads
+        heads.append(head)
+        return self._first + len(heads) - 1
+
+    def _keep(self, dependency_ids: tuple[int, ...]) -> int:
+        """Where several dependencies, or none, are kept. Tiles of one command have the same."""
+        several = self._several
+        if not several or several[-1] is not dependency_ids:
+            several.append(dependency_ids)
+        return -len(several)
 
     @property
     def records(self) -> list[OpRecord]:
@@ -82,28 +104,42 @@ class OpLog:
 
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
-        rows = self._rows
-        for at in sorted(range(len(rows)), key=lambda at: rows[at][0]):
-            yield self._first + at, record_of(rows[at])
+        for at in sorted(range(len(self._heads)), key=self._starts.__getitem__):
+            yield self._first + at, self._record(at)
 
-    def rows_since(self, first: int) -> list[Row]:
-        """What is kept of the records with ids of `first` and up, as far as they are here, in order of id."""
-        return self._rows[max(first - self._first, 0) :]
+    def columns_since(self, first: int) -> Columns:
+        """The records with ids of `first` and up, as far as they are here."""
+        at = max(first - self._first, 0)
+        return Columns(self._heads[at:], self._starts[at:], self._ends[at:], self._values[self._offset(at) :])
 
     def __getitem__(self, record_id: int) -> OpRecord:
         """The record of an id; raises IndexError when it is not here."""
         at = record_id - self._first
-        if not 0 <= at < len(self._rows):
+        if not 0 <= at < len(self._heads):
             raise IndexError(f"no record {record_id} in this log")
-        return record_of(self._rows[at])
+        return self._record(at)
 
     def close(self) -> None:
         """Nothing more will be recorded. A log in memory stays readable."""
 
+    def _record(self, at: int) -> OpRecord:
+        component_id, op_kind, op_name, names = self._heads[at]
+        first = self._offset(at)
+        params = dict(zip(names, self._values[first : first + len(names)], strict=True))
+        one = self._waits[at]
+        waited = (one,) if one >= 0 else self._several[-one - 1]
+        return OpRecord(self._starts[at], self._ends[at], component_id, op_kind, op_name, params, waited)
 
-def record_of(row: Row) -> OpRecord:
-    """The record that a row stands for."""
-    t_start, t_end, (component_id, op_kind, op_name, names), waited_for, *values = row
-    params = dict(zip(names, values, strict=True))
-    dependency_ids = waited_for if isinstance(waited_for, tuple) else (waited_for,)
-    return OpRecord(t_start, t_end, component_id, op_kind, op_name, params, dependency_ids)
+    def _offset(self, at: int) -> int:
+        """Where the values of a record begin."""
+        offsets = self._offsets
+        while len(offsets) <= at:
+            offsets.append(offsets[-1] + len(self._heads[len(offsets) - 1][3]))
+        return offsets[at]
+
+    def _drop(self) -> None:
+        """Forget all records; their ids stay taken."""
+        self._first += len(self._heads)
+        for column in (self._starts, self._ends, self._waits, self._heads, self._values, self._several):
+            del column[:]
+        del self._offsets[1:]

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.components.base import OpHead, Param
-from kernbench.sim_engine.op_log import OpLog, OpRecord, record_of
+from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
 
@@ -84,7 +84,7 @@ class StreamingOpLog(OpLog):
         dependency_ids: tuple[int, ...],
     ) -> int:
         record_id = super().note(t_start, t_end, head, values, dependency_ids)
-        if len(self._rows) >= self._chunk_records:
+        if len(self._heads) >= self._chunk_records:
             self._write()
         return record_id
 
@@ -96,18 +96,17 @@ class StreamingOpLog(OpLog):
             self._writer = None
 
     def _write(self) -> None:
-        if not self._rows:
+        if not self._heads:
             return
         if self.before_write is not None:
             self.before_write()
-        ids = list(range(self._first, self._first + len(self._rows)))
-        records = map(record_of, self._rows)
+        ids = list(range(self._first, len(self)))
+        records = map(self._record, range(len(self._heads)))
         t_start, t_end, component, kind, name, params, dependencies = (list(c) for c in zip(*records, strict=True))
         columns = (ids, t_start, t_end, component, kind, name, [json.dumps(p) for p in params], dependencies)
         arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
-        self._first += len(self._rows)
-        self._rows.clear()
+        self._drop()
 
 
 def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:

@@ -7,11 +7,12 @@ flops, a math op one for each element. A composite's own record is left out: its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter, mul, sub
 from typing import NamedTuple
 
-from kernbench.components.base import OpHead
-from kernbench.sim_engine.op_log import OpLog, Row
+import numpy as np
+
+from kernbench.components.base import OpHead, Param
+from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 
 
@@ -48,25 +49,36 @@ class OpTally:
         return found
 
     def _update(self) -> None:
-        by_head: dict[int, list[Row]] = {}
-        for row in self._log.rows_since(self._next):
-            rows = by_head.get(id(row[2]))
-            if rows is None:
-                by_head[id(row[2])] = [row]
-            else:
-                rows.append(row)
-        for number, rows in by_head.items():
-            done = self._sums.get(number)
-            if done is None:
-                done = self._sums[number] = _Sum(rows[0][2])
-            done.add(rows)
+        heads, t_start, t_end, values = self._log.columns_since(self._next)
         self._next = len(self._log)
+        if not heads:
+            return
+        # By identity of the head: there may be millions of records, and few heads.
+        _, first, which, ops = np.unique(
+            np.fromiter(map(id, heads), np.int64, len(heads)),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        busy_ns = np.bincount(which, np.subtract(t_end, t_start))  # exact in any order: times are on the grid
+        kinds = [heads[at] for at in first.tolist()]
+        widths = np.array([len(names) for _, _, _, names in kinds])[which]
+        offsets = (np.cumsum(widths) - widths)[np.argsort(which, kind="stable")]
+        stops = np.cumsum(ops)
+        for number, head in enumerate(kinds):
+            done = self._sums.get(id(head))
+            if done is None:
+                done = self._sums[id(head)] = _Sum(head)
+            done.ops += int(ops[number])
+            done.busy_ns += float(busy_ns[number])
+            if done.factors:
+                done.add_flops(values, offsets[stops[number] - ops[number] : stops[number]].tolist())
 
 
 class _Sum:
-    """Of all records with one head. Adds up in C: there may be millions."""
+    """Of all records with one head."""
 
-    __slots__ = ("_factors", "busy_ns", "flops", "head", "ops")
+    __slots__ = ("busy_ns", "factors", "flops", "head", "ops")
 
     def __init__(self, head: OpHead) -> None:
         self.head = head  # kept, so that no other head gets its identity
@@ -74,18 +86,18 @@ class _Sum:
         self.busy_ns = 0.0
         _, kind, _, names = head
         said = () if kind == "memory" else ("m", "k", "n", "batch") if "m" in names else ("elements",)
-        # Where a record says of what its flops are the product; counted from the end of its row.
-        self._factors = [itemgetter(names.index(name) - len(names)) for name in said if name in names]
+        self.factors = [names.index(name) for name in said if name in names]  # of flops, among a record's values
 
-    def add(self, rows: Sequence[Row]) -> None:
-        self.ops += len(rows)
-        self.busy_ns += sum(map(sub, map(_END, rows), map(_START, rows)))
-        if self._factors:
-            products = map(self._factors[0], rows)
-            for factor in self._factors[1:]:
-                products = map(mul, products, map(factor, rows))
-            self.flops += sum(products) * (2 if len(self._factors) > 1 else 1)
+    def add_flops(self, values: Sequence[Param], offsets: Sequence[int]) -> None:
+        """Of records whose values begin at `offsets`."""
+        twice = 2 if len(self.factors) > 1 else 1
+        for offset in offsets:
+            flops = twice
+            for factor in self.factors:
+                said = values[offset + factor]
+                assert isinstance(said, int)
+                flops *= said
+            self.flops += flops
 
 
-_START, _END = itemgetter(0), itemgetter(1)
 _NOTHING = Work()

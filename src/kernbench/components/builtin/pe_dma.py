@@ -11,7 +11,6 @@ better than they are.
 from __future__ import annotations
 
 from collections import deque
-from functools import cached_property
 from typing import NamedTuple
 
 import simpy
@@ -65,13 +64,10 @@ class PeDmaComponent(PeEngine):
         self._write_head = self.tile_head("memory", "DMA_WRITE", "address", "nbytes")
         self._targets: dict[int, Target] = {}
         self._mmu: PeMmuComponent | None = None
-        self._extents: list[
-            tuple[int, int, int]
-        ] = []  # mapped ranges that were used last, and what to add to an address
-        self._version = -1  # of the page table that they are from
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._busy_ns = 0.0
         self._busy_since = 0.0
+        self._request_ns: float | None = None
 
     @property
     def busy_ns(self) -> float:
@@ -97,7 +93,8 @@ class PeDmaComponent(PeEngine):
         assert isinstance(stage, DmaStage)
         context = token.context
         token.start_ns = now = self.env.now
-        at_ns = now + self.request_ns
+        request_ns = self._request_ns
+        at_ns = now + (self.request_ns if request_ns is None else request_ns)
         is_write = stage.type is StageType.DMA_WRITE
         way = context.ways[stage.operand]
         if way is not None:
@@ -172,10 +169,12 @@ class PeDmaComponent(PeEngine):
 
     # ---- where bytes lie
 
-    @cached_property
+    @property
     def request_ns(self) -> float:
         """What a request costs before it leaves: the overhead, and with virtual addresses the MMU's time."""
-        return self.overhead_ns + (self.mmu.translation_ns if self._virtual else 0.0)
+        if self._request_ns is None:
+            self._request_ns = self.overhead_ns + (self.mmu.translation_ns if self._virtual else 0.0)
+        return self._request_ns
 
     @property
     def mmu(self) -> PeMmuComponent:

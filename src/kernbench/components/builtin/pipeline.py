@@ -273,12 +273,12 @@ class PeEngine(ActiveComponent):
     def record(self, log: Recorder, token: TileToken, head: OpHead, values: tuple[Param, ...]) -> None:
         """Write down the stage that ends now: a tile's, or under the name and with the params of a simple command."""
         context = token.context
-        start_ns, now, ids = token.start_ns, self.env.now, token.records
         if context.params is None:
-            token.records = (log.note(start_ns, now, head, values, ids),)
-        else:
-            component, kind, _, _ = head
-            token.records = (log.record(start_ns, now, component, kind, context.name, context.params, ids),)
+            token.records = (log.note(token.start_ns, self.env.now, head, values, token.records),)
+            return
+        (component, kind, _, _), now = head, self.env.now
+        number = log.record(token.start_ns, now, component, kind, context.name, context.params, token.records)
+        token.records = (number,)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""
