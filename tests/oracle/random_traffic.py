@@ -150,6 +150,31 @@ class Case:
         return tuple(path)
 
 
+class ReaderCase(Case):
+    """Readers that stream from memories, some with a way for themselves, and others that come across them.
+
+    A request takes `lead_ns` to get to the memory. Most sizes fill whole rounds of all channels.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.lead_ns = random.Random(~seed).choice([0.0, 0.0, 3.0, 12.5])
+        super().__init__(seed, sizes=[1, 100, 700, 1500], messages=10)
+        self.ruled = self.ruled and seed % 4 == 0
+
+    def _stream(self, sizes: list[int]) -> Stream:
+        rng, banked = self.rng, sorted(self.banked)
+        if not banked or rng.random() < 0.4:
+            return super()._stream(sizes)
+        path = self._way(rng.choice(banked))
+        rounds = [8 * n * self.flit_bytes for n in (1, 1, 2, 4)]
+        legs = []
+        for _ in range(rng.randint(2, 12)):
+            nbytes = rng.choice(rounds) if rng.random() < 0.9 else rng.choice(sizes)
+            legs.append(Leg(path, nbytes, {"read_from": rng.randrange(0, 1 << 14, self.flit_bytes)}))
+        at_ns = rng.choice([0.0, float(rng.randint(0, self.span_ns))])
+        return Stream(at_ns, legs, rng.choice([0.0, 0.0, 1.0, 40.0]))
+
+
 def drive(env: simpy.Environment, send: Send, streams: list[Stream]) -> Done:
     """Run every stream as a process. Streams that go on at one instant do so in order of their number."""
     done: Done = {}
@@ -190,6 +215,36 @@ def run_fabric(case: Case, mode: Any, *, trace: bool = False) -> Outcome:
     env = FabricEnvironment(fabric)
     done = drive(env, lambda leg, _: env.transfer(leg.path, leg.nbytes, trace=trace, **leg.options), case.streams)
     return _outcome(case, fabric, done)
+
+
+def run_lanes(case: ReaderCase, mode: Any) -> Outcome:
+    """All streams as processes, reads by lanes: one for each path, whoever uses it."""
+    fabric = Fabric(case.network(), mode=mode)
+    env = FabricEnvironment(fabric)
+    lanes: dict[tuple[int, ...], Any] = {}
+
+    def send(leg: Leg, now: float) -> simpy.Event:
+        if "read_from" not in leg.options:
+            return env.transfer(leg.path, leg.nbytes, **leg.options)
+        if leg.path not in lanes:
+            route = fabric.network.route(leg.path)
+            lanes[leg.path] = fabric.lane(route, banked=True, lead_ns=case.lead_ns)
+        done = env.event()
+        lanes[leg.path].read(leg.nbytes, leg.options["read_from"], now, lambda t: env._complete(done, t), None)
+        return done
+
+    return _outcome(case, fabric, drive(env, send, case.streams))
+
+
+def run_naive_readers(case: ReaderCase, naive_fabric: Any) -> Done:
+    env = simpy.Environment()
+    fabric = naive_fabric(env, case.network())
+
+    def send(leg: Leg, now: float) -> Any:
+        at_ns = now + (case.lead_ns if "read_from" in leg.options else 0.0)
+        return fabric.inject(leg.path, leg.nbytes, at_ns, **leg.options).done
+
+    return drive(env, send, case.streams)
 
 
 def run_fabric_ahead(case: Case, mode: Any) -> Outcome:

@@ -64,6 +64,18 @@ def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: i
         check_ahead(seed, SMALL)
 
 
+@pytest.mark.parametrize("chunk", range(24))
+def test_readers_with_lanes_of_their_own_are_done_when_the_naive_model_says(chunk: int) -> None:
+    for seed in range(40_000 + 50 * chunk, 40_000 + 50 * chunk + 50):
+        case = traffic.ReaderCase(seed)
+        expected = traffic.run_naive_readers(case, oracle)
+        flits, lanes = traffic.run_lanes(case, "flits"), traffic.run_lanes(case, "adaptive")
+        assert flits.done == expected, f"flits, seed {seed}"
+        assert lanes.done == expected, f"lanes, seed {seed}"
+        assert lanes.links == flits.links, f"link counters, seed {seed}"
+        assert lanes.channels == flits.channels, f"channel counters, seed {seed}"
+
+
 @pytest.mark.parametrize("chunk", range(8))
 def test_larger_transfers_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(20_000 + 4 * chunk, 20_000 + 4 * chunk + 4):

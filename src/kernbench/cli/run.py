@@ -43,7 +43,7 @@ from kernbench.topology.graph import TopologyGraph
 @click.option(
     "--verify-data", is_flag=True, help="Compute the tensors and compare them with numpy; exit with 1 if wrong."
 )
-@click.option("--debug-ops", is_flag=True, help="Also compute every op on the way a second time, alone, and compare.")
+@click.option("--debug-ops", is_flag=True, help="Also compare every op on the way, alone, with double precision.")
 @click.option(
     "--oplog", metavar="FILE", default=None, help="Write what every engine did, and when, to FILE as Parquet."
 )

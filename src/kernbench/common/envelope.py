@@ -13,6 +13,7 @@ from typing import Literal
 from kernbench.common.errors import MessageError
 
 Targets = tuple[int, ...] | Literal["all"]
+RequestId = tuple[str, str]  # correlation_id and request_id
 
 
 def require(ok: bool, what: str, mend: str) -> None:
@@ -64,6 +65,11 @@ class Request:
     @property
     def msg_type(self) -> str:
         return type(self).__name__.removesuffix("Msg")
+
+    @property
+    def id(self) -> RequestId:
+        """What tells it from every other request, on whatever way it is sent on."""
+        return self.correlation_id, self.request_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from kernbench.common.envelope import CubeCommand, check_choice, check_count, require
+from kernbench.common.envelope import CubeCommand, RequestId, check_choice, check_count, require
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
@@ -140,8 +140,8 @@ KernelArg = TensorArg | ScalarArg
 class KernelLaunchMsg(CubeCommand):
     """Run a kernel on every target PE, all from one instant on.
 
-    `fail_fast` ends the launch with the first PE that fails, `collect_all` waits for all. IO_CPU stamps
-    `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
+    `fail_fast` ends the launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU
+    stamps `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
     """
 
     kernel_ref: KernelRef
@@ -171,6 +171,13 @@ class KernelLaunchMsg(CubeCommand):
             f"KernelLaunchMsg.target_start_ns is {self.target_start_ns!r}",
             "give a time in ns, or leave it out",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelAbortMsg(CubeCommand):
+    """Stop a launch on every target PE where it is not over, and do not start it where it has not begun."""
+
+    launch_id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +267,10 @@ class PeResult:
     dma_ns: float
     compute_ns: float
     error: KernelFailure | None = None
+    hbm_bytes: tuple[tuple[int, int], ...] = ()  # (SIP, bytes): what its DMA moved to and from HBM, in whole bursts
+    is_aborted: bool = False  # whether it was stopped because another PE had failed
+
+    @property
+    def bytes_hbm(self) -> int:
+        """On all SIPs together."""
+        return sum(nbytes for _, nbytes in self.hbm_bytes)

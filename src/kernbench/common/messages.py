@@ -9,9 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernbench.common.envelope import Completion, CubeCommand, Request, Targets, check_count, require
+from kernbench.common.envelope import (
+    Completion,
+    CubeCommand,
+    Request,
+    RequestId,
+    Targets,
+    check_count,
+    require,
+)
 from kernbench.common.launch import (
     FailurePolicy,
+    KernelAbortMsg,
     KernelArg,
     KernelFailure,
     KernelLaunchMsg,
@@ -32,6 +41,7 @@ __all__ = [
     "CubeDmaMsg",
     "FailurePolicy",
     "HostMessage",
+    "KernelAbortMsg",
     "KernelArg",
     "KernelFailure",
     "KernelLaunchMsg",
@@ -46,6 +56,7 @@ __all__ = [
     "PeDmaMsg",
     "PeResult",
     "Request",
+    "RequestId",
     "ScalarArg",
     "Targets",
     "TensorArg",
@@ -172,4 +183,6 @@ class CubeDmaMsg(CubeCommand):
         require(isinstance(self.is_write, bool), f"CubeDmaMsg.is_write is {self.is_write!r}", "give True or False")
 
 
-HostMessage = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg | KernelLaunchMsg | MmuMapMsg | MmuUnmapMsg
+HostMessage = (
+    MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg | KernelLaunchMsg | KernelAbortMsg | MmuMapMsg | MmuUnmapMsg
+)

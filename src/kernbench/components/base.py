@@ -11,23 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import simpy
 
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
-from kernbench.common.messages import Request
+from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value, ValueGraph
 
+T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
 Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
 Kernel = Callable[..., object]
+C = TypeVar("C", bound="Component")
 # What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
 OpHead = tuple[str, str, str, tuple[str, ...]]
@@ -68,17 +70,29 @@ class Served(NamedTuple):
     payload: object = None
 
 
-class Way:
-    """The way to a plain memory, with nobody on it who takes packets. Only who made it can look inside."""
-
-    __slots__ = ()
-
-
 class Arrival(Protocol):
     """What has arrived: `tag` is what the one who sent for it gave along."""
 
     @property
     def tag(self) -> object: ...
+
+
+class Move(Protocol):
+    """Moves bytes of a plain memory from `at_ns` on; `done` is called when the bytes, or the answer, are here."""
+
+    def __call__(
+        self, nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object
+    ) -> None: ...
+
+
+class Way(NamedTuple):
+    """The way to a plain memory, with nobody on it who takes packets.
+
+    It reads and writes as an active block does, at the same times, without a packet for the request and the answer.
+    """
+
+    read: Move
+    write: Move
 
 
 class Recorder(Protocol):
@@ -96,15 +110,17 @@ class Recorder(Protocol):
     ) -> int:
         """Note an op that ends now; returns its id."""
 
-    def note(
+    def record_chain(
         self,
-        t_start: float,
-        t_end: float,
-        head: OpHead,
-        values: tuple[Param, ...],
+        heads: Sequence[OpHead],
+        times: Sequence[float],
+        values: Sequence[Param],
         dependency_ids: tuple[int, ...],
     ) -> int:
-        """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
+        """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
+
+        `times` has start and end of each, `values` the params of all of them in the order of their heads' names.
+        """
 
 
 class Memory(Protocol):
@@ -139,6 +155,9 @@ class Context(Protocol):
     def env(self) -> simpy.Environment:
         """The clock, for processes, events and time-outs."""
 
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        """Have `action` called with `subject` at a time of now or later, before what processes do then."""
+
     def send(self, packet: Packet) -> None:
         """Let a packet travel from where it stands to the next active block on its path."""
 
@@ -148,20 +167,11 @@ class Context(Protocol):
     def way(self, path: tuple[str, ...]) -> Way | None:
         """The way to the memory at the end of `path`; None where only packets will do."""
 
-    def move(
-        self,
-        way: Way,
-        nbytes: int,
-        address: int,
-        is_write: bool,
-        at_ns: float,
-        done: Callable[[Arrival], None],
-        tag: object,
-    ) -> None:
-        """Read or write a plain memory from `at_ns` on; `done` is called when the bytes, or the answer, are here.
+    def hbm_bytes_by(self, node_id: str) -> dict[int, int]:
+        """What a block has moved to and from HBM, in whole bursts, by SIP of the HBM; of transfers that are done."""
 
-        As `read` and `write` of an active block, at the same times, without a packet for the request and the answer.
-        """
+    def begin_launch(self, pe: str, launch: RequestId) -> None:
+        """A PE begins with a launch: what its engines do from now on, they do for it."""
 
     def component(self, node_id: str) -> Component:
         """Another block of the same unit, say the MMU beside a DMA engine."""
@@ -188,6 +198,19 @@ class Component:
     def start(self) -> None:
         """Called once before time begins; a block with processes of its own starts them here."""
 
+    def beside(self, node_id: str, kind: type[C], lacks: str) -> C:
+        """Another block of the same unit, of a class that can do what it is needed for; ComponentError says what the
+        block found there lacks.
+        """
+        found = self.ctx.component(node_id)
+        if not isinstance(found, kind):
+            raise ComponentError(
+                f"{found.node.id} {lacks}",
+                where=f"impl {found.node.impl}",
+                mend=f"derive its class from {kind.__module__}.{kind.__qualname__}",
+            )
+        return found
+
 
 class TransitComponent(Component):
     """A pipeline stage of the fabric. Override `flit_delay_ns` to delay each flit by a rule of your own."""
@@ -205,8 +228,13 @@ class ActiveComponent(Component):
     def handle(self, packet: Packet) -> Process | None:
         """A whole packet is here. Answer it, send it on, or return a SimPy process that will."""
         if packet.at_end:
-            return self.accept(packet)
+            return self.stop(packet) if isinstance(packet.request, KernelAbortMsg) else self.accept(packet)
         self.ctx.send(packet)
+        return None
+
+    def stop(self, packet: Packet) -> Process | None:
+        """A launch that was sent here is to stop. A block that cannot do that says that it has heard."""
+        self.reply(packet)
         return None
 
     def accept(self, packet: Packet) -> Process | None:

@@ -1,6 +1,7 @@
 """What the model gets right, what it approximates and in which direction, and what it leaves out, shown in three ways.
 
-The facts themselves are in `fidelity_facts`; the command, its JSON and docs/fidelity.md are all made from them here.
+The facts themselves are in `fidelity_facts` and `fidelity_kernel_facts`; the command, its JSON and docs/fidelity.md are
+all made from them here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from kernbench.report.fidelity_facts import FACTS, Fact, Kind
+from kernbench.report.fidelity_fact import Fact, Kind
+from kernbench.report.fidelity_facts import FACTS
 
 KINDS: tuple[Kind, ...] = ("exact", "approximated", "ignored")
 POLICY = (
@@ -53,7 +55,7 @@ def _block(fact: Fact) -> Iterator[str]:
 def as_markdown() -> str:
     """The facts as docs/fidelity.md."""
     lines = ["# What the model gets right, and what it does not", ""]
-    lines += ["Written by `kernbench fidelity --markdown`; change `report/fidelity_facts.py` instead of this page.", ""]
+    lines += ["Written by `kernbench fidelity --markdown`; change `report/fidelity_*facts.py`, not this page.", ""]
     lines += [POLICY, ""]
     for kind in KINDS:
         lines += [f"## {_HEADS[kind]}", ""]

@@ -1,28 +1,13 @@
 """The facts of fidelity, one place for all: hardware, model, kind, direction of error, when it matters.
 
-A change in how time is modelled changes its fact here in the same commit.
+A change in how time is modelled changes its fact here in the same commit. The fabric, the memories and the host are
+here, the PE and its kernels in `fidelity_kernel_facts`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Kind = Literal["exact", "approximated", "ignored"]
-ErrorDirection = Literal["none", "optimistic", "pessimistic", "either"]
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One property of hardware and what the model makes of it."""
-
-    topic: str
-    hardware: str
-    model: str
-    kind: Kind
-    error: ErrorDirection
-    matters: str  # for which workloads
-
+from kernbench.report import fidelity_kernel_facts as kernels
+from kernbench.report.fidelity_fact import Fact
 
 _EXACT = (
     Fact(
@@ -256,4 +241,4 @@ _IGNORED = (
     ),
 )
 
-FACTS: tuple[Fact, ...] = _EXACT + _APPROXIMATED + _IGNORED
+FACTS: tuple[Fact, ...] = (*_EXACT, *_APPROXIMATED, *kernels.APPROXIMATED, *_IGNORED, *kernels.IGNORED)

@@ -58,7 +58,7 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
     slices = {sip: _slices_in_use(result, sip) for sip in result.devices}
     launches = []
     for launch in result.launches:
-        touched = sum(slices[sip] if sip in slices else _slices_in_use(result, sip) for sip in launch.sips)
+        touched = sum(slices[sip] if sip in slices else _slices_in_use(result, sip) for sip in launch.hbm_sips)
         launches.append((launch, roofline_of(launch, spec, touched)))
     return RunFigures(
         result=result,

@@ -98,7 +98,8 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
     )
     if roofline.bound != "neither":
         yield f"  bound by {BOUND_WORDS[roofline.bound]}; it runs at {roofline.share:.1%} of that bound"
-    yield f"  {roofline.intensity:.1f} flops a byte; f16 products are bound by compute from {roofline.ridge:.1f} on"
+    intensity, ridge = _figure(roofline.intensity), _figure(roofline.ridge)
+    yield f"  {intensity} flops a byte; f16 products are bound by compute from {ridge} on"
     one = "PE" if pes == 1 else "PEs"
     yield from _table(
         [
@@ -175,6 +176,11 @@ def _check_row(check: DataCheck, paint: Paint) -> tuple[str, ...]:
 
 
 # ---- layout
+
+
+def _figure(number: float) -> str:
+    """Three significant digits, and all those before the point: `0.00781`, `10.7`, `1,365`."""
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
 
 def _percent(part: float, whole: float) -> str:

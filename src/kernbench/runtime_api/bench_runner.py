@@ -147,11 +147,14 @@ def run_bench(
     engine.progress = chosen.progress
     checks = Checks(enabled=verify, name_devices=len(devices) > 1)
     torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
+    if chosen.debug_ops:
+        engine.values.sites = {}
+    sites = engine.values.sites
+    executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops, sites=sites)
     try:
         bodies = [partial(_on_device, torch, device, fn, params or {}) for device in devices]
         returned = torch.ranks.run(bodies)
         total_ns = engine.now_ns
-        executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops)
         data = checks.verify(executor) if verify else []
         completion = Completion(ok=True)
         if not torch.requests:

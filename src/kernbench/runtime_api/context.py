@@ -156,8 +156,9 @@ class RuntimeContext:
         """Run `kernel(*args)` on PEs, all from one instant on; returns when it is done, or at once with `wait=False`.
 
         It runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
-        `target_pes=` say; without tensors, on all of the current device. `failure_policy="collect_all"` waits for all
-        PEs when some fail. Raises LaunchError, naming PE and kernel line, when the kernel fails.
+        `target_pes=` say; without tensors, on all of the current device. The first PE that fails stops the others;
+        `failure_policy="collect_all"` waits for all of them. Raises LaunchError, naming PE and kernel line, when the
+        kernel fails.
         """
         self._store.tidy()
         tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
@@ -167,10 +168,8 @@ class RuntimeContext:
         messages = self._launcher.messages(name, kernel, args, LaunchOptions.of(options), device)
         mapping: list[Handle] = []
         for message in messages:
-            cubes = message.cubes(self.spec.sip.n_cubes)
-            here = [tensor for tensor in tensors if tensor.allocation.sip == message.sip]
-            for tensor in here:
-                mapping += self._store.map_in(tensor, cubes)
+            for tensor in tensors:
+                mapping += self._store.map_in(tensor, message.sip, message.cubes(self.spec.sip.n_cubes))
         self._queue.wait(mapping, f"mappings for kernel '{name}'")
         launch = self._launcher.submit(name, messages, tensors)
         if wait:

@@ -2,7 +2,8 @@
 
 Every shard is a block of its own, aligned to an HBM burst. With virtual addresses a tensor has one range, and the MMU
 of each PE maps every byte of it to one holder: the PE itself where it holds that part, else a PE of its own cube that
-does, else one of the first cube that does. So replicas are read where they are near, and shards anywhere in the SIP.
+does, else one of the first cube that does. So replicas are read where they are near, and shards wherever they lie. A
+PE of another SIP maps what the PE of its cube and number does on the tensor's own: it reaches replicas side by side.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from kernbench.common.messages import (
     Completion,
     CubeDmaMsg,
+    KernelAbortMsg,
     KernelArg,
     KernelFailure,
     KernelLaunchMsg,
@@ -24,6 +25,7 @@ from kernbench.common.messages import (
 __all__ = [
     "Completion",
     "CubeDmaMsg",
+    "KernelAbortMsg",
     "KernelArg",
     "KernelFailure",
     "KernelLaunchMsg",

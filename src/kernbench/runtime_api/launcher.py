@@ -2,7 +2,7 @@
 
 A launch goes to every cube, and in each of them to every PE number, that holds part of one of its tensors; a launch
 without tensors goes to all of the current device. Tensors on several SIPs make one launch a SIP, and all start
-together.
+together. A launch sent elsewhere (`sips=`) reaches its tensors over the tray's links.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.errors import UsageError
+from kernbench.common.ids import PeId
 from kernbench.common.messages import (
     FailurePolicy,
+    KernelAbortMsg,
     KernelArg,
     KernelLaunchMsg,
     KernelRef,
@@ -28,7 +30,7 @@ from kernbench.common.messages import (
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.op_tally import OpTally, Work
+from kernbench.sim_engine.op_tally import Work
 
 Kernel = Callable[..., object]
 
@@ -73,8 +75,7 @@ class Launcher:
     def __init__(self, queue: HostQueue) -> None:
         self._queue = queue
         self._engine = queue.engine
-        self._tally = OpTally(self._engine.log) if self._engine.log is not None else None
-        self._before: dict[Launch, tuple[dict[str, Work], int, list[float]]] = {}
+        self._links_before: dict[Launch, list[float]] = {}  # busy ns, when it was submitted
         self.launches: list[Launch] = []
 
     def messages(
@@ -123,11 +124,13 @@ class Launcher:
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
-        before = (*self._state([message.sip for message in messages]), self._engine.link_busy_ns())
+        links_before = self._engine.link_busy_ns()
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
-        self._before[launch] = before
+        self._links_before[launch] = links_before
         self.launches.append(launch)
         for handle in launch.handles:
+            if self._engine.tally is not None:
+                self._engine.tally.watch(handle.request.id)
             if handle.done is not None and handle.done.callbacks is not None:
                 handle.done.callbacks.append(lambda _: self._note(launch))
         return launch
@@ -136,24 +139,35 @@ class Launcher:
         """A part of a launch is done. It is measured when all are, not when somebody waits for it."""
         if launch.is_done:
             self._finish(launch)
+        elif launch.failures and not launch.is_aborted:
+            self._abort(launch)
+
+    def _abort(self, launch: Launch) -> None:
+        """A launch that is to fail fast has failed on one SIP: stop it on the others."""
+        for handle in launch.handles:
+            request = handle.request
+            if isinstance(request, KernelLaunchMsg) and request.failure_policy == "fail_fast" and not handle.is_done:
+                launch.is_aborted = True
+                cubes, pes = request.target_cubes, request.target_pes
+                self._queue.submit(
+                    KernelAbortMsg(sip=request.sip, target_cubes=cubes, target_pes=pes, launch_id=request.id)
+                )
 
     def _finish(self, launch: Launch) -> None:
-        """Note what the machine did during a launch that is done: its PEs, and the HBM and links of its SIPs."""
+        """Note what a launch that is done has cost: what its PEs did for it, and what the links of its SIPs did."""
         if launch.is_measured:
             return
         launch.is_measured = True
         launch.keeps = ()
-        work, hbm_bytes = self._state(launch.sips)
-        work_before, hbm_before, busy_before = self._before.pop(launch)
-        launch.bytes_hbm = hbm_bytes - hbm_before
+        if self._engine.tally is not None:
+            work: dict[str, Work] = {}
+            for handle in launch.handles:
+                for component, did in self._engine.tally.take(handle.request.id).items():
+                    work[component] = work.get(component, Work()).plus(did)
+            launch.engines = engine_use(work, {str(PeId(pe.sip, pe.cube, pe.pe)) for pe in launch.pes})
         here = tuple(f"sip{sip}." for sip in launch.sips)
-        launch.engines = engine_use(work_before, work, {f"sip{pe.sip}.cube{pe.cube}.pe{pe.pe}" for pe in launch.pes})
-        busy = self._engine.links_busy_since(busy_before)
+        busy = self._engine.links_busy_since(self._links_before.pop(launch))
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
-
-    def _state(self, sips: Sequence[int]) -> tuple[dict[str, Work], int]:
-        work = self._tally.work() if self._tally is not None else {}
-        return work, sum(self._engine.hbm_bytes(sip) for sip in sips)
 
 
 def _holders(tensors: Sequence[Tensor], sip: int, level: str) -> Targets:

@@ -1,4 +1,9 @@
-"""A launch as the host sees it: which PEs, when, how long each was busy, what the machine did meanwhile."""
+"""A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
+
+`flops`, `bytes_hbm` and `engines` are the launch's own, whatever else runs beside it. They are those of the PEs that
+have answered: of a launch that fails fast, the ones that were done before the failure, and the one that failed up to
+then.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +37,9 @@ class Launch:
     handles: list[Handle] = field(repr=False)
     keeps: tuple[object, ...] = field(default=(), repr=False)  # its tensors, so that they outlive it
     engines: dict[str, EngineUse] = field(default_factory=dict)  # by kind of engine
-    bytes_hbm: int = 0
-    links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # busy ns of those on its SIPs
-    is_measured: bool = field(default=False, repr=False)  # whether `engines` and `bytes_hbm` are known
+    links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # of its SIPs, busy ns meanwhile
+    is_measured: bool = field(default=False, repr=False)  # whether `engines` and `links` are known
+    is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were told
 
     @property
@@ -85,6 +90,17 @@ class Launch:
         return sum(use.flops for use in self.engines.values())
 
     @property
+    def bytes_hbm(self) -> int:
+        """What its PEs moved to and from HBM on whatever SIP, in whole bursts."""
+        return sum(result.bytes_hbm for result in self.pes)
+
+    @property
+    def hbm_sips(self) -> tuple[int, ...]:
+        """The SIPs whose HBM it may be bound by: those it runs on, and those it reached."""
+        reached = (sip for result in self.pes for sip, _ in result.hbm_bytes)
+        return tuple(dict.fromkeys((*self.sips, *reached)))
+
+    @property
     def failures(self) -> tuple[KernelFailure, ...]:
         return tuple(failure for handle in self.handles for failure in handle.failures)
 
@@ -117,15 +133,13 @@ class Launch:
         }
 
 
-def engine_use(before: Mapping[str, Work], after: Mapping[str, Work], pes: Container[str]) -> dict[str, EngineUse]:
-    """What the engines of some PEs did in between, by kind of engine."""
+def engine_use(work: Mapping[str, Work], pes: Container[str]) -> dict[str, EngineUse]:
+    """What the engines of some PEs did, by kind of engine."""
     found: dict[str, list[Work]] = {}
-    for component, work in after.items():
+    for component, did in work.items():
         pe, _, kind = component.rpartition(".")
         if pe in pes:
-            did = work.less(before.get(component, Work()))
-            if did.ops:
-                found.setdefault(kind, []).append(did)
+            found.setdefault(kind, []).append(did)
     return {
         kind: EngineUse(
             ops=sum(did.ops for did in works),

@@ -1,14 +1,15 @@
 """The tensors of one context on its devices: placed, mapped, written, read, and freed.
 
-Creating one maps it in the cubes that hold it, and a launch maps it in whatever other cubes it goes to. A tensor that
-is dropped is freed at the next call: an unmap message goes out, which a later mapping of the same addresses cannot
-overtake, since both take the same way; so the bytes can be handed out again at once.
+Creating one maps it in the cubes that hold it, and a launch maps it in whatever other cubes it goes to, on any SIP. A
+tensor that is dropped is freed at the next call: an unmap message goes to every SIP that knows it, which a later
+mapping of the same addresses cannot overtake, since both take the same way; so the bytes can be handed out again at
+once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import finalize
 
 from kernbench.common.dtypes import DType
@@ -30,7 +31,7 @@ class _Resources:
     """What a tensor occupies, and the cubes whose MMUs know it. It stays when the tensor is gone."""
 
     allocation: Allocation
-    mapped: tuple[int, ...] = ()
+    mapped: dict[int, tuple[int, ...]] = field(default_factory=dict)  # cubes by SIP
 
 
 class TensorStore:
@@ -70,26 +71,24 @@ class TensorStore:
         self._resources[number] = _Resources(allocation)
         tensor = Tensor(self, number, name or f"t{number}", shape, element, policy, placement, allocation)
         finalize(tensor, self._dropped.append, number).atexit = False
-        handles = self.map_in(tensor, allocation.cubes)
+        handles = self.map_in(tensor, sip, allocation.cubes)
         if contents is not None:
             handles += [self._write(tensor, at, 0, contents(part)) for at, part in enumerate(placement)]
         self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
         return tensor
 
-    def map_in(self, tensor: Tensor, cubes: Sequence[int]) -> list[Handle]:
-        """Let the PEs of `cubes` know where a tensor lies, as far as they do not yet."""
+    def map_in(self, tensor: Tensor, sip: int, cubes: Sequence[int]) -> list[Handle]:
+        """Let the PEs of a SIP's `cubes` know where a tensor lies, as far as they do not yet."""
         resources = self._resources[tensor.number]
-        news = tuple(cube for cube in cubes if cube not in resources.mapped)
+        known = resources.mapped.get(sip, ())
+        news = tuple(cube for cube in cubes if cube not in known)
         if not news or resources.allocation.va_base is None:
             return []
-        resources.mapped += news
         entries = map_entries(resources.allocation, news, self._spec.cube.n_pes)
-        label = tensor.name
-        return [
-            self._queue.submit(
-                MmuMapMsg(sip=resources.allocation.sip, target_cubes=news, entries=entries, debug_label=label)
-            )
-        ]
+        message = MmuMapMsg(sip=sip, target_cubes=news, entries=entries, debug_label=tensor.name)
+        handle = self._queue.submit(message)
+        resources.mapped[sip] = known + news  # once it is under way: a place that does not exist is refused
+        return [handle]
 
     def check_ours(self, tensor: Tensor) -> None:
         """Raise UsageError for a tensor of another context, or after closing."""
@@ -119,7 +118,8 @@ class TensorStore:
         if timed:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
-        return list(evaluate([self.value_of(tensor, at) for at in parts]))
+        debugged = self._engine.values.sites is not None  # then what was computed stays open to inspection
+        return list(evaluate([self.value_of(tensor, at) for at in parts], keep_inputs=debugged))
 
     def write_parts(self, tensor: Tensor, parts: dict[int, tuple[int, Array]]) -> None:
         """Write arrays into shards, each from an element on; returns when that is done."""
@@ -173,10 +173,10 @@ class TensorStore:
 
     def _free(self, resources: _Resources) -> list[Handle]:
         allocation, handles = resources.allocation, list[Handle]()
-        if allocation.va_base is not None and resources.mapped:
+        if allocation.va_base is not None:
             gone = UnmapEntry(allocation.va_base, allocation.va_bytes)
-            message = MmuUnmapMsg(sip=allocation.sip, target_cubes=resources.mapped, entries=(gone,))
-            handles.append(self._queue.submit(message))
+            for sip, cubes in resources.mapped.items():
+                handles.append(self._queue.submit(MmuUnmapMsg(sip=sip, target_cubes=cubes, entries=(gone,))))
         for shard in allocation.shards:
             self._engine.memory.free(shard.pa, shard.nbytes)
         self.memory.free(allocation)

@@ -7,14 +7,22 @@ the rest. Engines share a machine's routes and network but no state, so several 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import simpy
 from simpy.core import EmptySchedule
 
 from kernbench.common.errors import ComponentError, MessageError, UsageError
-from kernbench.common.messages import Completion, HostMessage, KernelLaunchMsg, MemoryWriteMsg, PeResult, Request
+from kernbench.common.messages import (
+    Completion,
+    HostMessage,
+    KernelLaunchMsg,
+    MemoryWriteMsg,
+    PeResult,
+    Request,
+    RequestId,
+)
 from kernbench.components.base import (
     ActiveComponent,
     Arrival,
@@ -35,9 +43,11 @@ from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters,
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.trains import Mode
 from kernbench.sim_engine.handles import Handle
+from kernbench.sim_engine.hbm_use import HbmUse
 from kernbench.sim_engine.hop_trace import leg_trace
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.patterns import pattern_value
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.topology.graph import Node, TopologyGraph
@@ -45,7 +55,9 @@ from kernbench.values.graph import Value, ValueGraph
 
 __all__ = ["EntryPoint", "GraphEngine", "Handle"]
 
-STEPS_PER_REPORT = 4096
+STEPS_PER_REPORT = 1024
+
+T = TypeVar("T")
 
 
 class EntryPoint(Protocol):
@@ -54,17 +66,6 @@ class EntryPoint(Protocol):
     node: Node
 
     def serve(self, request: Request, legs: Legs) -> Process: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FabricWay(Way):
-    """Routes to a memory and back, and whether it has channels that addresses name."""
-
-    there: Route
-    back: Route
-    request_ns: float  # of a control message there
-    answer_ns: float  # and back
-    banked: bool
 
 
 class GraphEngine:
@@ -89,6 +90,7 @@ class GraphEngine:
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
         self.log = op_log
+        self.tally = OpTally(op_log) if op_log is not None else None
         self.data = data
         self.values = ValueGraph()
         self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
@@ -96,12 +98,13 @@ class GraphEngine:
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._handles: list[Handle] = []
-        self._banks: dict[int, list[str]] = {}  # HBM controllers by SIP, when asked for
+        self._ways: dict[tuple[str, ...], Way | None] = {}
         self.env: FabricEnvironment = FabricEnvironment()
         for node in wiring.eager:
             self.component(node)
         self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
         self.env.fabric = self.fabric
+        self._hbm_use = HbmUse(graph, self.fabric, wiring.banked)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
@@ -261,11 +264,11 @@ class GraphEngine:
 
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
-        banks = self._banks.get(sip)
-        if banks is None:
-            here = [node for node in self._wiring.banked if self.graph.node(node).place.sip == sip]
-            banks = self._banks[sip] = sorted(here)
-        return sum(map(self.fabric.bank_bytes, banks))
+        return self._hbm_use.on_sip(sip)
+
+    def hbm_bytes_by(self, node_id: str) -> dict[int, int]:
+        """What a block has moved to and from HBM, in whole bursts, by SIP of the HBM; of transfers that are done."""
+        return self._hbm_use.by(node_id)
 
     # ---- what blocks use (components.base.Context)
 
@@ -277,13 +280,25 @@ class GraphEngine:
             found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
         return found
 
+    def begin_launch(self, pe: str, launch: RequestId) -> None:
+        if self.tally is not None:
+            self.tally.begin(pe, launch)
+
     def component_so_far(self, node_id: str) -> Component | None:
         return self._components.get(node_id)
+
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        self.env.at(at_ns, action, subject)
 
     def latency_ns(self, path: Sequence[str]) -> float:
         return self.fabric.network.route(path).control_ns
 
     def way(self, path: tuple[str, ...]) -> Way | None:
+        if path not in self._ways:
+            self._ways[path] = self._way(path)
+        return self._ways[path]
+
+    def _way(self, path: tuple[str, ...]) -> Way | None:
         wiring = self._wiring
         memory = wiring.classes[path[-1]]
         if not issubclass(memory, MemoryComponent) or not wiring.stops.isdisjoint(path[1:-1]):
@@ -291,29 +306,17 @@ class GraphEngine:
         if memory.accept is not MemoryComponent.accept or memory.handle is not MemoryComponent.handle:
             return None
         there, back = self.fabric.network.route(path), self.fabric.network.route(path[::-1])
-        return FabricWay(there, back, there.control_ns, back.control_ns, path[-1] in wiring.banked)
+        banked = path[-1] in wiring.banked
 
-    def move(
-        self,
-        way: Way,
-        nbytes: int,
-        address: int,
-        is_write: bool,
-        at_ns: float,
-        done: Callable[[Arrival], None],
-        tag: object,
-    ) -> None:
-        assert isinstance(way, FabricWay)
-        bank = address if way.banked else None
-        if not is_write:
-            self.fabric.inject(way.back, nbytes, at_ns + way.request_ns, read_from=bank, on_done=done, tag=tag)
-            return
-        answer_ns = way.answer_ns
+        def write(nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object) -> None:
+            def acknowledge(transfer: Transfer) -> None:
+                self.env.after(back.control_ns, transfer, done)
 
-        def acknowledge(transfer: Transfer) -> None:
-            self.env.after(answer_ns, transfer, done)
+            bank = address if banked else None
+            self.fabric.inject(there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
 
-        self.fabric.inject(way.there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
+        # Whoever has a way mostly reads, one tile after the other.
+        return Way(self.fabric.lane(back, banked=banked, lead_ns=there.control_ns).read, write)
 
     def send(self, packet: Packet) -> None:
         """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
@@ -329,6 +332,8 @@ class GraphEngine:
                 read_from = packet.address if path[place] in self._wiring.banked else None
             elif path[stop] in self._wiring.banked:
                 write_to = packet.address
+            if stop - place < len(path) - 1 and (read_from if write_to is None else write_to) is not None:
+                self._hbm_use.count_leg(packet)
         packet.place = stop
         trace = packet.legs is not None
         now, landed = self.env.now, self._landed

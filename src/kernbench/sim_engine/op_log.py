@@ -1,16 +1,16 @@
 """The op log: what every engine did, when, and on which earlier ops it waited.
 
-A record has seven fields. An engine writes it when the op ends, so ids ascend in the order in which ops end and an op's
-dependencies always have smaller ids than it has; readers get records in order of start, equal starts in order of id.
-A long run has millions of records, so they are kept as columns, and what many have in common once, as their head:
-nothing is made for a record that the garbage collector would have to look at. A log in memory keeps everything; a
-streaming log (`op_stream.py`) keeps one chunk.
+A record has seven fields. It is written when its command ends, or with those of a tile's other stages when the tile
+does, so an op's dependencies always have smaller ids than it has. Readers get records in order of start, equal starts
+in order of id. A long run has millions of records, so they are kept as columns, and what many have in common once, as
+their head: nothing is made for a record that the garbage collector would have to look at. A log in memory keeps
+everything; a streaming log (`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kernbench.components.base import OpHead, Param
@@ -71,24 +71,28 @@ class OpLog:
         head = self._known_heads.get(key)
         if head is None:
             head = self._known_heads[key] = (component_id, op_kind, op_name, tuple(params))
-        return self.note(t_start, t_end, head, tuple(params.values()), dependency_ids)
+        return self.record_chain((head,), (t_start, t_end), tuple(params.values()), dependency_ids)
 
-    def note(
+    def record_chain(
         self,
-        t_start: float,
-        t_end: float,
-        head: OpHead,
-        values: tuple[Param, ...],
+        heads: Sequence[OpHead],
+        times: Sequence[float],
+        values: Sequence[Param],
         dependency_ids: tuple[int, ...],
     ) -> int:
-        """`record` for who keeps a head and has many of its kind: `values` are the params in the order of its names."""
-        self._starts.append(t_start)
-        self._ends.append(t_end)
+        """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
+
+        `times` has start and end of each, `values` the params of all of them in the order of their heads' names.
+        """
+        self._starts.extend(times[::2])
+        self._ends.extend(times[1::2])
         self._values.extend(values)
         self._waits.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
-        heads = self._heads
-        heads.append(head)
-        return self._first + len(heads) - 1
+        first = self._first + len(self._heads)
+        self._heads.extend(heads)
+        last = first + len(heads) - 1
+        self._waits.extend(range(first, last))
+        return last
 
     def _keep(self, dependency_ids: tuple[int, ...]) -> int:
         """Where several dependencies, or none, are kept. Tiles of one command have the same."""

@@ -1,13 +1,14 @@
 """The op log as a file: records go to Parquet chunk by chunk, so that a run of any length needs the same memory.
 
 Columns are the seven fields and the record's `id`; `params` is JSON text. Rows are in order of id, which is the order
-in which ops ended; `read_op_stream` gives them back in order of start. Needs pyarrow (`pip install kernbench[log]`).
+in which commands and tiles ended; `read_op_stream` gives them back in order of start. Needs pyarrow
+(`pip install kernbench[log]`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +48,7 @@ def _schema(arrow: ModuleType) -> Any:  # pyarrow has no types
 
 
 class StreamingOpLog(OpLog):
-    """An op log that keeps at most `chunk_records` records and writes the others to `path`.
+    """An op log that keeps some `chunk_records` records at most and writes the others to `path`.
 
     Reading it gives the records of the open chunk only. `before_write` is called each time records are about to leave
     memory. Close it, or use it in a `with` block: a Parquet file without its end cannot be read.
@@ -75,18 +76,17 @@ class StreamingOpLog(OpLog):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def note(
+    def record_chain(
         self,
-        t_start: float,
-        t_end: float,
-        head: OpHead,
-        values: tuple[Param, ...],
+        heads: Sequence[OpHead],
+        times: Sequence[float],
+        values: Sequence[Param],
         dependency_ids: tuple[int, ...],
     ) -> int:
-        record_id = super().note(t_start, t_end, head, values, dependency_ids)
+        last = super().record_chain(heads, times, values, dependency_ids)
         if len(self._heads) >= self._chunk_records:
             self._write()
-        return record_id
+        return last
 
     def close(self) -> None:
         """Write what is left and end the file. Closing twice is harmless."""

@@ -3,7 +3,8 @@ process of its PE.
 
 When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
 that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
-returned and all it set going is done. An exception ends it where it was raised.
+returned and all it set going is done. An exception ends it where it was raised; what it set going goes on. A kernel
+that is aborted is thrown out where it next asks for something: it runs no command after that, whatever it catches.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Callable, Generator
 from typing import Protocol
 
 import simpy
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, WaitCmd
 from kernbench.common.errors import KernBenchError
+
+MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
 Records = tuple[int, ...]
 Clock = Generator[simpy.Event, object, None]
@@ -49,6 +52,8 @@ class KernelRunner:
         self._under_way: dict[int, simpy.Event] = {}  # composites, by number
         self._count = 0
         self.error: BaseException | None = None
+        self.is_aborted = False
+        self._has_ended = False
 
     # ---- the kernel's side
 
@@ -62,6 +67,8 @@ class KernelRunner:
 
     def issue(self, cmd: CompositeCmd, done: Callable[[Records], None]) -> int:
         """Set a composite going and return its number at once; `done` is called when it is finished."""
+        if self.is_aborted:
+            raise GreenletExit
         number = self._count
         finished = self._env.event()
 
@@ -91,7 +98,7 @@ class KernelRunner:
 
         thread = KernelThread(body)
         reply: object = None
-        while True:
+        while not self.is_aborted:
             thread.parent = getcurrent()  # whoever drives the clock now is who waits for the kernel
             cmd = thread.switch(reply)
             if thread.dead:
@@ -100,8 +107,30 @@ class KernelRunner:
                 reply = yield from self._execute(cmd)
             except KernBenchError as error:
                 reply = error
+        self._has_ended = True
+        if self.is_aborted:
+            self._throw_out(thread)
         if self.error is None:
-            yield from self._wait(WaitCmd())
+            yield from self.drain()
+
+    def abort(self) -> bool:
+        """Let the kernel run no further command, if it has not ended. Those that the PE has are done to their end."""
+        if not self._has_ended:
+            self.is_aborted = True
+        return self.is_aborted
+
+    def drain(self) -> Clock:
+        """Wait for all that the kernel set going."""
+        yield from self._wait(WaitCmd())
+
+    def _throw_out(self, thread: KernelThread) -> None:
+        """End the kernel. What it raises on its way out is nobody's news: another PE's failure is."""
+        thread.parent = getcurrent()
+        for _ in range(MOST_THROWS):
+            if thread.dead:
+                break
+            thread.throw(GreenletExit)
+        self.error = None
 
     def _execute(self, cmd: Command) -> Generator[simpy.Event, object, Records]:
         if isinstance(cmd, CpuCmd):

@@ -15,7 +15,7 @@ import numpy as np
 from kernbench.common.commands import Command, Space
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
-from kernbench.triton_emu.call_site import at_kernel_line, kernel_error
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
@@ -100,9 +100,12 @@ class TlCore(ABC):
     def _apply(self, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
         """A value op whose complaints are at the user's line."""
         try:
-            return self._values.apply(op, inputs, **params)
+            value = self._values.apply(op, inputs, **params)
         except DataError as error:
             raise at_kernel_line(error) from None
+        if self._values.sites is not None:
+            self._values.sites[value.id] = kernel_line()
+        return value
 
     def _dtype(self, dtype: object) -> DType:
         try:

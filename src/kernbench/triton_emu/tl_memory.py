@@ -178,6 +178,6 @@ class TlMemory(TlCore):
         """What `x.numpy()` is."""
         tensor = self._local("numpy()", x)
         try:
-            return evaluate([self._known(tensor)])[0]
+            return evaluate([self._known(tensor)], keep_inputs=self._values.sites is not None)[0]
         except DataError as error:
             raise at_kernel_line(error) from None

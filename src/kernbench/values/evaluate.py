@@ -42,9 +42,10 @@ def evaluate(
 
     `backend="torch"` computes matrix products with PyTorch, on a GPU where there is one; they may differ in the last
     bits.
-    Raises UsageError for an unknown backend or a missing PyTorch, DataError when values of two graphs are mixed.
+    Raises UsageError for an unknown backend, a missing PyTorch or no threads, DataError when values of two graphs are
+    mixed.
     """
-    run = _Run(threads if threads is not None else min(os.cpu_count() or 1, MAX_THREADS), _product(backend))
+    run = _Run(thread_count(threads), _product(backend))
     try:
         for level in plan_levels(values):
             run.level(level)
@@ -58,6 +59,17 @@ def evaluate(
 def evaluate_one(value: Value) -> Array:
     """The array of one value, on this thread: for a kernel that branches on what it computed."""
     return value.data if value.data is not None else evaluate([value], threads=1)[0]
+
+
+def thread_count(threads: int | None) -> int:
+    """How many threads that is; raises UsageError for what is not 1 or more."""
+    if threads is None:
+        return min(os.cpu_count() or 1, MAX_THREADS)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UsageError(
+            f"threads is {threads!r}", mend="give 1 or more, or leave it out for as many as there are processors"
+        )
+    return threads
 
 
 def _product(backend: str) -> Product:
@@ -117,7 +129,7 @@ class _Run:
     """One evaluation: cuts levels into jobs, and runs them here or on threads."""
 
     def __init__(self, threads: int, multiply: Product) -> None:
-        self._threads = max(1, threads)
+        self._threads = threads
         self._multiply = multiply
         self._pool: ThreadPoolExecutor | None = None
 

@@ -71,6 +71,7 @@ class ValueGraph:
         self._results: dict[tuple[object, ...], TensorType] = {}  # op, params and input types -> result type
         self._defaults: dict[str, Params] = {}  # op -> its parameters when none are given
         self._scalars: dict[tuple[str, DType], Value] = {}
+        self.sites: dict[int, str] | None = None  # by value, the kernel line it comes from; None: not kept
 
     @property
     def count(self) -> int:

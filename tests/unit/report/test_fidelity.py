@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
+from kernbench.components import builtin
 from kernbench.report.fidelity import KINDS, as_json, as_markdown, as_text
 from kernbench.report.fidelity_facts import FACTS
 
@@ -35,6 +37,28 @@ def test_what_the_record_calls_out_of_scope_is_told():
     topics = " ".join(fact.topic for fact in FACTS if fact.kind == "ignored")
     for word in ("buffers", "bank", "refresh", "clock"):
         assert word in topics
+
+
+def test_what_blocks_say_they_leave_out_is_told():
+    """A block of a PE that says "Not modelled" has its facts: named here by a word of its docstring and a topic."""
+    told = {
+        "pe_mmu": ("misses", "address translation"),
+        "pe_dma": ("narrow rows", "rows of a tile"),
+        "pe_tcm": ("contention for a port", "TCM ports and the DMA"),
+        "pe_gemm": ("fill and drain", "MAC array"),
+        "pe_math": ("different functions", "vector functions"),
+        "pe_fetch_store": ("register banks", "register file"),
+        "pe_scheduler": ("a limit on commands", "queues inside a PE"),
+        "pe_cpu": ("scalar code", "scalar code and instruction fetch"),
+    }
+    topics = [fact.topic for fact in FACTS]
+    for path in sorted(Path(builtin.__file__).parent.glob("pe_*.py")):
+        said = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+        assert ("Not modelled" in said) == (path.stem in told), path.stem
+        if path.stem in told:
+            word, topic = told[path.stem]
+            assert word in said.partition("Not modelled")[2], path.stem
+            assert topic in topics
 
 
 def test_text_fits_a_terminal_and_names_every_topic():

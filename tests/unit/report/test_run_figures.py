@@ -63,6 +63,14 @@ def test_links_of_a_launch_are_those_its_kernel_used(result: BenchResult) -> Non
     assert all(src.startswith("sip0.cube0.") for src, _ in launch.links)  # nothing of the host's
 
 
+def test_a_low_intensity_is_told_in_three_digits(result: BenchResult) -> None:
+    figures = figures_of(result)
+    (launch, roofline), *_ = figures.launches
+    rare = replace(figures, launches=[(launch, replace(roofline, flops=128))])
+    text = summary_as_text(rare)
+    assert "  0.00781 flops a byte; f16 products are bound by compute from 32 on" in text  # 128 / 16384; 8192 / 256
+
+
 def test_a_long_list_of_launches_is_cut_and_counted(result: BenchResult) -> None:
     text = summary_as_text(figures_of(result))
     assert sum(line.startswith("  copy ") for line in text.splitlines()) == 12

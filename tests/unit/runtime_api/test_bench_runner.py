@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 
 import kernbench
 from kernbench.common.errors import LaunchError, UsageError
+from kernbench.report.run_figures import figures_of
+from kernbench.report.run_summary import summary_as_text
 from kernbench.runtime_api.bench_runner import BenchResult, devices_of
 from kernbench.topology import load_topology
+from kernbench.values.ops import OPS
 
 SMALL = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 A = np.arange(12, dtype=np.float16).reshape(3, 4)
@@ -81,6 +85,41 @@ def test_every_op_is_compared_when_ops_are_debugged() -> None:
     result = run(debug_ops=True, device=0)
     assert result.ok
     assert [op.tensor.split()[1] for op in result.ops] == ["mul[3,"]
+
+
+def test_a_wrong_op_is_named_with_its_kernel_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPS, "mul", replace(OPS["mul"], compute=OPS["add"].compute))
+    result = run(debug_ops=True, device=0)
+    (wrong,) = (op for op in result.ops if not op.ok)
+    line = square.__code__.co_firstlineno + 2
+    assert wrong.tensor.endswith(f" mul[3, 4] at {__file__}:{line}")
+    assert (wrong.dtype, wrong.max_abs_err) == ("f16", 11 * 11 - 22)
+    assert f"{wrong.tensor} f16: off by 99" in summary_as_text(figures_of(result))
+
+
+def test_ops_behind_a_branch_and_a_host_read_are_compared_too() -> None:
+    def branching(x: Any, y: Any, tl: Any) -> None:
+        twice = tl.load(x, x.shape) + tl.load(x, x.shape)
+        tl.store(y, twice * twice if float(tl.max(twice)) > 3 else twice)
+
+    def bench(torch: Any) -> None:
+        x, y = torch.from_numpy(A), torch.empty(3, 4)
+        torch.launch("branching", branching, x, y)
+        y.numpy()
+        torch.check(y, lambda: 4 * A.astype(np.float32) ** 2)
+
+    result = kernbench.run(bench, overrides=SMALL, device=0, debug_ops=True)
+    assert result.ok
+    assert [op.tensor.split()[1] for op in result.ops] == ["add[3,", "mul[3,"]
+
+
+@pytest.mark.parametrize("threads", [0, -4])
+def test_no_threads_are_refused_before_anything_runs(threads: int) -> None:
+    def never(torch: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(UsageError, match=f"threads is {threads}"):
+        kernbench.run(never, overrides=SMALL, threads=threads)
 
 
 def test_the_json_is_what_the_command_prints() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernbench.common.dtypes import BF16, F16, F32, I32, DType
-from kernbench.common.errors import DataError
+from kernbench.common.errors import DataError, UsageError
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
 from kernbench.values.graph import ValueGraph
 
@@ -67,6 +67,12 @@ def test_outputs_are_computed_in_order() -> None:
     arrays = DataExecutor().run([total, double])
     assert arrays[0].reshape(-1).tolist() == [6.0, 24.0]
     assert arrays[1].tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5])
+def test_no_threads_are_refused(threads: int) -> None:
+    with pytest.raises(UsageError, match="threads is"):
+        DataExecutor(threads=threads)
 
 
 def test_every_op_is_compared_when_ops_are_debugged() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.common.errors import UsageError
+from kernbench.common.messages import RequestId
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.sim_engine.op_tally import OpTally, Work
@@ -126,38 +127,75 @@ def test_a_file_that_cannot_be_is_a_clear_error(tmp_path: Path, bad: str) -> Non
 # ---- sums
 
 
+LAUNCH, OTHER = ("c", "r0"), ("c", "r1")
+THREE_OPS = {
+    f"{PE}.pe_dma": Work(1, 2.0, 0),
+    f"{PE}.pe_math": Work(1, 1.0, 10),
+    f"{PE}.pe_gemm": Work(1, 4.0, 2 * 2 * 3 * 4),
+}
+
+
+def times(n: int) -> dict[str, Work]:
+    """The three ops, `n` times."""
+    return {part: Work(n * ops, n * busy_ns, n * flops) for part, (ops, busy_ns, flops) in THREE_OPS.items()}
+
+
+def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
+    """One that watches launches, the first of which the PE works for."""
+    tally = OpTally(log)
+    for launch in launches:
+        tally.watch(launch)
+    tally.begin(PE, launches[0])
+    return tally
+
+
 def test_sums_count_two_flops_a_multiply_accumulate_and_one_an_element() -> None:
     log = OpLog()
+    tally = tally_of(log, LAUNCH)
     three_ops(log)
-    assert OpTally(log).work() == {
-        f"{PE}.pe_dma": Work(1, 2.0, 0),
-        f"{PE}.pe_math": Work(1, 1.0, 10),
-        f"{PE}.pe_gemm": Work(1, 4.0, 2 * 2 * 3 * 4),
-    }
+    assert tally.take(LAUNCH) == THREE_OPS
 
 
-def test_sums_go_on_from_where_they_were() -> None:
+def test_sums_are_of_one_launch_and_not_of_those_before_and_after() -> None:
     log = OpLog()
-    tally = OpTally(log)
     three_ops(log)
-    before = tally.work()
+    tally = tally_of(log, LAUNCH, OTHER)
     three_ops(log)
-    gemm = f"{PE}.pe_gemm"
-    assert tally.work()[gemm].less(before[gemm]) == before[gemm]
+    three_ops(log)
+    tally.begin(PE, ("c", "nobody watches"))
+    three_ops(log)
+    tally.begin(PE, OTHER)
+    three_ops(log)
+    assert tally.take(LAUNCH) == times(2)
+    three_ops(log)
+    assert tally.take(OTHER) == times(2)
 
 
-def test_a_log_that_streams_has_the_same_sums(tmp_path: Path) -> None:
-    kept = OpLog()
-    with StreamingOpLog(tmp_path / "ops", chunk_records=2) as streamed:
-        tally = OpTally(streamed)
+def test_a_launch_that_did_nothing_has_no_sums() -> None:
+    log = OpLog()
+    tally = tally_of(log, LAUNCH, OTHER)
+    tally.begin(PE, OTHER)
+    three_ops(log)
+    assert tally.take(LAUNCH) == {}
+    assert tally.take(OTHER) == THREE_OPS
+
+
+@pytest.mark.parametrize("chunk_records", range(1, 8))
+def test_a_log_that_streams_has_the_same_sums(tmp_path: Path, chunk_records: int) -> None:
+    with StreamingOpLog(tmp_path / "ops", chunk_records=chunk_records) as log:
+        tally = tally_of(log, LAUNCH, OTHER)
         for _ in range(5):
-            three_ops(kept)
-            three_ops(streamed)
-        assert tally.work() == OpTally(kept).work()
+            three_ops(log)
+        tally.begin(PE, OTHER)
+        for _ in range(2):
+            three_ops(log)
+        assert tally.take(LAUNCH) == times(5)
+        assert tally.take(OTHER) == times(2)
 
 
 def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
     log = OpLog()
-    log.record(0.0, 16.0, "x.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1})
-    log.record(0.0, 99.0, "x.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
-    assert OpTally(log).work() == {"x.pe_gemm": Work(1, 16.0, 2)}
+    tally = tally_of(log, LAUNCH)
+    log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1})
+    log.record(0.0, 99.0, f"{PE}.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
+    assert tally.take(LAUNCH) == {f"{PE}.pe_gemm": Work(1, 16.0, 2)}

@@ -1,19 +1,20 @@
 """How a command spreads from IO_CPU over M_CPUs to PEs, how answers come together, and when the last PE has it.
 
 A processor sends a command to every target at once, as control messages that never queue, and answers when all targets
-have; a launch that is to fail fast is answered with the first failure, and later answers are dropped. The way down
-consists of exactly the legs that `dispatch_ns` adds up, so no PE is told later than the start it computes.
+have. A launch that is to fail fast is answered with the first failure; targets that have not answered by then are told
+to stop it, and what they answer is dropped. The way down consists of exactly the legs that `dispatch_ns` adds up, so no
+PE is told later than the start it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import simpy
 
-from kernbench.common.messages import CubeCommand, KernelLaunchMsg, PeResult
-from kernbench.components.base import ActiveComponent, Context, Packet
+from kernbench.common.messages import CubeCommand, KernelAbortMsg, KernelLaunchMsg, PeResult
+from kernbench.components.base import ActiveComponent, Context, Packet, Process
 from kernbench.topology.graph import Node
 
 
@@ -45,43 +46,67 @@ class CommandProcessor(ActiveComponent):
 
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
         """Send a command to all targets; `packet` is answered with what they answer, in their order."""
-        fail_fast = isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast"
-        answers = _Gathering(self, packet, len(targets), fail_fast)
+        answers = _Gathering(self, packet, len(targets))
+        if isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast":
+            answers.on_failure = partial(self._abort, command, targets)
         for index, node in enumerate(targets):
-            way = self._ways.get(node)
-            if way is None:
-                way = self._ways[node] = tuple(self.ctx.router.find_node_path(self.node.id, node))
-            self.ctx.send(Packet(command, way, answer=partial(answers.take, index), legs=packet.legs))
+            self.ctx.send(Packet(command, self._way_to(node), answer=partial(answers.take, index), legs=packet.legs))
+
+    def stop(self, packet: Packet) -> Process | None:
+        return self.accept(packet)  # a command like others: it goes where the launch went
 
     def answer_after(self, packet: Packet, parts: Sequence[simpy.Event]) -> None:
         """Answer `packet` once every event has happened."""
-        answers = _Gathering(self, packet, len(parts), fail_fast=False)
+        answers = _Gathering(self, packet, len(parts))
         for index, event in enumerate(parts):
             assert event.callbacks is not None
             event.callbacks.append(partial(answers.take, index))
 
+    def _abort(self, launch: KernelLaunchMsg, targets: Sequence[str], still: Sequence[int]) -> None:
+        """A launch has failed somewhere: stop it at those targets that still work on it."""
+        abort = KernelAbortMsg(
+            correlation_id=launch.correlation_id,
+            target_device=launch.target_device,
+            sip=launch.sip,
+            target_cubes=launch.target_cubes,
+            target_pes=launch.target_pes,
+            launch_id=launch.id,
+        )
+        for index in still:
+            self.ctx.send(Packet(abort, self._way_to(targets[index]), answer=_heard))
+
+    def _way_to(self, node: str) -> tuple[str, ...]:
+        way = self._ways.get(node)
+        if way is None:
+            way = self._ways[node] = tuple(self.ctx.router.find_node_path(self.node.id, node))
+        return way
+
+
+def _heard(_: Packet) -> None:
+    """Nobody waits for a target to have heard."""
+
 
 class _Gathering:
-    """Answers under way to one processor."""
+    """Answers under way to one processor. `on_failure` is told which targets have not answered when one has failed."""
 
-    def __init__(self, processor: CommandProcessor, packet: Packet, expected: int, fail_fast: bool) -> None:
+    def __init__(self, processor: CommandProcessor, packet: Packet, expected: int) -> None:
+        self.on_failure: Callable[[list[int]], None] | None = None
         self._processor = processor
         self._packet = packet
         self._missing = expected
-        self._fail_fast = fail_fast
-        self._results: list[tuple[PeResult, ...]] = [()] * expected  # of each target
+        self._results: list[tuple[PeResult, ...] | None] = [None] * expected  # of each target
 
     def take(self, index: int, answer: Packet | simpy.Event) -> None:
         """A target has answered, or a part of the work is done."""
         if not self._missing:
             return
-        results = _results_in(answer.payload) if isinstance(answer, Packet) else ()
-        self._results[index] = results
+        results = self._results[index] = _results_in(answer.payload) if isinstance(answer, Packet) else ()
         self._missing -= 1
-        if self._fail_fast and any(result.error is not None for result in results):
+        if self.on_failure is not None and any(result.error is not None for result in results):
             self._missing = 0
+            self.on_failure([still for still, known in enumerate(self._results) if known is None])
         if not self._missing:
-            together = tuple(result for part in self._results for result in part)
+            together = tuple(result for part in self._results for result in part or ())
             self._processor.reply(self._packet, payload=together)
 
 

@@ -1,8 +1,8 @@
 """M_CPU: a cube's command processor, with a DMA engine of its own.
 
-It passes launches on to its PEs' PE_CPUs and mappings to their MMUs. The DMA has one read and one write channel, each
-held for a whole transfer; it reaches its cube's memories over the NoC without passing a PE. A command is answered when
-every part of it is done.
+It passes launches, and what stops them, on to its PEs' PE_CPUs and mappings to their MMUs. The DMA has one read and one
+write channel, each held for a whole transfer; it reaches its cube's memories over the NoC without passing a PE. A
+command is answered when every part of it is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from dataclasses import replace
 
 import simpy
 
-from kernbench.common.messages import CubeCommand, CubeDmaMsg, KernelLaunchMsg, MmuMapMsg, MmuUnmapMsg, Targets
+from kernbench.common.messages import (
+    CubeCommand,
+    CubeDmaMsg,
+    KernelAbortMsg,
+    KernelLaunchMsg,
+    MmuMapMsg,
+    MmuUnmapMsg,
+    Targets,
+)
 from kernbench.components.base import Context, Packet, Process
 from kernbench.components.builtin.fan_out import CommandProcessor, cube_dispatch_ns
 from kernbench.topology.graph import Node
@@ -32,6 +40,8 @@ class MCpuComponent(CommandProcessor):
             if command.target_start_ns is None:  # it did not come through an IO_CPU
                 reach = cube_dispatch_ns(self.ctx, self.node.id, self.node.place.cube, command)
                 command = replace(command, target_start_ns=self.env.now + reach)
+            self.fan_out(packet, command, self._parts(command, "pe_cpu"))
+        elif isinstance(command, KernelAbortMsg):
             self.fan_out(packet, command, self._parts(command, "pe_cpu"))
         elif isinstance(command, MmuMapMsg | MmuUnmapMsg):
             self.fan_out(packet, command, self._parts(command, "pe_mmu"))

@@ -7,9 +7,9 @@ Base of PE_GEMM and PE_MATH, which say how long their stages take.
 from __future__ import annotations
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.base import Context, Param
+from kernbench.components.base import Context, OpHead, Param
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, TileToken
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, Stage, TileToken
 from kernbench.topology.graph import Node
 
 _COMPUTE = (GemmStage, MathStage)
@@ -26,7 +26,6 @@ class ComputeEngine(PeEngine):
         super().__init__(node, ctx)
         self._slot: Port | None = None
         self._head = self.tile_head(self.op_kind, self.stage_name, *self.described)
-        self._told: tuple[GemmStage | MathStage | None, tuple[Param, ...]] = (None, ())  # the last one described
         self._registers: PeFetchStoreComponent | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
@@ -41,6 +40,10 @@ class ComputeEngine(PeEngine):
         """What the op log says of a tile's stage, in the order of `described`."""
         return ()
 
+    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
+        assert isinstance(stage, _COMPUTE)
+        return self._head, (self.stage_name, token.plan.tile_id, *self.describe(stage))
+
     def take(self, token: TileToken) -> None:
         stage = token.stages[token.index]
         assert isinstance(stage, _COMPUTE)
@@ -48,18 +51,11 @@ class ComputeEngine(PeEngine):
         if slot is None:
             slot = self._slot = compute_slot(self)
         token.start_ns, end = slot.book(self.env.now + self.overhead_ns, self.stage_ns(stage))
-        self.at(end, token, self._computed)
+        self.ctx.at(end, self._computed, token)
 
     def _computed(self, token: TileToken) -> None:
         stage = token.stages[token.index]
         assert isinstance(stage, _COMPUTE)
-        log = self.ctx.log
-        if log is not None:
-            told, values = self._told
-            if stage is not told:  # tiles of one size share their stage
-                values = self.describe(stage)
-                self._told = (stage, values)
-            self.record(log, token, self._head, (self.stage_name, token.plan.tile_id, *values))
         if stage.registers:
             (self._registers or self._find_registers()).give_back(stage.registers)
         self.finish(token)

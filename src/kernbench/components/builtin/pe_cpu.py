@@ -1,22 +1,26 @@
 """PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
-reply says when the kernel ran, and how long the DMA engine and the compute slot were busy meanwhile. A kernel that
-raises ends there, and the reply says where. Not modelled: instruction fetch, and the time of scalar code.
+reply says when the kernel ran, how long the DMA engine and the compute slot were busy meanwhile, and what the DMA moved
+to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
+command. The PE is free for the next launch when all commands that it was given are done. Not modelled: instruction
+fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.commands import EngineCommand
-from kernbench.common.errors import ComponentError, KernBenchError, KernelError
-from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult, TensorArg
+from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.common.ids import PeId
+from kernbench.common.messages import KernelAbortMsg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.pe_dma import PeDmaComponent
@@ -32,6 +36,33 @@ from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelEnv
 
 
+class Use(NamedTuple):
+    """What the DMA engine and the compute slot of a PE have done since time began."""
+
+    dma_ns: float
+    compute_ns: float
+    hbm_bytes: Mapping[int, int]  # by SIP
+
+
+_NONE = Use(0.0, 0.0, {})
+
+
+class Turn:
+    """A launch on this PE: waiting for its turn, running, or over."""
+
+    __slots__ = ("is_aborted", "launch", "packet", "runner")
+
+    def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
+        self.packet = packet
+        self.launch = launch
+        self.runner: KernelRunner | None = None  # once it runs
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        """Stop it, unless its kernel has ended already."""
+        self.is_aborted = self.runner is None or self.runner.abort()
+
+
 class PeCpuComponent(ActiveComponent):
     """Serves launches, one after the other."""
 
@@ -42,27 +73,35 @@ class PeCpuComponent(ActiveComponent):
         place = node.place
         self.key = (place.sip, place.cube, place.pe)
         self.cycle_ns = on_grid(1.0 / float(node.attrs["clock_ghz"]))
+        self._pe = str(PeId(*self.key))
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
-        self._is_running = False
-        self._waiting: deque[Packet] = deque()  # launches behind the one that runs
+        self._turns: deque[Turn] = deque()  # the first one has the PE, until all it set going is done
 
     def accept(self, packet: Packet) -> Process | None:
         if isinstance(packet.request, KernelLaunchMsg):
-            if self._is_running:
-                self._waiting.append(packet)
-            else:
-                self._begin(packet)
+            self._turns.append(Turn(packet, packet.request))
+            if len(self._turns) == 1:
+                self._begin(self._turns[0])
             return None
         return super().accept(packet)
 
-    def _begin(self, packet: Packet) -> None:
+    def stop(self, packet: Packet) -> Process | None:
+        """A launch is to stop: at its next command if it has the PE, else it leaves the queue."""
+        abort = packet.request
+        assert isinstance(abort, KernelAbortMsg)
+        self.reply(packet)
+        for turn in [turn for turn in self._turns if turn.launch.id == abort.launch_id]:
+            turn.abort()
+            if turn is not self._turns[0]:
+                self._turns.remove(turn)
+                self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(), None))
+        return None
+
+    def _begin(self, turn: Turn) -> None:
         """Start a launch at its time. At one instant PEs start in the order in which they were told."""
-        launch = packet.request
-        assert isinstance(launch, KernelLaunchMsg)
-        self._is_running = True
-        start = self.env.timeout(max((launch.target_start_ns or 0.0) - self.env.now, 0.0))
-        start.callbacks.append(partial(self._go_on, self._launch(packet, launch)))
+        start = self.env.timeout(max((turn.launch.target_start_ns or 0.0) - self.env.now, 0.0))
+        start.callbacks.append(partial(self._go_on, self._serve(turn)))
 
     def _go_on(self, steps: Process, event: simpy.Event) -> None:
         """Drive a launch as a SimPy process would be, without the two events that its start and its end would cost."""
@@ -71,25 +110,29 @@ class PeCpuComponent(ActiveComponent):
             assert following.callbacks is not None
             following.callbacks.append(partial(self._go_on, steps))
 
-    def _launch(self, packet: Packet, launch: KernelLaunchMsg) -> Process:
-        start, (dma, compute) = self.env.now, self._busy_ns()
-        error = yield from self._run(launch)
-        end, (dma_now, compute_now) = self.env.now, self._busy_ns()
-        busy = dma_now - dma, compute_now - compute
-        self.reply(packet, payload=PeResult(*self.key, start, end, end - start, *busy, error))
-        self._is_running = False
-        if self._waiting:
-            self._begin(self._waiting.popleft())
+    def _serve(self, turn: Turn) -> Process:
+        start_ns, before = self.env.now, self._use()
+        self.ctx.begin_launch(self._pe, turn.launch.id)
+        error = yield from self._run(turn)
+        self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
+        if error is not None and turn.runner is not None:
+            yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
+        self._turns.popleft()
+        if self._turns:
+            self._begin(self._turns[0])
 
-    def _run(self, launch: KernelLaunchMsg) -> Process:
+    def _run(self, turn: Turn) -> Process:
         """Run the kernel to its end; returns the failure, if it failed."""
+        if turn.is_aborted:
+            return None
+        launch = turn.launch
         name = launch.kernel_ref.name
         kernel = self.ctx.kernels.get(name)
         if kernel is None:
             known = ", ".join(self.ctx.kernels) or "none"
             error = KernelError(f"no kernel '{name}' on this device", mend=f"launch it by its function; known: {known}")
             return KernelFailure("KernelError", str(error), "", 0, "", *self.key)
-        runner = KernelRunner(_Commands(self, launch))
+        runner = turn.runner = KernelRunner(_Commands(self, launch))
         tl = TLContext(self._environment(launch, kernel, runner))
         try:
             call = bind(kernel, self._arguments(launch), tl)
@@ -102,6 +145,37 @@ class PeCpuComponent(ActiveComponent):
         failure = failure_of(runner.error, kernel, self.key)
         runner.error = None  # its traceback holds the kernel's tensors
         return failure
+
+    # ---- what the kernel cost
+
+    def _use(self) -> Use:
+        """What the blocks beside have done; what nobody has needed yet has done nothing."""
+        dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
+        if dma is None and scheduler is None:
+            return _NONE
+        return Use(
+            dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
+            scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
+            self.ctx.hbm_bytes_by(self._dma_id),
+        )
+
+    def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
+        now, end_ns = self._use(), self.env.now
+        hbm_bytes: tuple[tuple[int, int], ...] = ()
+        if now.hbm_bytes:
+            since = ((sip, nbytes - before.hbm_bytes.get(sip, 0)) for sip, nbytes in sorted(now.hbm_bytes.items()))
+            hbm_bytes = tuple((sip, nbytes) for sip, nbytes in since if nbytes)
+        return PeResult(
+            *self.key,
+            start_ns,
+            end_ns,
+            end_ns - start_ns,
+            now.dma_ns - before.dma_ns,
+            now.compute_ns - before.compute_ns,
+            error,
+            hbm_bytes,
+            turn.is_aborted,
+        )
 
     # ---- what the kernel gets
 
@@ -137,35 +211,13 @@ class PeCpuComponent(ActiveComponent):
 
     # ---- the blocks beside it: made when a kernel first needs them
 
-    def _busy_ns(self) -> tuple[float, float]:
-        """How long the DMA engine and the compute slot have been busy; what nobody has needed yet was not."""
-        dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
-        return (
-            dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
-            scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
-        )
-
     @cached_property
     def scheduler(self) -> PeSchedulerComponent:
-        found = self.ctx.component(self._scheduler_id)
-        if not isinstance(found, PeSchedulerComponent):
-            raise ComponentError(
-                f"{found.node.id} takes no commands",
-                where=f"impl {found.node.impl}",
-                mend="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
-            )
-        return found
+        return self.beside(self._scheduler_id, PeSchedulerComponent, "takes no commands")
 
     @cached_property
     def dma(self) -> PeDmaComponent:
-        found = self.ctx.component(self._dma_id)
-        if not isinstance(found, PeDmaComponent):
-            raise ComponentError(
-                f"{found.node.id} moves no bytes",
-                where=f"impl {found.node.impl}",
-                mend="derive its class from kernbench.components.builtin.pe_dma.PeDmaComponent",
-            )
-        return found
+        return self.beside(self._dma_id, PeDmaComponent, "moves no bytes")
 
 
 class _Commands:

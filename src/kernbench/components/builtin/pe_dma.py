@@ -17,9 +17,9 @@ import simpy
 
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
+from kernbench.components.base import Arrival, Context, Legs, OpHead, Param, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
-from kernbench.components.builtin.pipeline import DmaStage, PeEngine, StageType, TileToken
+from kernbench.components.builtin.pipeline import DmaStage, PeEngine, Reach, Stage, StageType, TileToken
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -99,7 +99,8 @@ class PeDmaComponent(PeEngine):
         way = context.ways[stage.operand]
         if way is not None:
             token.pending = 1
-            self.ctx.move(way[0], stage.nbytes, way[1] + stage.offset, is_write, at_ns, self._moved, token)
+            read, write, base = way
+            (write if is_write else read)(stage.nbytes, base + stage.offset, at_ns, self._moved, token)
             return
         pieces = self._pieces(context.addresses[stage.operand] + stage.offset, stage)
         token.pending = len(pieces)
@@ -107,7 +108,8 @@ class PeDmaComponent(PeEngine):
             target = self._target(pa)
             local = target.base + (pa & _IN_WINDOW)
             if target.way is not None:
-                self.ctx.move(target.way, nbytes, local, is_write, at_ns, self._moved, token)
+                move = target.way.write if is_write else target.way.read
+                move(nbytes, local, at_ns, self._moved, token)
             else:
                 self.env.process(self._by_packets(token, target, local, nbytes, is_write, at_ns - now))
 
@@ -126,25 +128,24 @@ class PeDmaComponent(PeEngine):
         if token.pending:
             return
         stage = token.stages[token.index]
-        assert isinstance(stage, DmaStage)
-        log = self.ctx.log
-        if log is not None:
-            tile_id, nbytes = token.plan.tile_id, stage.nbytes
-            address = token.context.addresses[stage.operand] + stage.offset
-            if stage.type is StageType.DMA_READ:
-                self.record(log, token, self._read_head, ("DMA_READ", tile_id, address, nbytes))
-            else:
-                self.record(log, token, self._write_head, ("DMA_WRITE", tile_id, address, nbytes))
         following = token.index + 1
         if following < len(token.stages):
             then = token.stages[following]
             if then.type is stage.type and then.component == stage.component:
                 # The next operand of a tile follows at once: it would gain nothing by waiting behind later tiles.
+                token.times += (token.start_ns, self.env.now)
                 token.index = following
                 self._start(token)
                 return
         self._leave_place(self._read if stage.type is StageType.DMA_READ else self._write)
         self.finish(token)
+
+    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
+        assert isinstance(stage, DmaStage)
+        address = token.context.addresses[stage.operand] + stage.offset
+        if stage.type is StageType.DMA_READ:
+            return self._read_head, ("DMA_READ", token.plan.tile_id, address, stage.nbytes)
+        return self._write_head, ("DMA_WRITE", token.plan.tile_id, address, stage.nbytes)
 
     # ---- places
 
@@ -193,13 +194,13 @@ class PeDmaComponent(PeEngine):
         """The physical pieces of a range that a kernel names; raises AddressError for what is not mapped."""
         return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
 
-    def way_to(self, address: int, nbytes: int) -> tuple[Way, int] | None:
-        """The way to an operand and its address there; None for one that lies in pieces, or not in a plain memory."""
+    def way_to(self, address: int, nbytes: int) -> Reach | None:
+        """How to reach an operand; None for one that lies in pieces, or not in a plain memory."""
         pieces = self.translate(address, nbytes)
         first, last = self._target(pieces[0][0]), self._target(pieces[0][0] + pieces[0][1] - 1)
         if len(pieces) > 1 or first.way is None or first.path != last.path:
             return None
-        return first.way, first.base + (pieces[0][0] & _IN_WINDOW)
+        return Reach(*first.way, first.base + (pieces[0][0] & _IN_WINDOW))
 
     def _pieces(self, address: int, stage: DmaStage) -> list[Piece]:
         """What to move, one piece a memory where the rows of a tile are strided."""

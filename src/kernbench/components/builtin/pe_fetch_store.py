@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.base import Context
+from kernbench.components.base import Context, OpHead, Param
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
-from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
+from kernbench.components.builtin.pipeline import MoveStage, PeEngine, Stage, StageType, TileToken
 from kernbench.topology.graph import Node
 
 
@@ -52,7 +52,13 @@ class PeFetchStoreComponent(PeEngine):
             self._start_fetches()
         else:
             token.start_ns, end = self.tcm.store(stage.nbytes)
-            self.at(end + self.overhead_ns, token, self._stored)
+            self.ctx.at(end + self.overhead_ns, self._stored, token)
+
+    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
+        assert isinstance(stage, MoveStage)
+        if stage.type is StageType.FETCH:
+            return self._fetch_head, ("FETCH", token.plan.tile_id, stage.nbytes)
+        return self._store_head, ("STORE", token.plan.tile_id, stage.nbytes)
 
     def give_back(self, registers: int) -> None:
         """Room in the register file is free again."""
@@ -72,16 +78,11 @@ class PeFetchStoreComponent(PeEngine):
             started = True
             self.free_bytes -= stage.registers
             token.start_ns, end = self.tcm.fetch(stage.nbytes)
-            self.at(end + self.overhead_ns, token, self._fetched)
+            self.ctx.at(end + self.overhead_ns, self._fetched, token)
         if started and self.on_room is not None:
             self.tell_room()
 
     def _fetched(self, token: TileToken) -> None:
-        log = self.ctx.log
-        if log is not None:
-            stage = token.stage
-            assert isinstance(stage, MoveStage)
-            self.record(log, token, self._fetch_head, ("FETCH", token.plan.tile_id, stage.nbytes))
         if token.context.on_fetched is not None:
             token.context.on_fetched(token)
         self.finish(token)
@@ -89,8 +90,5 @@ class PeFetchStoreComponent(PeEngine):
     def _stored(self, token: TileToken) -> None:
         stage = token.stage
         assert isinstance(stage, MoveStage)
-        log = self.ctx.log
-        if log is not None:
-            self.record(log, token, self._store_head, ("STORE", token.plan.tile_id, stage.nbytes))
         self.give_back(stage.registers)
         self.finish(token)

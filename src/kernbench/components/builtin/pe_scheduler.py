@@ -12,12 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-import simpy
-
 from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, EngineCommand, GemmCmd, MathCmd
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import Request
-from kernbench.components.base import Context, Way
+from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pipeline import (
@@ -28,6 +26,7 @@ from kernbench.components.builtin.pipeline import (
     PipelineContext,
     PipelinePlan,
     Port,
+    Reach,
     Stage,
     StageType,
     TilePlan,
@@ -96,13 +95,14 @@ class PeSchedulerComponent(PeEngine):
         tiled.
         """
         if isinstance(cmd, CompositeCmd):
-            self._after_overhead(self._composite(cmd, request, done))
+            feed = self._composite(cmd, request, done)
+            self.ctx.at(self.env.now + self.overhead_ns, self._begin, feed)
             return
         stage = self._stage(cmd)
         name, params = simple_entry(cmd)
 
         def finished(token: TileToken) -> None:
-            done(token.records)
+            done(() if token.context.log is None else (token.record,))
 
         addresses: tuple[int, ...] = ()
         if isinstance(cmd, DmaReadCmd | DmaWriteCmd):
@@ -117,16 +117,10 @@ class PeSchedulerComponent(PeEngine):
             name=name,
             params=params,
             deps=cmd.deps,
+            log=self.ctx.log,
         )
         token = TileToken(TilePlan(0, (stage,)), context)
-        engine = self.engines[stage.component]
-        self._after_overhead(lambda: engine.take(token))
-
-    def _after_overhead(self, action: Callable[[], None]) -> None:
-        event = simpy.Event(self.env)
-        event._ok, event._value = True, None
-        event.callbacks.append(lambda _: action())
-        self.env.schedule(event, delay=self.overhead_ns)
+        self.ctx.at(self.env.now + self.overhead_ns, self.engines[stage.component].take, token)
 
     def _stage(self, cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> Stage:
         """The one stage of a simple command."""
@@ -142,7 +136,7 @@ class PeSchedulerComponent(PeEngine):
 
     # ---- composites
 
-    def _composite(self, cmd: CompositeCmd, request: Request, done: Done) -> Callable[[], None]:
+    def _composite(self, cmd: CompositeCmd, request: Request, done: Done) -> Feed:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
         numbered, addresses = placeless(cmd)
         plan = plan_of(numbered, self.limits)
@@ -157,7 +151,7 @@ class PeSchedulerComponent(PeEngine):
                 if self.ctx.log is not None:
                     kind, name, params = composite_entry(cmd)
                     now = self.env.now
-                    ids = (self.ctx.log.record(start_ns, now, self.node.id, kind, name, params, token.records),)
+                    ids = (self.ctx.log.record(start_ns, now, self.node.id, kind, name, params, (token.record,)),)
                 done(ids)
             if self._held_up:
                 self._feed()
@@ -170,16 +164,17 @@ class PeSchedulerComponent(PeEngine):
             addresses=addresses,
             ways=self._ways(cmd),
             deps=cmd.deps,
+            log=self.ctx.log,
             on_fetched=self._fetched,
         )
 
-        def begin() -> None:
-            self._feeds.append(Feed(plan, context))
-            self._feed()
+        return Feed(plan, context)
 
-        return begin
+    def _begin(self, feed: Feed) -> None:
+        self._feeds.append(feed)
+        self._feed()
 
-    def _ways(self, cmd: CompositeCmd) -> list[tuple[Way, int] | None]:
+    def _ways(self, cmd: CompositeCmd) -> list[Reach | None]:
         """How the DMA reaches each operand, in the order of their numbers; those in TCM are not reached at all."""
         operands = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
         dma = self.engines[DMA]

@@ -13,15 +13,12 @@ from enum import Enum
 from math import ceil
 from typing import NamedTuple
 
-import simpy
-from simpy.events import NORMAL
-
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.components.base import ActiveComponent, Context, OpHead, Param, Recorder, Way
+from kernbench.components.base import ActiveComponent, Context, Move, OpHead, Param, Recorder
 from kernbench.topology.graph import Node
 
 Params = dict[str, Param]
@@ -111,14 +108,22 @@ class PipelinePlan:
 
     def tiles(self) -> Iterator[TilePlan]:
         """The tiles in order."""
-        if self._rest is None:
-            yield from self._make()
-            return
-        made, rest = self._made, self._rest
-        for at in range(self.total_tiles):
-            if at == len(made):
-                made.append(next(rest))
-            yield made[at]
+        return self._make() if self._rest is None else map(self._tile, range(self.total_tiles))
+
+    def _tile(self, number: int) -> TilePlan:
+        made = self._made
+        if number == len(made):
+            assert self._rest is not None
+            made.append(next(self._rest))
+        return made[number]
+
+
+class Reach(NamedTuple):
+    """How the DMA reaches an operand that lies in one plain memory, and its address there."""
+
+    read: Move
+    write: Move
+    base: int
 
 
 class PipelineContext:
@@ -129,6 +134,7 @@ class PipelineContext:
         "completed_tiles",
         "deps",
         "engines",
+        "log",
         "name",
         "on_done",
         "on_fetched",
@@ -146,22 +152,24 @@ class PipelineContext:
         request: Request,
         *,
         addresses: tuple[int, ...] = (),
-        ways: Sequence[tuple[Way, int] | None] = (),
+        ways: Sequence[Reach | None] = (),
         name: str = "",
         params: Params | None = None,
         deps: tuple[int, ...] = (),
+        log: Recorder | None = None,
         on_fetched: Callable[[TileToken], None] | None = None,
     ) -> None:
         self.engines = engines  # by part of the PE
         self.total_tiles = total_tiles
         self.addresses = addresses  # of the command's operands, as the kernel gave them
-        self.ways = ways  # to each operand that lies in one plain memory, and its address there
+        self.ways = ways  # to each operand; None for one that lies in pieces, or is not reached at all
         self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
         self.request = request
         self.name = name  # in the op log; "" for a tile
         self.params = params
-        self.deps = deps
+        self.deps = deps  # op-log ids that it waited for
+        self.log = log
         self.on_fetched = on_fetched
 
     def complete_tile(self, token: TileToken) -> None:
@@ -173,27 +181,40 @@ class PipelineContext:
             )
         token.done = True
         self.completed_tiles += 1
+        if self.log is not None:
+            self._record(self.log, token)
         self.on_done(token)
 
+    def _record(self, log: Recorder, token: TileToken) -> None:
+        """Write down a tile stage by stage, or a simple command under its name and with its params."""
+        if self.params is not None:
+            stage, (start_ns, end_ns) = token.stages[0], token.times
+            (component, kind, _, _), _ = self.engines[stage.component].entry(stage, token)
+            token.record = log.record(start_ns, end_ns, component, kind, self.name, self.params, self.deps)
+            return
+        engines = self.engines
+        heads: list[OpHead] = []
+        values: list[Param] = []
+        for stage in token.stages:
+            head, said = engines[stage.component].entry(stage, token)
+            heads.append(head)
+            values += said
+        token.record = log.record_chain(heads, token.times, values, self.deps)
 
-class TileToken(simpy.Event):
-    """A tile on its way. One engine owns it at a time.
 
-    It is also the event that happens to it: an engine that knows when a stage is over has the clock call it then.
-    """
+class TileToken:
+    """A tile on its way. One engine owns it at a time."""
 
-    __slots__ = ("context", "done", "index", "pending", "plan", "records", "stages", "start_ns")
-
-    _ok = True
-    _value = None
+    __slots__ = ("context", "done", "index", "pending", "plan", "record", "stages", "start_ns", "times")
 
     def __init__(self, plan: TilePlan, context: PipelineContext) -> None:
         self.plan = plan
         self.stages = plan.stages
         self.index = 0
         self.context = context
-        self.records: tuple[int, ...] = context.deps  # op-log ids that the next stage follows
         self.start_ns = 0.0  # of the stage being served
+        self.times: list[float] = []  # start and end of the stages that are over
+        self.record = -1  # op-log id of its last stage, once it is done and if there is a log
         self.pending = 0  # transfers of this stage that are under way
         self.done = False
 
@@ -260,28 +281,18 @@ class PeEngine(ActiveComponent):
         if wake is not None:
             wake()
 
-    def at(self, at_ns: float, token: TileToken, action: Callable[[TileToken], None]) -> None:
-        """Have `action` called with the token at a time."""
-        token.callbacks = [action]
-        env = self.env
-        env.schedule(token, NORMAL, at_ns - env.now)
-
     def tile_head(self, kind: str, stage: str, *names: str) -> OpHead:
         """What the records of a kind of stage have in common when tiles pass here."""
         return self.node.id, kind, f"TileToken/{stage}", ("stage_type", "tile_id", *names)
 
-    def record(self, log: Recorder, token: TileToken, head: OpHead, values: tuple[Param, ...]) -> None:
-        """Write down the stage that ends now: a tile's, or under the name and with the params of a simple command."""
-        context = token.context
-        if context.params is None:
-            token.records = (log.note(token.start_ns, self.env.now, head, values, token.records),)
-            return
-        (component, kind, _, _), now = head, self.env.now
-        number = log.record(token.start_ns, now, component, kind, context.name, context.params, token.records)
-        token.records = (number,)
+    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
+        """What the op log says of a stage that was served here: the head, and params in the order of its names."""
+        name = stage.type.name
+        return self.tile_head("unknown", name), (name, token.plan.tile_id)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""
+        token.times += (token.start_ns, self.env.now)
         index = token.index + 1
         if index < len(token.stages):
             token.index = index

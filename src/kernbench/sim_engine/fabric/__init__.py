@@ -6,8 +6,8 @@ SimPy.
 
 from kernbench.common.flits import FlitArrival
 from kernbench.sim_engine.fabric.environment import FabricEnvironment
+from kernbench.sim_engine.fabric.lanes import Fabric
 from kernbench.sim_engine.fabric.model import DelayRule, Network
-from kernbench.sim_engine.fabric.trains import Fabric
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,

@@ -76,8 +76,8 @@ class Bank:
     """The memory channels behind one node."""
 
     __slots__ = (
-        "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns", "mask", "most_pending",
-        "node", "penalty_ns", "pending", "shift", "users",
+        "_all_waited_ns", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns",
+        "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
     )  # fmt: skip
 
     def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
@@ -95,6 +95,7 @@ class Bank:
         self._extra = [0] * channels  # and those beyond them
         self._worst_ns = [0.0] * channels  # longest wait for the channel
         self._worst_at_ns = [0.0] * channels  # when it began
+        self._all_waited_ns = 0.0  # at least as long as this, every channel has kept somebody waiting
 
     def done(self) -> list[tuple[int, float, float]]:
         """Of every channel: bursts, longest wait and when that began."""
@@ -156,6 +157,7 @@ class Bank:
 
     def restore(self, state: BankState) -> None:
         self._free_ns, self._direction, self._extra, self._rounds, self._worst_ns, self._worst_at_ns = state
+        self._all_waited_ns = 0.0
 
     def _is_idle(self, now: float, direction: int) -> bool:
         """Whether every channel is free at `now` and turns for nothing."""
@@ -230,9 +232,30 @@ class Bank:
             channel = (block + i) & self.mask
             self._extra[channel] += 1
             self._free_ns[channel] += burst_ns
-        if (flits - 1) // channels * burst_ns > min(self._worst_ns):
+        longest_ns = (flits - 1) // channels * burst_ns
+        if longest_ns > self._all_waited_ns:
             for channel, free in enumerate(self._free_ns):
                 self._note_wait(channel, free - burst_ns - now, now)
+            self._all_waited_ns = min(self._worst_ns)
+
+    # ---- reads in whole rounds, by a lane that owns all channels and uses them when they are idle
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether every channel is idle and turned to reads, and no write is on its way in."""
+        return not self.pending and not self.users and self._is_idle(now, READ)
+
+    def add_rounds(self, rounds: int) -> None:
+        """Count bursts on every channel, without a word on when."""
+        self._rounds += rounds
+
+    def note_rounds(self, rounds: int, now: float) -> None:
+        """Write down how long bursts waited that all came at `now`."""
+        for channel in range(self.mask + 1):
+            self._note_wait(channel, (rounds - 1) * self.burst_ns, now)
+
+    def read_rounds(self, rounds: int, now: float) -> None:
+        """Commit a read from `now` on."""
+        self._read_from_idle(0, rounds * (self.mask + 1), now)
 
     # ---- one channel
 

@@ -6,6 +6,7 @@ Counts are of transfers that are done; while others are under way, waits may be 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import islice
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.banks import Bank
@@ -30,6 +31,8 @@ class Counters:
         self._worst_at = [0.0] * links
         self._tally: dict[Ending, list[int]] = {}  # whole flits and transfers done
         self._banks = network.put_to_use()
+        self._users_of_banks: dict[int, list[tuple[int, list[int]]]] = {}  # by the other end: bank, and its tally
+        self._looked_at = 0  # entries of the tally that are known there
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
@@ -59,10 +62,33 @@ class Counters:
         bank = self._bank(node)
         return bank.total_bursts() << bank.shift
 
+    def bank_bytes_by(self, node: Hashable) -> dict[int, int]:
+        """What transfers between `node` and memory channels have moved, in whole bursts, by index of the bank's node.
+
+        Of transfers that are done; of those that end elsewhere on their way, nothing.
+        """
+        self._count_all()
+        if self._looked_at < len(self._tally):
+            self._look_at_new_routes()
+        moved: dict[int, int] = {}
+        for bank, (flits, transfers) in self._users_of_banks.get(self.network.node_index(node), ()):
+            moved[bank] = moved.get(bank, 0) + (flits + transfers) * self.network.flit_bytes
+        return moved
+
+    def _look_at_new_routes(self) -> None:
+        for ending, tally in islice(self._tally.items(), self._looked_at, None):
+            first, last = ending.route.nodes[0], ending.route.nodes[-1]
+            if first in self._banks:
+                self._users_of_banks.setdefault(last, []).append((first, tally))
+            elif last in self._banks:
+                self._users_of_banks.setdefault(first, []).append((last, tally))
+        self._looked_at = len(self._tally)
+
     def _bank(self, node: Hashable) -> Bank:
         bank = self._banks.get(self.network.node_index(node))
         if bank is None:
             raise FabricError(f"node {node!r} has no memory channels", mend="ask for a node with a bank")
+        self._count_all()
         bank.flush(self.now)
         return bank
 
@@ -83,6 +109,7 @@ class Counters:
 
     def _totals(self) -> tuple[list[int], list[float]]:
         """Of every link: the bytes it has carried for transfers that are done, and how long that took."""
+        self._count_all()
         links = len(self.network.link_ends)
         nbytes, busy_ns = [0] * links, [0.0] * links
         for ending, (flits, transfers) in self._tally.items():
@@ -101,6 +128,9 @@ class Counters:
         if wait > worst or (wait == worst and at < self._worst_at[link]):
             self._worst[link] = wait
             self._worst_at[link] = at
+
+    def _count_all(self) -> None:
+        """Somebody wants to see: what was left to be counted later is counted."""
 
     def _count(self, ending: Ending, flits: int) -> None:
         """A transfer is done: its links have carried `flits` whole flits and a last one."""

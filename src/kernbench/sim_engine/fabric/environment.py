@@ -2,26 +2,28 @@
 
 Before each SimPy event the fabric runs ahead to that event's time, and stops at every completion on the way, whose
 `on_done` is called at its exact time; that of `transfer` makes it a SimPy event. What the fabric does at time t comes
-before what processes do at t.
+before what processes do at t, and between the two what `at` was asked for, in the order of asking. Calls asked for at
+one instant are kept together: many PEs in step cost one look at the clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
-from heapq import heappush
-from typing import Any
+from heapq import heappop, heappush
+from typing import Any, TypeVar
 
 import simpy
-from simpy.events import Event, EventPriority, Timeout
+from simpy.events import NORMAL, Event, EventPriority, Timeout
 
 from kernbench.common.errors import KernBenchError
 from kernbench.common.units import on_grid
-from kernbench.sim_engine.fabric.trains import Fabric
+from kernbench.sim_engine.fabric.lanes import Fabric
 from kernbench.sim_engine.fabric.transfers import INFINITY, Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
 
+T = TypeVar("T")
 SimProcess = Generator[Event, Any, Any]
 
 
@@ -32,6 +34,8 @@ class FabricEnvironment(simpy.Environment):
 
     def __init__(self, fabric: Fabric | None = None) -> None:
         super().__init__(initial_time=0.0)
+        self._calls: dict[float, list[tuple[Callable[[Any], object], Any]]] = {}  # by time
+        self._call_times: list[float] = []  # a heap
         if fabric is not None:
             self.fabric = fabric
 
@@ -52,9 +56,22 @@ class FabricEnvironment(simpy.Environment):
         event.callbacks = [lambda _: action(transfer)]
         heappush(self._queue, (transfer.done_ns + ns, _BEFORE_PROCESSES, next(self._eid), event))
 
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        """Have `action` called with `subject` at a time of now or later."""
+        calls = self._calls.get(at_ns)
+        if calls is None:
+            self._calls[at_ns] = [(action, subject)]
+            heappush(self._call_times, at_ns)
+        else:
+            calls.append((action, subject))
+
     def step(self) -> None:
-        queue, fabric = self._queue, self.fabric
-        while fabric.next_time() <= (horizon := queue[0][0] if queue else INFINITY):
+        """Let what comes next happen: one SimPy event, or all calls of one instant, after what the fabric does before.
+
+        Raises EmptySchedule when nothing is left.
+        """
+        queue, times, fabric = self._queue, self._call_times, self.fabric
+        while fabric.next_time() <= (horizon := self._horizon()):
             finished = fabric.advance(horizon)
             if not finished:
                 break
@@ -63,6 +80,11 @@ class FabricEnvironment(simpy.Environment):
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
         fabric.catch_up(horizon)
+        if times and times[0] == horizon and not (queue and queue[0][0] == horizon and queue[0][1] < NORMAL):
+            self._now = heappop(times)
+            for action, subject in self._calls.pop(horizon):
+                action(subject)
+            return
         try:
             super().step()
         except KernBenchError as copy:
@@ -70,7 +92,13 @@ class FabricEnvironment(simpy.Environment):
             raise copy.__cause__ if type(copy.__cause__) is type(copy) else copy from None
 
     def peek(self) -> float:
-        return min(super().peek(), self.fabric.next_time())
+        return min(self._horizon(), self.fabric.next_time())
+
+    def _horizon(self) -> float:
+        """When the next SimPy event or call comes."""
+        queue, times = self._queue, self._call_times
+        horizon = queue[0][0] if queue else INFINITY
+        return times[0] if times and times[0] < horizon else horizon
 
     def _complete(self, event: Event, transfer: Transfer) -> None:
         event._ok, event._value = True, transfer

@@ -34,8 +34,8 @@ Held = list[tuple[float, Train]]
 Waiting = list[list[tuple[int, list[Run], int]]]  # per hop: index of the first flit, times (none for a read), count
 
 
-class Fabric(FlitFabric):
-    """Exact and adaptive: trains where a transfer is alone, one event a flit and hop where flows meet.
+class TrainFabric(FlitFabric):
+    """Trains where a transfer is alone, one event a flit and hop where flows meet.
 
     `mode="flits"` never lays a train; times are the same bit for bit.
     """

@@ -1,0 +1,119 @@
+"""The facts of fidelity about kernels: the PE, its commands, launches and mappings."""
+
+from __future__ import annotations
+
+from kernbench.report.fidelity_fact import Fact
+
+APPROXIMATED = (
+    Fact(
+        "rows of a tile",
+        "a tile's rows lie apart in memory, and each begins bursts of its own, on the channels of its addresses",
+        "all rows of a tile that lie in one memory move as one contiguous run from the tile's first address",
+        "approximated",
+        "optimistic",
+        "composites with tiles narrower than their matrix, above all with rows shorter than a burst",
+    ),
+    Fact(
+        "address translation",
+        "a TLB that misses, and page walks that read memory",
+        "a lookup never misses; every DMA request pays tlb_overhead_ns once (0 ns by default), however many pages it "
+        "touches",
+        "approximated",
+        "optimistic",
+        "access spread over many pages; small requests",
+    ),
+    Fact(
+        "simple commands",
+        "operands are fetched from TCM to registers before they are computed with, and results stored back",
+        "`tl.dot` and math on tensors in TCM pay the compute only; in composites the tiles pay fetch and store too",
+        "approximated",
+        "optimistic",
+        "kernels of many small `tl` ops; compare such a kernel with its composite with care",
+    ),
+    Fact(
+        "MAC array",
+        "a systolic array fills and drains, and a side that its geometry does not divide leaves MACs idle",
+        "m * k * n / rate, for the tile actually computed",
+        "approximated",
+        "optimistic",
+        "small and narrow products, tiles much smaller than the native one",
+    ),
+    Fact(
+        "vector functions",
+        "exp, erf or a division take several passes; a reduction ends in a tree",
+        "one pass over the elements for every function, softmax and gelu included",
+        "approximated",
+        "optimistic",
+        "softmax, normalisation and activations that are not hidden behind memory",
+    ),
+    Fact(
+        "register file",
+        "banks; operands take room as they come",
+        "no banks; a fetch waits until all it brings has room",
+        "approximated",
+        "either",
+        "tiles near the size of the register file",
+    ),
+    Fact(
+        "queues inside a PE",
+        "every queue is finite",
+        "the feeder stops at the full queue of a tile's first engine and at full tile buffers, a fetch at a full "
+        "register file; other queues between stages, and commands that wait in the scheduler, have no limit",
+        "approximated",
+        "optimistic",
+        "kernels that issue many composites ahead",
+    ),
+    Fact(
+        "launches and mappings",
+        "arguments, code and page-table entries are bytes on the same links",
+        "control messages: they pay every node and wire on their way, whatever they carry, and take no bandwidth",
+        "approximated",
+        "optimistic",
+        "many short launches; tensors of many shards",
+    ),
+    Fact(
+        "when memory is read and written",
+        "byte by byte while a transfer lasts, so that a race gives a mixture",
+        "at one instant: a load takes what memory holds when its last byte arrives, a composite what it holds when it "
+        "is called, and a store or a composite leaves its result when it is done; times are not affected",
+        "approximated",
+        "either",
+        "kernels that race for the same bytes without waiting for each other",
+    ),
+)
+
+IGNORED = (
+    Fact(
+        "TCM ports and the DMA",
+        "the DMA takes the TCM's ports while it fills and empties it",
+        "fetches and stores contend for the ports with each other only; the DMA, which is slower, takes none",
+        "ignored",
+        "optimistic",
+        "composites near the TCM's bandwidth: by at most the DMA's share of a port",
+    ),
+    Fact(
+        "scalar code and instruction fetch",
+        "address arithmetic, loops and branches take cycles of the PE's CPU; code is fetched",
+        "Python between two `tl` calls takes no time but what `tl.cycles` declares; each command pays PE_SCHEDULER's "
+        "overhead",
+        "ignored",
+        "optimistic",
+        "kernels of many small ops; declare what is known with `tl.cycles`",
+    ),
+    Fact(
+        "constants and views in TCM",
+        "filling, broadcasting, transposing and slicing move data or cost address logic",
+        "arange, full, zeros, trans, reshape, broadcast_to and slices take no engine and no time",
+        "ignored",
+        "optimistic",
+        "kernels that rearrange much between their ops",
+    ),
+    Fact(
+        "numbers a kernel looks at",
+        "a value that a branch depends on has to reach the CPU",
+        "`int`, `float`, `bool` and `numpy()` of a tensor in a kernel take no time once it is in TCM",
+        "ignored",
+        "optimistic",
+        "control flow that depends on data",
+    ),
+)
