@@ -19,6 +19,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
+from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
 M, K, N = 16, 32, 64
@@ -152,3 +153,34 @@ def test_an_op_follows_what_produced_its_inputs() -> None:
     gemms = [record for record in log.records if record.op_kind == "gemm"]
     assert len(gemms) == 8
     assert all(len(gemm.dependency_ids) == 2 for gemm in gemms)
+
+
+def test_a_load_follows_what_wrote_its_bytes_on_whichever_pe() -> None:
+    def pass_on(x: Any, y: Any, z: Any, tl: Any) -> None:
+        if tl.program_id(0) == 0:
+            tl.store(y, tl.load(x))
+            tl.wait(tl.composite("gemm", tl.ref(y, (32, 32)), tl.ref(x, (32, 32)), out_ptr=z))
+            tl.load(z, (32, 32))
+        else:
+            tl.cycles(2000)
+            tl.load(y, (32, 32))
+
+    ones, log = np.ones((32, 32), np.float16), OpLog()
+    run_kernel(pass_on, ones, 0 * ones, 0 * ones, grid=(2,), op_log=log)
+    name_of = {number: record.op_name for number, record in log.items()}
+    found = [(record.op_name, [name_of[number] for number in record.dependency_ids]) for record in log.records]
+    assert [waited for name, waited in found if name == "dma_read"] == [[], ["composite_gemm"], ["dma_write"]]
+    assert ("TileToken/DMA_READ", ["dma_write"]) in found
+
+
+def test_what_the_host_wrote_last_was_written_by_no_op() -> None:
+    log = OpLog()
+
+    def bench(torch: Any) -> None:
+        x = torch.zeros(32, 32)
+        torch.launch("store", lambda p, tl: tl.store(p, tl.load(p) + 1), x)
+        x.copy_(np.ones((32, 32), np.float16))
+        torch.launch("load", lambda p, tl: tl.load(p), x)
+
+    kernbench.run(bench, device=0, op_log=log)
+    assert [record.dependency_ids for record in log.records if record.op_name == "dma_read"] == [(), ()]

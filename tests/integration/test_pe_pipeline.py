@@ -97,6 +97,28 @@ class TestSimpleCommands:
 
         assert timed(kernel)[0] == 1 + ns
 
+    @pytest.mark.parametrize(
+        ("op", "ns"),
+        [
+            (lambda tl, i8, f16, flag: tl.exp(i8), 16),
+            (lambda tl, i8, f16, flag: i8 + 0.5, 16),
+            (lambda tl, i8, f16, flag: tl.where(flag, 1.0, 0.0), 16),
+            (lambda tl, i8, f16, flag: tl.cast(f16, "f32"), 16),
+            (lambda tl, i8, f16, flag: tl.sum(i8), 16),
+            (lambda tl, i8, f16, flag: tl.where(flag, f16, 0.0), 8),
+            (lambda tl, i8, f16, flag: f16 > i8, 8),
+            (lambda tl, i8, f16, flag: tl.cast(f16, "i8"), 8),
+            (lambda tl, i8, f16, flag: i8 > i8, 4),
+            (lambda tl, i8, f16, flag: i8 + i8, 4),
+        ],
+    )
+    def test_the_slowest_of_inputs_and_result_decides(self, op, ns):
+        # 2048 elements: 16 ns on 128 lanes where f32 or i32 is among them, 8 ns on 256, 4 ns on 512 for bytes alone.
+        def kernel(tl):
+            op(tl, tl.zeros((2048,), "i8"), tl.zeros((2048,)), tl.zeros((2048,), "bool"))
+
+        assert timed(kernel)[0] == 1 + ns
+
     def test_a_batch_of_products_is_charged_whole(self):
         def kernel(tl):
             tl.dot(tl.zeros((3, 32, 64)), tl.zeros((3, 64, 32)))
@@ -200,6 +222,35 @@ class TestTiles:
         time_ns, _ = timed(kernel, *product(32, 64, 32))
         # 1024 sums in f32 on 128 lanes: 8 ns an op.
         assert time_ns == 1 + 2 * READ + FETCH + GEMM + 2 * 8 + STORE + WRITE
+
+    @pytest.mark.parametrize(
+        ("dtype", "out", "steps", "each_ns"),
+        [
+            (np.int8, np.int8, [], [2]),  # 1024 bytes on 512 lanes
+            (np.float16, np.float16, [], [4]),
+            (np.int8, np.float32, [], [8]),
+            (np.float16, np.float32, [], [8]),
+            (np.float16, np.float16, [{"op": "relu"}], [8, 8]),  # the accumulating type is f32
+        ],
+    )
+    def test_math_tiles_work_in_the_slowest_type_they_have_to_do_with(self, dtype, out, steps, each_ns):
+        def kernel(a, c, tl):
+            tl.composite("math", tl.ref(a), out_ptr=c, math_op="abs", epilogue=steps)
+
+        _, records = timed(kernel, np.ones((32, 32), dtype), np.zeros((32, 32), out))
+        assert [record.t_end - record.t_start for record in stages(records, "MATH")] == each_ns
+
+    @pytest.mark.parametrize(
+        ("bias", "out", "each_ns"),
+        [(np.float16, np.float16, 4), (np.float32, np.float16, 8), (np.float16, np.float32, 8)],
+    )
+    def test_an_epilogue_works_in_the_slowest_of_sums_operand_and_output(self, bias, out, each_ns):
+        def kernel(a, b, c, d, tl):
+            step = {"op": "bias", "bias": tl.ref(d)}
+            tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[step], acc_dtype="f16")
+
+        _, records = timed(kernel, f16(32, 64), f16(64, 32), np.zeros((32, 32), out), np.zeros(32, bias))
+        assert [record.t_end - record.t_start for record in stages(records, "MATH")] == [each_ns]
 
     def test_an_op_of_scope_kernel_makes_a_second_pass(self):
         def kernel(a, b, c, tl):

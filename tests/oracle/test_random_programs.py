@@ -3,8 +3,9 @@ the way.
 
 A program loads and stores at any byte offset of tensors that it may use as other pointers too, overwrites what it
 stored, looks at parts of what it holds, computes with it, copies tensors with composites that are still under way when
-the next step runs, and branches on numbers. The interpreter knows no values and no graph: memory is a byte array, a
-load is a copy, and everything is computed at once. Whole numbers keep arithmetic exact, so bytes can be compared.
+the next step runs, never waits for one, and branches on numbers. The interpreter knows no values and no graph: memory
+is a byte array, a load is a copy, and everything is computed at once. Whole numbers keep arithmetic exact, so bytes
+can be compared.
 """
 
 from __future__ import annotations
@@ -128,16 +129,13 @@ def kernel_of(program: list[Step], seen: list[np.ndarray]):
         for step in program:
             match step:
                 case Load(tensor, first, shape):
-                    tl.wait()  # a load sees what has been written, not what will be
                     first = min(first, ROWS * COLS - size(shape))
                     have.append(tl.load(pointers[tensor] + 4 * first, shape))
                 case Copy(source, target) if source != target:
-                    tl.wait()
                     out = pointers[target]
                     left, right = tl.ref(pointers[source], (ROWS, COLS)), tl.ref(pointers[source], (ROWS, COLS))
                     tl.composite("math", left, right, out_ptr=out, math_op="add", tile_shape=(4, 4))
                 case Store(tensor, first, number) if have:
-                    tl.wait()
                     block = have[number % len(have)]
                     tl.store(pointers[tensor] + 4 * min(first, ROWS * COLS - block.size), block)
                 case Part(number, start, stride) if have:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from math import erf
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.runtime_api.bench_params import AtLeast
 
 Array = NDArray[np.generic]
 Wide = NDArray[np.float64]
-DTypeName = Literal["f16", "bf16", "f32", "f8e4m3", "f8e5m2", "i8"]
-FloatName = Literal["f16", "bf16", "f32"]
+DTypeName = Annotated[Literal["f16", "bf16", "f32", "f8e4m3", "f8e5m2", "i8"], "element type of the inputs"]
+FloatName = Annotated[Literal["f16", "bf16", "f32"], "element type of inputs and output"]
+Size = Annotated[int, AtLeast(1)]
+Seed = Annotated[int, AtLeast(0), "which random inputs"]
 
 
 def draw(rng: np.random.Generator, *shape: int, dtype: str = "f16", scale: float = 1.0) -> Array:

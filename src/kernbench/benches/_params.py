@@ -1,6 +1,7 @@
 """A bench's parameters: the typed arguments after `torch`, read from text.
 
 A parameter is an int, float, str, bool or a Literal of strings or ints; without an annotation its default says which.
+`Annotated` adds what it means and the least value that will do: `rows: Annotated[int, AtLeast(1), "rows of x"] = 64`.
 Its value is what the caller gives, else its environment variable where it has one, else its default.
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isfinite
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
+from kernbench.runtime_api.bench_params import AtLeast, least_of, no_such_param, notes_of
 
 Setting = int | float | str | bool
 KINDS: tuple[type[Setting], ...] = (bool, int, float, str)
@@ -30,6 +31,8 @@ class Param:
     default: Setting | None
     choices: tuple[Setting, ...] = ()
     env: str | None = None
+    least: AtLeast | None = None
+    meaning: str = ""
 
     @property
     def type_name(self) -> str:
@@ -43,9 +46,10 @@ class Param:
         if value is not None and self.choices and value not in self.choices:
             value = value.replace("_", "-") if isinstance(value, str) else value
             value = value if value in self.choices else None
-        if value is None:
+        if value is None or (self.least is not None and not self.least.allows(value)):
             wants = f"one of {', '.join(map(str, self.choices))}" if self.choices else WANTS[self.kind.__name__]
-            raise UsageError(f"{self.name} is '{word[:40]}'", where=where, mend=f"give {wants}")
+            least = f", {self.least}" if self.least is not None else ""
+            raise UsageError(f"{self.name} is '{word[:40]}'", where=where, mend=f"give {wants}{least}")
         return value
 
     def _parse(self, word: str) -> Setting | None:
@@ -66,6 +70,8 @@ class Param:
             "default": as_plain(self.default),
             "choices": list(self.choices),
             "env": self.env,
+            "least": self.least.low if self.least is not None else None,
+            "meaning": self.meaning,
         }
 
 
@@ -83,7 +89,7 @@ def params_of(fn: Callable[..., object], env: str | None = None) -> tuple[Param,
     if not arguments or arguments[0].kind not in positional:
         raise UsageError("a bench takes `torch`", where=where, mend="write def run(torch, *, m: int = 128)")
     try:
-        hints = get_type_hints(fn)
+        hints = get_type_hints(fn, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
         raise UsageError(
             f"an annotation cannot be read: {error}", where=where, mend="use int, float, str, bool"
@@ -94,7 +100,9 @@ def params_of(fn: Callable[..., object], env: str | None = None) -> tuple[Param,
 def _param(argument: inspect.Parameter, hints: Mapping[str, object], where: str, env: str | None) -> Param:
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     default = None if argument.default is inspect.Parameter.empty else argument.default
-    hint = hints.get(argument.name, type(default))
+    noted = hints.get(argument.name, type(default))
+    hint = get_args(noted)[0] if notes_of(noted) else noted
+    meaning = next((note for note in notes_of(noted) if isinstance(note, str)), "")
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     kind = type(choices[0]) if choices else hint
     fits = kind in KINDS and all(type(choice) is kind for choice in choices)
@@ -106,7 +114,15 @@ def _param(argument: inspect.Parameter, hints: Mapping[str, object], where: str,
             mend="parameters are int, float, str, bool, or Literal of one of these",
         )
     variable = f"{env}_{argument.name.upper()}" if env else None
-    return Param(argument.name, kind, default, choices, variable)  # type: ignore[arg-type]  # one of KINDS, see above
+    return Param(
+        argument.name,
+        kind,  # type: ignore[arg-type]  # one of KINDS, see above
+        default,
+        choices,
+        variable,
+        least_of(noted),
+        meaning,
+    )
 
 
 def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mapping[str, str]) -> dict[str, Setting]:
@@ -122,10 +138,7 @@ def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mappi
         if not equals or not name:
             raise UsageError(f"--param takes NAME=VALUE, not '{setting[:40]}'", mend="write for example --param m=512")
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            listed = ", ".join(f"{param.name} ({param.type_name})" for param in params) or "none"
-            raise UsageError(f"no parameter '{name[:40]}'{hint}", mend=f"parameters of this bench: {listed}")
+            raise no_such_param(name, {param.name: param.type_name for param in params})
         given[name] = text
     found: dict[str, Setting] = {}
     for param in params:

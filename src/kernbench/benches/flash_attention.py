@@ -8,14 +8,15 @@ With `causal`, a query sees keys up to its own position, and blocks that lie who
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from kernbench.benches import _numbers
-from kernbench.benches._numbers import FloatName, Wide, draw, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, wide
 from kernbench.benches._rows import over_pes, replicated, sharing
-from kernbench.benches.registry import bench
+from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import parts_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.handle import TensorHandle
@@ -74,18 +75,16 @@ def _attend(
 def flash_attention(
     torch: RuntimeContext,
     *,
-    seq_q: int = 128,
-    seq_k: int = 256,
-    d_head: int = 64,
-    block_q: int = 32,
-    block_k: int = 64,
-    pes: int = 1,
-    causal: bool = False,
+    seq_q: Annotated[Size, "queries"] = 128,
+    seq_k: Annotated[Size, "keys and values"] = 256,
+    d_head: Annotated[Size, "length of each"] = 64,
+    block_q: Annotated[Size, "queries in TCM at a time"] = 32,
+    block_k: Annotated[Size, "keys in TCM at a time"] = 64,
+    pes: Annotated[int, AtLeast(0), "PEs of a cube that share the queries; 0 for all"] = 1,
+    causal: Annotated[bool, "a query sees keys up to its own position"] = False,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
-    if block_q < 1 or block_k < 1:
-        raise UsageError("blocks of no rows", mend="--param block_q=32 --param block_k=64")
     rng = np.random.default_rng(seed)
     q, k, v = (draw(rng, n, d_head, dtype=dtype) for n in (seq_q, seq_k, seq_k))
     some = sharing(torch, seq_q, pes)

@@ -7,10 +7,12 @@ its own where `replicate` says so: the difference is what one HBM slice can give
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from kernbench.benches import _numbers
-from kernbench.benches._numbers import FloatName, Wide, draw, weights, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, weights, wide
 from kernbench.benches._rows import over_pes, replicated, sharing
 from kernbench.benches.registry import bench
 from kernbench.common.dtypes import dtype_of
@@ -43,12 +45,12 @@ def mlp_kernel(
 def gelu_mlp(
     torch: RuntimeContext,
     *,
-    rows: int = 128,
-    d_model: int = 128,
-    d_hidden: int = 512,
-    replicate: bool = True,
+    rows: Annotated[Size, "rows of x, spread over PEs"] = 128,
+    d_model: Annotated[Size, "columns of x and of the result"] = 128,
+    d_hidden: Annotated[Size, "columns of the hidden layer"] = 512,
+    replicate: Annotated[bool, "each PE has its own copy of the weights"] = True,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     rng = np.random.default_rng(seed)
     x = draw(rng, rows, d_model, dtype=dtype)

@@ -7,11 +7,11 @@ one in TCM and the right one streamed from HBM, `ref` both streamed.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from kernbench.benches._numbers import DTypeName, draw, product, product_dtype, weights
+from kernbench.benches._numbers import DTypeName, Seed, Size, draw, product, product_dtype, weights
 from kernbench.benches.registry import bench
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -34,7 +34,13 @@ def matmul_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, in_tcm: int, tl: TLC
 
 @bench(name="gemm-single-pe", description="One product on one PE: load both operands, dot, store.")
 def gemm_single_pe(
-    torch: RuntimeContext, *, m: int = 128, k: int = 256, n: int = 128, dtype: DTypeName = "f16", seed: int = 0
+    torch: RuntimeContext,
+    *,
+    m: Annotated[Size, "rows of a and c"] = 128,
+    k: Annotated[Size, "columns of a, rows of b"] = 256,
+    n: Annotated[Size, "columns of b and c"] = 128,
+    dtype: DTypeName = "f16",
+    seed: Seed = 0,
 ) -> None:
     rng = np.random.default_rng(seed)
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
@@ -52,12 +58,12 @@ def gemm_single_pe(
 def matmul_composite(
     torch: RuntimeContext,
     *,
-    m: int = 128,
-    k: int = 256,
-    n: int = 128,
-    variant: Variant = "load-ref",
+    m: Annotated[Size, "rows of a and c"] = 128,
+    k: Annotated[Size, "columns of a, rows of b"] = 256,
+    n: Annotated[Size, "columns of b and c"] = 128,
+    variant: Annotated[Variant, "operands in TCM: both, the left one, none"] = "load-ref",
     dtype: DTypeName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     rng = np.random.default_rng(seed)
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from kernbench.benches._numbers import FloatName, Wide, draw, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, wide
 from kernbench.benches._rows import blocks_of, over_pes, replicated, sharing
-from kernbench.benches.registry import bench
+from kernbench.benches.registry import AtLeast, bench
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
@@ -28,12 +30,12 @@ def layernorm_kernel(
 def layernorm(
     torch: RuntimeContext,
     *,
-    rows: int = 256,
-    cols: int = 512,
-    block_rows: int = 16,
-    eps: float = 1e-5,
+    rows: Annotated[Size, "rows, spread over PEs"] = 256,
+    cols: Annotated[Size, "length of a row"] = 512,
+    block_rows: Annotated[Size, "rows in TCM at a time"] = 16,
+    eps: Annotated[float, AtLeast(0), "added to the variance"] = 1e-5,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     rng = np.random.default_rng(seed)
     x, gain, bias = (draw(rng, *shape, dtype=dtype) for shape in ((rows, cols), (cols,), (cols,)))

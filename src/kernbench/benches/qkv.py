@@ -8,10 +8,11 @@ cubes and PEs and has the proportions of GPT-3's attention (heads of 128), as ma
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
-from kernbench.benches._numbers import FloatName, draw, product, weights
+from kernbench.benches._numbers import FloatName, Seed, Size, draw, product, weights
 from kernbench.benches._rows import replicated, sharing
 from kernbench.benches.registry import bench
 from kernbench.policy.placement.dp import DPPolicy
@@ -65,11 +66,11 @@ def _qkv(
 def qkv_gemm(
     torch: RuntimeContext,
     *,
-    seq: int = 64,
-    d_model: int = 256,
-    d_out: int = 128,
+    seq: Annotated[Size, "rows of the input"] = 64,
+    d_model: Annotated[Size, "its columns"] = 256,
+    d_out: Annotated[Size, "columns of each of q, k, v"] = 128,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     _qkv(torch, seq, d_model, d_out, dtype, seed)
 
@@ -78,11 +79,11 @@ def qkv_gemm(
 def qkv_gemm_multi_pe(
     torch: RuntimeContext,
     *,
-    seq: int = 64,
-    d_model: int = 256,
-    d_out: int = 512,
+    seq: Annotated[Size, "rows of the input"] = 64,
+    d_model: Annotated[Size, "its columns"] = 256,
+    d_out: Annotated[Size, "columns of each of q, k, v"] = 512,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     pes = sharing(torch, d_out)
     columns = DPPolicy(pe="column_wise", num_cubes=1, num_pes=pes)
@@ -91,7 +92,13 @@ def qkv_gemm_multi_pe(
 
 @bench(name="gpt3-qkv", description="Projections in GPT-3's proportions, heads over cubes and PEs of a device.")
 def gpt3_qkv(
-    torch: RuntimeContext, *, seq: int = 32, heads: int = 4, cubes: int = 2, dtype: FloatName = "f16", seed: int = 0
+    torch: RuntimeContext,
+    *,
+    seq: Annotated[Size, "rows of the input"] = 32,
+    heads: Annotated[Size, "heads, of 128 columns each"] = 4,
+    cubes: Annotated[Size, "cubes to spread over, if there are so many"] = 2,
+    dtype: FloatName = "f16",
+    seed: Seed = 0,
 ) -> None:
     d_model = heads * GPT3_HEAD_DIM
     n_cubes = min(cubes, torch.spec.sip.n_cubes)

@@ -22,6 +22,9 @@ from typing import TypeVar
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
+from kernbench.runtime_api.bench_params import AtLeast
+
+__all__ = ["AtLeast", "BenchSpec", "audit", "bench", "list_all", "numbered", "registered_in", "resolve"]
 
 Run = Callable[..., object]
 F = TypeVar("F", bound=Run)

@@ -6,10 +6,12 @@ difference, exponent, sum, quotient, in f32.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from kernbench.benches import _numbers
-from kernbench.benches._numbers import FloatName, draw, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, draw, wide
 from kernbench.benches._rows import blocks_of, over_pes, sharing
 from kernbench.benches.registry import bench
 from kernbench.runtime_api.context import RuntimeContext
@@ -32,12 +34,12 @@ def softmax_kernel(x: TensorPtr, out: TensorPtr, block_rows: int, fused: bool, t
 def softmax(
     torch: RuntimeContext,
     *,
-    rows: int = 256,
-    cols: int = 512,
-    block_rows: int = 16,
-    fused: bool = False,
+    rows: Annotated[Size, "rows, spread over PEs"] = 256,
+    cols: Annotated[Size, "length of a row"] = 512,
+    block_rows: Annotated[Size, "rows in TCM at a time"] = 16,
+    fused: Annotated[bool, "one tl.softmax instead of its steps"] = False,
     dtype: FloatName = "f16",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     x = draw(np.random.default_rng(seed), rows, cols, dtype=dtype, scale=3.0)
     rows_over_pes = over_pes(sharing(torch, rows))

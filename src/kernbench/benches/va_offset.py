@@ -7,9 +7,11 @@ the output. A wrong mapping, or an offset that lands one byte off, gives wrong n
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from kernbench.benches._numbers import Wide, draw, wide
+from kernbench.benches._numbers import Seed, Size, Wide, draw, wide
 from kernbench.benches.registry import bench
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
@@ -31,7 +33,13 @@ def shifted_kernel(x: TensorPtr, out: TensorPtr, rows: int, cols: int, shift: in
 
 @bench(name="va-offset-verify", description="Every PE reads another PE's part through one virtual address range.")
 def va_offset_verify(
-    torch: RuntimeContext, *, rows: int = 8, cols: int = 64, shift: int = 3, cubes: int = 2, seed: int = 0
+    torch: RuntimeContext,
+    *,
+    rows: Annotated[Size, "rows of each PE's part"] = 8,
+    cols: Annotated[Size, "columns"] = 64,
+    shift: Annotated[int, "how many PEs on the part that is read lies"] = 3,
+    cubes: Annotated[Size, "cubes to spread over, if there are so many"] = 2,
+    seed: Seed = 0,
 ) -> None:
     spec = torch.spec
     if spec.system.address_model != "va":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kernbench.benches.registry import BenchSpec, list_all, resolve
-from kernbench.cli.options import print_json
+from kernbench.cli.options import print_json, prints_beside
 
 SCHEMA = 1
 
@@ -15,8 +15,9 @@ SCHEMA = 1
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_benches(bench: str | None, as_json: bool) -> None:
     """List the benches; with a name, a number or FILE.py[:NAME], the parameters of that one."""
+    with prints_beside(as_json):
+        specs = list_all() if bench is None else (resolve(bench),)
     if bench is None:
-        specs = list_all()
         if as_json:
             print_json({"schema": SCHEMA, "command": "list", "benches": [_as_json(spec) for spec in specs]})
             return
@@ -24,7 +25,7 @@ def list_benches(bench: str | None, as_json: bool) -> None:
         for spec in specs:
             click.echo(f"{spec.number:>3}  {spec.name:<{width}}  {spec.description}")
         return
-    spec = resolve(bench)
+    (spec,) = specs
     if as_json:
         print_json({"schema": SCHEMA, "command": "list", "benches": [_as_json(spec)]})
     else:
@@ -44,11 +45,13 @@ def _details(spec: BenchSpec) -> list[str]:
     lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
     if not spec.params:
         return [*lines, "", "no parameters"]
-    rows = [("parameter", "default", "type", "environment" if spec.env else "")]
+    rows = [("parameter", "default", "type", "environment", "meaning")]
     for param in spec.params:
         default = "(must be given)" if param.default is None else str(param.default)
-        rows.append((param.name, default, param.type_name, param.env or ""))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines += ["", *("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)]
+        kind = f"{param.type_name}, {param.least}" if param.least is not None else param.type_name
+        rows.append((param.name, default, kind, param.env or "", param.meaning))
+    widths = [max(len(row[i]) for row in rows) if any(row[i] for row in rows[1:]) else 0 for i in range(len(rows[0]))]
+    told = [[f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True) if w] for row in rows]
+    lines += ["", *("  ".join(cells).rstrip() for cells in told)]
     first = spec.params[0]
     return [*lines, "", f"set one with --param {first.name}={first.default if first.default is not None else '...'}"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 import click
@@ -46,6 +48,16 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
     if topology is not None and not topology.strip():
         raise UsageError("--topology takes a file, not an empty name", mend="leave it out for the shipped machine")
     return load_topology(topology, overrides)
+
+
+@contextmanager
+def prints_beside(as_json: bool) -> Iterator[None]:
+    """While a user's code runs: what it prints goes to standard error if standard output is to be JSON alone."""
+    if as_json:
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
 
 
 def print_json(data: Any) -> None:

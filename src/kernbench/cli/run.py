@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from linecache import getline
 from traceback import walk_tb
 
@@ -11,15 +13,15 @@ import click
 
 from kernbench.benches._params import as_plain, read_params
 from kernbench.benches.registry import BenchSpec, resolve
-from kernbench.cli.options import load_machine, machine_options, print_json
+from kernbench.cli.op_log_file import op_log_file
+from kernbench.cli.options import load_machine, machine_options, print_json, prints_beside
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
 from kernbench.report.run_figures import figures_of, run_as_json
 from kernbench.report.run_summary import plain, summary_as_text
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.topology.graph import TopologyGraph
 
 
@@ -41,11 +43,17 @@ from kernbench.topology.graph import TopologyGraph
     help="Set a parameter of the bench. May be repeated.",
 )
 @click.option(
-    "--verify-data", is_flag=True, help="Compute the tensors and compare them with numpy; exit with 1 if wrong."
+    "--verify-data",
+    is_flag=True,
+    help="Compute the tensors and compare them with what the bench states by torch.check; exit with 1 if one is wrong, "
+    "2 if none is stated.",
 )
 @click.option("--debug-ops", is_flag=True, help="Also compare every op on the way, alone, with double precision.")
 @click.option(
-    "--oplog", metavar="FILE", default=None, help="Write what every engine did, and when, to FILE as Parquet."
+    "--oplog",
+    metavar="FILE",
+    default=None,
+    help="Write what every engine did, and when, to FILE as Parquet; it is replaced when the run is over.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
@@ -63,23 +71,14 @@ def run(
 
     On several devices it runs on all of them at once, in one simulation.
     """
-    spec = resolve(identifier)
-    params = read_params(spec.params, settings_of_bench, os.environ)
-    graph = load_machine(topology, settings)
-    bar = ProgressLine()
-    log = StreamingOpLog(oplog) if oplog is not None else OpLog()
-    options = RunOptions(
-        device=device,
-        verify_data=verify_data,
-        debug_ops=debug_ops,
-        op_log=log,
-        progress=(lambda now_ns: bar.show(f"run {spec.name}: {format_ns(now_ns)} simulated")) if bar.wanted else None,
-    )
-    try:
-        result = _run(spec, graph, options, params)
-    finally:
-        bar.clear()
-        log.close()
+    with prints_beside(as_json):
+        spec = resolve(identifier)
+        params = read_params(spec.params, settings_of_bench, os.environ)
+        graph = load_machine(topology, settings)
+        devices_of(device, graph.spec.n_sips)  # what is wrong is said before a file is begun
+        with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
+            options = RunOptions(device=device, verify_data=verify_data, debug_ops=debug_ops, op_log=log)
+            result = _run(spec, graph, options, params)
     figures = figures_of(result, {name: as_plain(value) for name, value in params.items()})
     if as_json:
         print_json(run_as_json(figures))
@@ -87,16 +86,27 @@ def run(
         click.echo(summary_as_text(figures, paint if in_colour() else plain))
         if oplog is not None:
             click.echo(f"wrote {oplog}: {len(log):,} ops")
+    if result.completion.error_code == NO_REFERENCE:
+        raise UsageError(
+            f"{result.completion.error_message}",
+            where=f"bench '{spec.name}'",
+            mend="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
+        )
     return 0 if result.ok else 1
 
 
 def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:
+    bar = ProgressLine()
+    if bar.wanted:
+        options = replace(options, progress=lambda now_ns: bar.show(f"run {spec.name}: {format_ns(now_ns)} simulated"))
     try:
         return run_bench(spec.run, graph, options, name=spec.name, params=params)
     except KernBenchError:
         raise
     except (Exception, SystemExit) as error:
         raise _bench_failed(spec, error) from error
+    finally:
+        bar.clear()
 
 
 def _bench_failed(spec: BenchSpec, error: BaseException) -> UsageError:

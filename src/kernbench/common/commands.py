@@ -50,7 +50,7 @@ class OpSpec:
     kind: str
     scope: Scope
     operand: Operand | None = None
-    dtype: str = "f32"  # that the lanes work in
+    dtype: str = "f32"  # that it computes in, and hands on to the next step
 
 
 @dataclass(frozen=True, slots=True)

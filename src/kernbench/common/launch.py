@@ -14,7 +14,9 @@ from typing import Literal
 
 import numpy as np
 
+from kernbench.common.bank_use import BankUse
 from kernbench.common.envelope import CubeCommand, RequestId, check_choice, check_count, require
+from kernbench.common.ids import Place
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
@@ -68,7 +70,11 @@ class TensorShard:
 
 @dataclass(frozen=True, slots=True)
 class TensorArg:
-    """A tensor as a kernel's argument. `va_base` is None where addresses are physical."""
+    """A tensor as a kernel's argument. `va_base` is None where addresses are physical.
+
+    A PE that holds no part has, of a tensor that is split, nothing: sizes of 0 along `split_axes`. One that is not
+    split is everybody's, wherever it lies.
+    """
 
     name: str
     shape: Shape
@@ -76,6 +82,7 @@ class TensorArg:
     va_base: int | None
     shards: tuple[TensorShard, ...]
     local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
+    split_axes: tuple[int, ...] = ()
     span_bytes: int = field(init=False, repr=False)  # from the first byte of its address range to the last
 
     def __post_init__(self) -> None:
@@ -111,8 +118,11 @@ class TensorArg:
         return self.address_for(key) + (own.offset_bytes if own is not None and self.va_base is not None else 0)
 
     def local_shape_for(self, key: PeKey) -> Shape:
-        """The shape of the part in a PE's own memory; the whole tensor's for a PE that holds none."""
-        return self.local_shapes.get(key, self.shape)
+        """The shape of a PE's own part; for a PE that holds none, of nothing or of the whole, as it is split or not."""
+        own = self.local_shapes.get(key)
+        if own is None:
+            own = tuple(0 if axis in self.split_axes else size for axis, size in enumerate(self.shape))
+        return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +277,20 @@ class PeResult:
     dma_ns: float
     compute_ns: float
     error: KernelFailure | None = None
-    hbm_bytes: tuple[tuple[int, int], ...] = ()  # (SIP, bytes): what its DMA moved to and from HBM, in whole bursts
+    hbm: tuple[tuple[str, BankUse], ...] = ()  # each controller that its DMA moved bytes to or from
     is_aborted: bool = False  # whether it was stopped because another PE had failed
+    tcm_ns: float = 0.0  # while a fetch or a store was under way
+
+    @property
+    def hbm_bytes(self) -> tuple[tuple[int, int], ...]:
+        """(SIP, bytes): what its DMA moved to and from the HBM of each, in whole bursts."""
+        found: dict[int, int] = {}
+        for node, use in self.hbm:
+            sip = Place.of(node).sip
+            found[sip] = found.get(sip, 0) + use.burst_bytes
+        return tuple(sorted(found.items()))
 
     @property
     def bytes_hbm(self) -> int:
         """On all SIPs together."""
-        return sum(nbytes for _, nbytes in self.hbm_bytes)
+        return sum(use.burst_bytes for _, use in self.hbm)

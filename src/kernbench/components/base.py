@@ -9,17 +9,20 @@ other only through their context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import simpy
 
+from kernbench.common.bank_use import BankUse
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
 from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
+from kernbench.common.writers import Writers
+from kernbench.components.recording import Recorder
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value, ValueGraph
@@ -27,12 +30,8 @@ from kernbench.values.graph import Value, ValueGraph
 T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
-Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
 Kernel = Callable[..., object]
 C = TypeVar("C", bound="Component")
-# What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
-# strings: the garbage collector stops looking at records that hold nothing else, however many there are.
-OpHead = tuple[str, str, str, tuple[str, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,34 +94,6 @@ class Way(NamedTuple):
     write: Move
 
 
-class Recorder(Protocol):
-    """Where an engine writes down what it did."""
-
-    def record(
-        self,
-        t_start: float,
-        t_end: float,
-        component_id: str,
-        op_kind: str,
-        op_name: str,
-        params: Mapping[str, Param],
-        dependency_ids: tuple[int, ...] = (),
-    ) -> int:
-        """Note an op that ends now; returns its id."""
-
-    def record_chain(
-        self,
-        heads: Sequence[OpHead],
-        times: Sequence[float],
-        values: Sequence[Param],
-        dependency_ids: tuple[int, ...],
-    ) -> int:
-        """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
-
-        `times` has start and end of each, `values` the params of all of them in the order of their heads' names.
-        """
-
-
 class Memory(Protocol):
     """The tray's memory: physical addresses and the values that lie there."""
 
@@ -142,6 +113,7 @@ class Context(Protocol):
     router: PathRouter
     resolver: AddressResolver
     kernels: dict[str, Kernel]  # by name, as launches know them
+    writers: Writers | None  # who wrote which byte last, where there is an op log
 
     @property
     def memory(self) -> Memory:
@@ -167,8 +139,8 @@ class Context(Protocol):
     def way(self, path: tuple[str, ...]) -> Way | None:
         """The way to the memory at the end of `path`; None where only packets will do."""
 
-    def hbm_bytes_by(self, node_id: str) -> dict[int, int]:
-        """What a block has moved to and from HBM, in whole bursts, by SIP of the HBM; of transfers that are done."""
+    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+        """What a block has moved to and from HBM, by controller; of transfers that are done."""
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:
         """A PE begins with a launch: what its engines do from now on, they do for it."""

@@ -2,11 +2,11 @@
 
 compute   the time that GEMM and MATH were busy, shared evenly by the PEs; as engines are charged by element type, so
           is this bound
-memory    the bytes that HBM moved, over what the HBM slices in use can give; no more than the PEs' DMA ports can take,
-          both ways
+memory    what it moved to and from HBM, in whole bursts, over what the slices that it touched can give; its reads and
+          its writes, each over what the PEs' DMA ports take that way
 
-The larger is the bound. A launch is never faster than it; how near it came is `share`. Rates are over the time of the
-slowest PE, without the way of the launch to the PEs and back.
+The larger is the bound. A launch is never faster than it; how near it came is `share`. Both assume that work is spread
+evenly over its PEs and slices. Rates are over the time that its PEs ran, without the launch's way there and back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Where a launch sits. Shares are of `peak`, which is that of the PEs and slices in use; 0 where nothing ran."""
+    """Where a launch sits. Shares are of `peak`, which is that of its PEs and of the slices it touched, for reads and
+    writes in its proportion; 0 where nothing ran.
+    """
 
     exec_ns: float
     flops: int
@@ -94,27 +96,39 @@ class Roofline:
         }
 
 
-def peak_of(spec: MachineSpec, pes: int, slices: int | None = None) -> Peak:
-    """The peak of `pes` PEs and `slices` HBM slices, as many as PEs if left out."""
+def peak_of(spec: MachineSpec, pes: int) -> Peak:
+    """The peak of `pes` PEs and as many HBM slices, with reads and writes half and half."""
     cube = spec.cube
     macs_per_ns = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
     ports_gbs = 2 * pes * cube.links.pe_dma_to_router_bw_gbs
-    slices_gbs = (pes if slices is None else slices) * cube.hbm_link_bw_gbs
+    slices_gbs = pes * cube.hbm_link_bw_gbs
     return Peak(FLOPS_PER_MAC * macs_per_ns * pes, min(ports_gbs, slices_gbs))
 
 
-def roofline_of(launch: Launch, spec: MachineSpec, slices: int) -> Roofline:
-    """Where a launch that is done sits, if its SIPs use `slices` HBM slices."""
-    pes = len(launch.pes)
-    peak = peak_of(spec, pes, slices)
+def roofline_of(launch: Launch, spec: MachineSpec) -> Roofline:
+    """Where a launch that is done sits."""
+    pes, nbytes = len(launch.pes), launch.bytes_hbm
+    memory_ns = _memory_ns(launch, spec)
+    peak = peak_of(spec, pes)
     busy_ns = sum(launch.engines[kind].busy_ns for kind in COMPUTE_ENGINES if kind in launch.engines)
     return Roofline(
-        exec_ns=launch.pe_exec_ns_max,
+        exec_ns=launch.exec_ns,
         flops=launch.flops,
-        nbytes=launch.bytes_hbm,
+        nbytes=nbytes,
         compute_ns=_ratio(busy_ns, pes),
-        memory_ns=_ratio(launch.bytes_hbm, peak.gbs),
-        peak=peak,
+        memory_ns=memory_ns,
+        peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
+    )
+
+
+def _memory_ns(launch: Launch, spec: MachineSpec) -> float:
+    slices = launch.hbm
+    slices_gbs = len(slices) * spec.cube.hbm_link_bw_gbs
+    ports_gbs = len(launch.pes) * spec.cube.links.pe_dma_to_router_bw_gbs
+    return max(
+        _ratio(launch.bytes_hbm, slices_gbs),
+        _ratio(sum(use.read_bytes for use in slices.values()), ports_gbs),
+        _ratio(sum(use.written_bytes for use in slices.values()), ports_gbs),
     )
 
 

@@ -38,6 +38,17 @@ class LinkUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Totals:
+    """All launches of a run together."""
+
+    flops: int
+    bytes_hbm: int
+
+    def as_json(self) -> dict[str, int]:
+        return {"flops": self.flops, "bytes_hbm": self.bytes_hbm}
+
+
+@dataclass(frozen=True, slots=True)
 class RunFigures:
     """What a run came to, beside the result itself."""
 
@@ -46,6 +57,7 @@ class RunFigures:
     params: Mapping[str, object]
     launches: tuple[tuple[Launch, Roofline], ...]
     kernels_ns: float  # while any launch was under way
+    totals: Totals
     peak: Peak  # of the whole machine
     n_pes: int
     links: tuple[LinkUse, ...]
@@ -53,30 +65,18 @@ class RunFigures:
 
 def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) -> RunFigures:
     """The figures of a finished run."""
-    graph = result.engine.graph
-    spec = graph.spec
-    slices = {sip: _slices_in_use(result, sip) for sip in result.devices}
-    launches = []
-    for launch in result.launches:
-        touched = sum(slices[sip] if sip in slices else _slices_in_use(result, sip) for sip in launch.hbm_sips)
-        launches.append((launch, roofline_of(launch, spec, touched)))
+    spec = result.engine.graph.spec
     return RunFigures(
         result=result,
         machine=spec.system.name,
         params=dict(params or {}),
-        launches=tuple(launches),
+        launches=tuple((launch, roofline_of(launch, spec)) for launch in result.launches),
         kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
+        totals=Totals(sum(each.flops for each in result.launches), sum(each.bytes_hbm for each in result.launches)),
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
     )
-
-
-def _slices_in_use(result: BenchResult, sip: int) -> int:
-    """HBM controllers of a SIP that moved any byte during the run."""
-    engine = result.engine
-    controllers = [n.id for n in engine.graph.nodes.values() if n.kind == "hbm_ctrl" and n.place.sip == sip]
-    return sum(1 for node in controllers if any(channel.nbytes for channel in engine.channel_counters(node)))
 
 
 def _covered_ns(spans: list[tuple[float, float]]) -> float:
@@ -128,6 +128,7 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
         "devices": [f"sip:{device}" for device in result.devices],
         "params": dict(figures.params),
         "kernels_ns": figures.kernels_ns,
+        "totals": figures.totals.as_json(),
         "peak": figures.peak.as_json(),
         "links": [link.as_json() for link in figures.links],
     }

@@ -13,12 +13,13 @@ from functools import partial
 
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import Completion
+from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -27,6 +28,7 @@ from kernbench.values.evaluate import Backend
 
 Bench = Callable[..., object]
 JSON_SCHEMA = 1
+NO_REFERENCE = "NO_REFERENCE"  # a run was to be verified, and its bench never called `torch.check`
 
 
 @dataclass(eq=False)
@@ -103,7 +105,8 @@ def run(
     `torch.check`, `debug_ops` every op on the way too. `op_log` takes the records (in memory unless it streams).
     `data=False` carries no tensor contents. `progress` is told the simulated time now and then.
 
-    Raises LaunchError when a kernel fails, and whatever the function raises.
+    A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
+    parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.
     """
     if isinstance(topology, TopologyGraph):
         if overrides:
@@ -138,6 +141,7 @@ def run_bench(
         raise UsageError(f"a bench is a function of torch, not {fn!r}", mend="give the function itself")
     chosen = options or RunOptions()
     devices = devices_of(chosen.device, graph.spec.n_sips)
+    check_params(fn, params or {})
     title = name or str(getattr(fn, "__name__", "bench"))
     verify = chosen.verify_data or chosen.debug_ops
     if verify and not chosen.data:
@@ -156,16 +160,24 @@ def run_bench(
         returned = torch.ranks.run(bodies)
         total_ns = engine.now_ns
         data = checks.verify(executor) if verify else []
-        completion = Completion(ok=True)
-        if not torch.requests:
-            message = "the bench asked nothing of the device"
-            completion = Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
+        completion = _completion(torch, stated=len(checks) > 0 or not verify)
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
     except BaseException:
         torch.close(wait=False)
         raise
     torch.close()
     return result
+
+
+def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:
+    """How a run ended that raised nothing. `stated`: whether it has stated what its tensors must hold, if asked to."""
+    if not torch.requests:
+        message = "the bench asked nothing of the device"
+        return Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
+    if not stated:
+        message = "the bench states no reference, so nothing was compared"
+        return Completion(ok=False, error_code=NO_REFERENCE, error_message=message)
+    return Completion(ok=True)
 
 
 def _on_device(torch: RuntimeContext, device: int, fn: Bench, params: Mapping[str, object]) -> object:
@@ -176,10 +188,10 @@ def _on_device(torch: RuntimeContext, device: int, fn: Bench, params: Mapping[st
 
 
 def devices_of(selector: str | int, n_sips: int) -> tuple[int, ...]:
-    """The SIPs that "all", "sip:N" or N names; raises UsageError when there is no such SIP."""
-    if selector == "all":
+    """The SIPs that "all", "sip:N" or N names, in any case; raises UsageError when there is no such SIP."""
+    text = str(selector).strip().lower().removeprefix("sip:")
+    if text == "all":
         return tuple(range(n_sips))
-    text = str(selector).removeprefix("sip:")
-    if isinstance(selector, bool) or not text.isdecimal() or int(text) >= n_sips:
+    if isinstance(selector, bool) or not (text.isascii() and text.isdecimal()) or int(text) >= n_sips:
         raise UsageError(f"no device '{selector}'", mend=f"use all, or sip:0 to sip:{n_sips - 1}")
     return (int(text),)

@@ -7,13 +7,15 @@ afterwards does not matter. All are computed together at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DType
 from kernbench.policy.placement.dp import ShardSpec
+from kernbench.runtime_api.host_numbers import real_numbers
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
 from kernbench.values.graph import Value
 
@@ -29,6 +31,7 @@ class _Statement:
     reference: Reference
     rtol: float | None
     atol: float | None
+    missing: str | None  # what of it was never written, if anything
 
 
 class Checks:
@@ -51,14 +54,15 @@ class Checks:
         reference: Reference,
         rtol: float | None,
         atol: float | None,
+        missing: str | None = None,
     ) -> None:
-        """State that a tensor made of `parts` equals a reference."""
+        """State that a tensor made of `parts` equals a reference. With something `missing` it does not."""
         if self._name_devices:
             name = f"{name}@sip{parts[0][0].sip}"
-        self._statements.append(_Statement(name, shape, element, parts, reference, rtol, atol))
+        self._statements.append(_Statement(name, shape, element, parts, reference, rtol, atol, missing))
 
     def verify(self, executor: DataExecutor) -> list[DataCheck]:
-        """Compute and compare; raises DataError for a reference of another shape."""
+        """Compute and compare; raises DataError for a reference of another shape, or of no real numbers."""
         arrays = iter(executor.run([value for one in self._statements for _, value in one.parts]))
         found: list[DataCheck] = []
         for one in self._statements:
@@ -66,5 +70,9 @@ class Checks:
             for part, _ in one.parts:
                 actual[part.index] = next(arrays)
             wanted = one.reference() if callable(one.reference) else one.reference
-            found.append(compare(one.name, one.element, actual, wanted, one.rtol, one.atol))
+            reference = real_numbers(wanted, f"torch.check of tensor '{one.name}'")
+            check = compare(one.name, one.element, actual, reference, one.rtol, one.atol)
+            if one.missing is not None:
+                check = replace(check, ok=False, max_abs_err=inf, reason=one.missing)
+            found.append(check)
         return found

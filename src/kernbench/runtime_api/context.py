@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import DataError, UsageError
+from kernbench.common.errors import UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
+from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launcher import Launcher, LaunchOptions
 from kernbench.runtime_api.launches import Launch
@@ -126,12 +127,13 @@ class RuntimeContext:
     def from_numpy(
         self, array: ArrayLike, *, dtype: DType | str | None = None, dp: DPPolicy | None = None, name: str | None = None
     ) -> Tensor:
-        """A tensor with an array's contents, converted to `dtype` if that is given, written by the host."""
-        try:
-            held = np.asarray(array)
-        except ValueError as error:  # rows of different lengths
-            raise DataError(f"from_numpy: {error}", mend="give rows of one length") from None
-        element, values = dtype_of(held.dtype if dtype is None else dtype), self.engine.values
+        """A tensor with an array's contents, converted to `dtype` if that is given, written by the host.
+
+        Raises DataError for numbers that an integer dtype cannot hold.
+        """
+        given = real_numbers(array, "from_numpy")
+        element, values = dtype_of(given.dtype if dtype is None else dtype), self.engine.values
+        held = as_elements(given, element, "from_numpy")
         known: dict[int, Value] = {}  # replicas share one value
 
         def contents(part: ShardSpec) -> Value:
@@ -211,8 +213,10 @@ class RuntimeContext:
         self._store.check_ours(tensor)
         self._queue.wait_all()  # verified or not: times must not depend on it
         if self.checks.enabled:
-            parts = [(tensor.placement[at], self._store.value_of(tensor, at)) for at in tensor.first_holders()]
-            self.checks.add(name or tensor.name, tensor.shape, tensor.element, parts, reference, rtol, atol)
+            which = tensor.first_holders()
+            parts = [(tensor.placement[at], self._store.value_of(tensor, at)) for at in which]
+            missing = self._store.unwritten(tensor, which)
+            self.checks.add(name or tensor.name, tensor.shape, tensor.element, parts, reference, rtol, atol, missing)
 
     def __repr__(self) -> str:
         return f"RuntimeContext({self.spec.system.name!r}, device {self.ahbm.current_device()}, at {self.now_ns} ns)"

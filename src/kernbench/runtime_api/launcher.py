@@ -1,8 +1,9 @@
 """From `launch(name, kernel, *args)` to messages: which SIPs, cubes and PEs, and what the launch did there.
 
-A launch goes to every cube, and in each of them to every PE number, that holds part of one of its tensors; a launch
-without tensors goes to all of the current device. Tensors on several SIPs make one launch a SIP, and all start
-together. A launch sent elsewhere (`sips=`) reaches its tensors over the tray's links.
+A launch goes to every cube, and in each of them to every PE number, that holds part of one of its tensors: a grid of
+cubes and PE numbers, in which a PE may hold no part of a tensor that is split unevenly. A launch without tensors goes
+to all of the current device. Tensors on several SIPs make one launch a SIP, and all start together. A launch
+sent elsewhere (`sips=`) reaches its tensors over the tray's links.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.errors import UsageError
-from kernbench.common.ids import PeId
 from kernbench.common.messages import (
     FailurePolicy,
     KernelAbortMsg,
@@ -164,7 +164,7 @@ class Launcher:
             for handle in launch.handles:
                 for component, did in self._engine.tally.take(handle.request.id).items():
                     work[component] = work.get(component, Work()).plus(did)
-            launch.engines = engine_use(work, {str(PeId(pe.sip, pe.cube, pe.pe)) for pe in launch.pes})
+            launch.engines = engine_use(work, launch.pes)
         here = tuple(f"sip{sip}." for sip in launch.sips)
         busy = self._engine.links_busy_since(self._links_before.pop(launch))
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}

@@ -7,18 +7,27 @@ then.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.errors import LaunchError
+from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import Work
 
+PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns")  # of a PeResult, for JSON
+# Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
+OVERLAPPING: Mapping[str, Callable[[PeResult], float]] = {
+    "pe_dma": lambda result: result.dma_ns,
+    "pe_fetch_store": lambda result: result.tcm_ns,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """One kind of engine during a launch, all PEs together."""
+    """One kind of engine during a launch, all PEs together. One with several channels is busy while any of them is."""
 
     ops: int
     busy_ns: float  # sum over PEs
@@ -78,6 +87,12 @@ class Launch:
         return tuple(result for handle in self.handles for result in handle.results)
 
     @property
+    def exec_ns(self) -> float:
+        """From the first PE's start to the last one's end: that of the slowest PE, unless one had to wait its turn."""
+        ran = [result for result in self.pes if result.pe_exec_ns]
+        return max((r.end_ns for r in ran), default=0.0) - min((r.start_ns for r in ran), default=0.0)
+
+    @property
     def pe_exec_ns_max(self) -> float:
         return max((result.pe_exec_ns for result in self.pes), default=0.0)
 
@@ -95,10 +110,13 @@ class Launch:
         return sum(result.bytes_hbm for result in self.pes)
 
     @property
-    def hbm_sips(self) -> tuple[int, ...]:
-        """The SIPs whose HBM it may be bound by: those it runs on, and those it reached."""
-        reached = (sip for result in self.pes for sip, _ in result.hbm_bytes)
-        return tuple(dict.fromkeys((*self.sips, *reached)))
+    def hbm(self) -> dict[str, BankUse]:
+        """What its PEs moved to and from each HBM slice that they touched, by controller."""
+        found: dict[str, BankUse] = {}
+        for result in self.pes:
+            for node, use in result.hbm:
+                found[node] = found.get(node, NOTHING).plus(use)
+        return found
 
     @property
     def failures(self) -> tuple[KernelFailure, ...]:
@@ -130,16 +148,19 @@ class Launch:
             "flops": self.flops,
             "bytes_hbm": self.bytes_hbm,
             "engines": {kind: use.as_json() for kind, use in self.engines.items()},
+            "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.pes],
         }
 
 
-def engine_use(work: Mapping[str, Work], pes: Container[str]) -> dict[str, EngineUse]:
-    """What the engines of some PEs did, by kind of engine."""
+def engine_use(work: Mapping[str, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
+    """What the engines of the PEs that answered did, by kind of engine."""
+    answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
     found: dict[str, list[Work]] = {}
     for component, did in work.items():
         pe, _, kind = component.rpartition(".")
-        if pe in pes:
-            found.setdefault(kind, []).append(did)
+        if pe in answers:
+            busy_ns = OVERLAPPING.get(kind)
+            found.setdefault(kind, []).append(did if busy_ns is None else did._replace(busy_ns=busy_ns(answers[pe])))
     return {
         kind: EngineUse(
             ops=sum(did.ops for did in works),

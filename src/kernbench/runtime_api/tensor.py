@@ -8,7 +8,7 @@ Of replicas, reads show the first one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +20,8 @@ from kernbench.common.messages import TensorArg, TensorShard
 from kernbench.common.units import format_bytes
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.deploy import Allocation
+from kernbench.runtime_api.host_numbers import as_elements
+from kernbench.runtime_api.unwritten import Mask
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -33,11 +35,16 @@ REPR_ELEMENTS = 4096  # a larger tensor is described, not printed
 class Host(Protocol):
     """What a tensor needs of its context."""
 
-    def read_parts(self, tensor: Tensor, parts: Sequence[int], *, timed: bool) -> list[Array]:
-        """The contents of some shards."""
+    def read_parts(
+        self, tensor: Tensor, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
+    ) -> list[Array]:
+        """The contents of some shards; elements that are not wanted may be anything."""
 
-    def write_parts(self, tensor: Tensor, parts: dict[int, tuple[int, Array]]) -> None:
-        """Write arrays into shards: by shard, the element to begin at and the elements."""
+    def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
+        """Write arrays into shards: which one, from which element on, and what."""
+
+    def written(self, tensor: Tensor, at: int) -> Mask:
+        """Which elements of a shard were ever written."""
 
 
 class Tensor:
@@ -113,13 +120,14 @@ class Tensor:
 
     def as_arg(self) -> TensorArg:
         """The tensor as a kernel's argument."""
-        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, self.local_shapes)
+        split = self.dp.split_axes(self.ndim)
+        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, self.local_shapes, split)
 
     # ---- reading
 
     def numpy(self) -> Array:
         """Its contents as an array of its own; raises DataError where nothing was ever written."""
-        return self._gather(timed=False)
+        return self._gather()
 
     def cpu(self) -> Array:
         """As `numpy()`, but the bytes travel to the host, and that takes its time."""
@@ -134,9 +142,10 @@ class Tensor:
         return contents if dtype is None else contents.astype(dtype)
 
     def __getitem__(self, index: Index) -> Array:
-        """What numpy's indexing gives of its contents."""
-        self._check_index(index)
-        return np.asarray(self.numpy()[index])  # type: ignore[index]  # numpy takes what this takes
+        """What numpy's indexing gives of its contents; the rest need not have been written."""
+        touched = self._touched(index)
+        wanted = {at: touched[self.placement[at].index].reshape(-1) for at in self.first_holders()}
+        return np.asarray(self._gather({at: here for at, here in wanted.items() if here.any()})[index])  # type: ignore[index]
 
     def __iter__(self) -> Iterator[Array]:
         return iter(self.numpy())
@@ -161,32 +170,42 @@ class Tensor:
     def copy_(self, source: Tensor | ArrayLike) -> Tensor:
         """Write another tensor's contents, or an array's, into this one; sizes of 1 are repeated."""
         contents = self._cast(source, self.shape)
-        self.host.write_parts(self, {at: (0, contents[part.index]) for at, part in enumerate(self.placement)})
+        parts = {part.offset_bytes: contents[part.index] for part in self.placement}  # replicas are given the same
+        self.host.write_parts(self, [(at, 0, parts[part.offset_bytes]) for at, part in enumerate(self.placement)])
         return self
 
     def fill_(self, value: float) -> Tensor:
         """Write one number everywhere."""
-        return self.copy_(np.asarray(value, np.float64 if self.element.is_float else np.int64))
+        return self.copy_(value)
 
     def __setitem__(self, index: Index, source: Tensor | ArrayLike) -> None:
-        """Write part of it; what numpy's assignment changes, in every shard that has some of it."""
-        self._check_index(index)
-        touched = np.zeros(self.shape, bool)
-        touched[index] = True  # type: ignore[index]
+        """Write part of it; what numpy's assignment changes, in every shard that has some of it.
+
+        A shard takes one write, from the first element that changes to the last, with what lies between as it was;
+        more than one where something between was never written.
+        """
+        touched = self._touched(index)
         new = np.zeros(self.shape, self.element.numpy)
         new[index] = self._cast(source, new[index].shape)  # type: ignore[index]
-        parts: dict[int, tuple[int, Array]] = {}
+        parts: list[tuple[int, int, Array]] = []
         for at, part in enumerate(self.placement):
-            here = np.flatnonzero(touched[part.index])
-            if here.size:
-                first, end = int(here[0]), int(here[-1]) + 1
-                run = new[part.index].reshape(-1)[first:end].copy()
-                if here.size < run.size:  # what lies between stays as it is
-                    old = self.host.read_parts(self, [at], timed=False)[0].reshape(-1)[first:end]
-                    kept = ~touched[part.index].reshape(-1)[first:end]
-                    run[kept] = old[kept]
-                parts[at] = (first, run)
+            parts += self._stretches(at, touched[part.index].reshape(-1), new[part.index].reshape(-1))
         self.host.write_parts(self, parts)
+
+    def _stretches(self, at: int, touched: Mask, new: Array) -> list[tuple[int, int, Array]]:
+        """What to write to a shard so that its `touched` elements become those of `new`."""
+        here = np.flatnonzero(touched)
+        if not here.size:
+            return []
+        first, end = int(here[0]), int(here[-1]) + 1
+        if here.size == end - first:
+            return [(at, first, new[first:end])]
+        inside = np.arange(touched.size)
+        kept = ~touched & self.host.written(self, at) & (inside >= first) & (inside < end)
+        (old,) = self.host.read_parts(self, [at], timed=False, wanted={at: kept})
+        contents = np.where(kept, old.reshape(-1), new)
+        edges = np.flatnonzero(np.diff(touched | kept, prepend=False, append=False)).tolist()
+        return [(at, start, contents[start:stop]) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
 
     # ---- inside
 
@@ -201,30 +220,31 @@ class Tensor:
             found.setdefault(part.offset_bytes, at)
         return list(found.values())
 
-    def _gather(self, *, timed: bool) -> Array:
-        out = np.empty(self.shape, self.element.numpy)
-        which = self.first_holders()
-        for at, part in zip(which, self.host.read_parts(self, which, timed=timed), strict=True):
+    def _gather(self, wanted: Mapping[int, Mask] | None = None, *, timed: bool = False) -> Array:
+        """Its contents; with `wanted`, of these elements of these shards only."""
+        out = np.zeros(self.shape, self.element.numpy)
+        which = self.first_holders() if wanted is None else list(wanted)
+        for at, part in zip(which, self.host.read_parts(self, which, timed=timed, wanted=wanted), strict=True):
             out[self.placement[at].index] = part
         return out
 
     def _cast(self, source: Tensor | ArrayLike, shape: Shape) -> Array:
-        array = source.numpy() if isinstance(source, Tensor) else np.asarray(source)
+        array = as_elements(source.numpy() if isinstance(source, Tensor) else source, self.element, self._title)
         try:
-            spread = np.broadcast_to(array, shape)
+            return np.broadcast_to(array, shape)
         except ValueError:
             raise DataError(
                 f"{self._title} cannot take an array of shape {array.shape}", mend=f"give shape {shape}"
             ) from None
-        if array.dtype.kind in "OSUVMmc":
-            raise DataError(f"{self._title} cannot take {array.dtype} contents", mend="give real numbers")
-        return spread.astype(self.element.numpy)
 
-    def _check_index(self, index: Index) -> None:
+    def _touched(self, index: Index) -> Mask:
+        """Which elements an index names; raises UsageError for one that does not fit."""
+        touched = np.zeros(self.shape, bool)
         try:
-            np.empty(self.shape, bool)[index]  # type: ignore[index]
+            touched[index] = True  # type: ignore[index]  # numpy takes what this takes
         except (IndexError, TypeError) as error:
             raise UsageError(f"{self._title}: {error}", mend="index it as a numpy array of its shape") from None
+        return touched
 
     def __repr__(self) -> str:
         first = self.placement[0]

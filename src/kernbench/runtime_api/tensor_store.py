@@ -8,17 +8,20 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import finalize
 
+import numpy as np
+
 from kernbench.common.dtypes import DType
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg, Pattern, UnmapEntry
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec, resolve_dp_policy
 from kernbench.runtime_api.deploy import Allocation, DeviceMemory, map_entries
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.tensor import Array, Tensor
+from kernbench.runtime_api.unwritten import Mask, unwritten_in
 from kernbench.sim_engine.engine import Handle
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value
@@ -105,33 +108,63 @@ class TensorStore:
     # ---- contents
 
     def value_of(self, tensor: Tensor, at: int) -> Value:
-        """What memory holds of one shard now."""
+        """What memory holds of one shard now; zeros where nothing was written."""
         part, shard = tensor.placement[at], tensor.shards[at]
-        return self._engine.memory.read(shard.pa, part.local_shape, tensor.element)
+        return self._engine.memory.read(shard.pa, part.local_shape, tensor.element, zero_fill=True)
 
-    def read_parts(self, tensor: Tensor, parts: Sequence[int], *, timed: bool) -> list[Array]:
-        """The contents of some shards, once all that was issued is done."""
-        self.check_ours(tensor)
-        if not self._engine.data:
-            raise UsageError("this run keeps no data", mend="make the engine with data=True")
-        self._queue.wait_all()
+    def written(self, tensor: Tensor, at: int) -> Mask:
+        """Which elements of a shard were written, once all that was issued is done."""
+        self._look_at(tensor)
+        part, shard = tensor.placement[at], tensor.shards[at]
+        mask = np.ones(shard.nbytes // tensor.itemsize, bool)
+        for first, end in self._engine.memory.gaps(shard.pa, part.nbytes):
+            mask[first // tensor.itemsize : -(-end // tensor.itemsize)] = False
+        return mask
+
+    def unwritten(self, tensor: Tensor, parts: Sequence[int], wanted: Mapping[int, Mask] | None = None) -> str | None:
+        """What of some shards was never written, of all elements or of those that are wanted; None for nothing."""
+        found: dict[ShardSpec, tuple[Mask, Mask]] = {}
+        for at in parts:
+            written = self.written(tensor, at)
+            found[tensor.placement[at]] = (np.ones_like(written) if wanted is None else wanted[at], written)
+        missing = unwritten_in(found, tensor.itemsize)
+        return None if missing is None else str(missing)
+
+    def read_parts(
+        self, tensor: Tensor, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
+    ) -> list[Array]:
+        """The contents of some shards, once all that was issued is done. Elements that are not wanted may be anything.
+
+        Raises DataError for elements that were never written.
+        """
+        missing = self.unwritten(tensor, parts, wanted)
+        if missing is not None:
+            raise DataError(
+                f"tensor '{tensor.name}': {missing}", mend="write them first, or make it with zeros() or full()"
+            )
         if timed:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
         debugged = self._engine.values.sites is not None  # then what was computed stays open to inspection
         return list(evaluate([self.value_of(tensor, at) for at in parts], keep_inputs=debugged))
 
-    def write_parts(self, tensor: Tensor, parts: dict[int, tuple[int, Array]]) -> None:
-        """Write arrays into shards, each from an element on; returns when that is done."""
+    def _look_at(self, tensor: Tensor) -> None:
+        """Contents are to be seen: everything issued before is done first."""
+        self.check_ours(tensor)
+        if not self._engine.data:
+            raise UsageError("this run keeps no data", mend="make the engine with data=True")
+        self._queue.wait_all()
+
+    def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
+        """Write arrays into shards: which one, from which element on, and what. Returns when that is done."""
         self.check_ours(tensor)
         self._queue.wait_all()
-        known: dict[tuple[int, int], Value] = {}  # replicas share one value
+        known: dict[int, Value] = {}  # what several shards are given is one value
         handles: list[Handle] = []
-        for at, (first, array) in parts.items():
-            key = (tensor.placement[at].offset_bytes, first)
-            if key not in known:
-                known[key] = self._engine.values.constant(array, tensor.element)
-            handles.append(self._write(tensor, at, first, known[key]))
+        for at, first, array in parts:
+            if id(array) not in known:
+                known[id(array)] = self._engine.values.constant(array, tensor.element)
+            handles.append(self._write(tensor, at, first, known[id(array)]))
         self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
 
     def _write(self, tensor: Tensor, at: int, first: int, value: Value) -> Handle:

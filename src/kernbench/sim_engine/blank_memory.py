@@ -25,6 +25,10 @@ class BlankMemory(MemoryStore):
     def read(self, addr: int, shape: Sequence[int], dtype: DType | str, *, zero_fill: bool = False) -> Value:
         return self._values.full(shape, 0, dtype_of(dtype))
 
+    def gaps(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
+        """Everything reads as zeros."""
+        return []
+
     def read_strided(
         self,
         addr: int,

@@ -26,7 +26,9 @@ from kernbench.values.plain import expected
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """How one tensor compares with its reference. `max_abs_err` is infinite when NaN or infinity stand alone."""
+    """How one tensor compares with its reference. `max_abs_err` is infinite when NaN or infinity stand alone, and when
+    `reason` says why the two were not compared.
+    """
 
     tensor: str
     dtype: str
@@ -34,12 +36,14 @@ class DataCheck:
     max_abs_err: float
     rtol: float
     atol: float
+    reason: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """JSON knows no infinity: an error without bound is null there."""
         error = self.max_abs_err if isfinite(self.max_abs_err) else None
         fields = {"tensor": self.tensor, "dtype": self.dtype, "ok": self.ok, "max_abs_err": error}
-        return {**fields, "rtol": self.rtol, "atol": self.atol}
+        why = {} if self.reason is None else {"reason": self.reason}
+        return {**fields, "rtol": self.rtol, "atol": self.atol, **why}
 
 
 def compare(

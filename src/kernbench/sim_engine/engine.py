@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import simpy
 from simpy.core import EmptySchedule
 
+from kernbench.common.bank_use import BankUse
 from kernbench.common.errors import ComponentError, MessageError, UsageError
 from kernbench.common.messages import (
     Completion,
@@ -23,6 +24,7 @@ from kernbench.common.messages import (
     Request,
     RequestId,
 )
+from kernbench.common.writers import Writers
 from kernbench.components.base import (
     ActiveComponent,
     Arrival,
@@ -38,10 +40,11 @@ from kernbench.components.base import (
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
+from kernbench.sim_engine.collector import patient_collector
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.model import Route
-from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hbm_use import HbmUse
 from kernbench.sim_engine.hop_trace import leg_trace
@@ -91,6 +94,7 @@ class GraphEngine:
         self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
         self.log = op_log
         self.tally = OpTally(op_log) if op_log is not None else None
+        self.writers = Writers() if op_log is not None else None
         self.data = data
         self.values = ValueGraph()
         self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
@@ -163,14 +167,15 @@ class GraphEngine:
         """
         step, progress = self.env.step, self.progress
         steps = 0
-        while not happened:
-            try:
-                step()
-            except EmptySchedule:
-                return False
-            steps += 1
-            if progress is not None and steps % STEPS_PER_REPORT == 0:
-                progress(self.env.now)
+        with patient_collector():
+            while not happened:
+                try:
+                    step()
+                except EmptySchedule:
+                    return False
+                steps += 1
+                if progress is not None and steps % STEPS_PER_REPORT == 0:
+                    progress(self.env.now)
         return True
 
     def wait_all(self) -> None:
@@ -229,8 +234,11 @@ class GraphEngine:
         else:
             handle.path = served
         handle.end_ns = self.env.now
-        if self.data and isinstance(handle.request, MemoryWriteMsg):
-            self._leave_in_memory(handle, handle.request)
+        if isinstance(handle.request, MemoryWriteMsg):
+            if self.writers is not None:
+                self.writers.note(handle.request.dst_pa, handle.request.nbytes, None)
+            if self.data:
+                self._leave_in_memory(handle, handle.request)
 
     def _leave_in_memory(self, handle: Handle, write: MemoryWriteMsg) -> None:
         value, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor
@@ -266,8 +274,8 @@ class GraphEngine:
         """What the HBM channels of a SIP have moved, in whole bursts."""
         return self._hbm_use.on_sip(sip)
 
-    def hbm_bytes_by(self, node_id: str) -> dict[int, int]:
-        """What a block has moved to and from HBM, in whole bursts, by SIP of the HBM; of transfers that are done."""
+    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+        """What a block has moved to and from HBM, by controller; of transfers that are done."""
         return self._hbm_use.by(node_id)
 
     # ---- what blocks use (components.base.Context)

@@ -7,6 +7,7 @@ only one touches the memory; they are counted here, packet by packet, as they en
 
 from __future__ import annotations
 
+from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.components.base import Packet
 from kernbench.sim_engine.fabric import Fabric
 from kernbench.topology.graph import TopologyGraph
@@ -18,26 +19,28 @@ class HbmUse:
     def __init__(self, graph: TopologyGraph, fabric: Fabric, controllers: frozenset[str]) -> None:
         self._fabric = fabric
         self._sip_of = {node: graph.node(node).place.sip for node in sorted(controllers)}
-        self._far: dict[str, dict[int, int]] = {}  # in several legs: by block and SIP
+        self._far: dict[str, dict[str, BankUse]] = {}  # in several legs: by block and controller
 
     def on_sip(self, sip: int) -> int:
         """What the channels of a SIP have been given to move, for whomever."""
         return sum(self._fabric.bank_bytes(node) for node, at in self._sip_of.items() if at == sip)
 
-    def by(self, node: str) -> dict[int, int]:
-        """What a block has moved, by SIP of the memory; of transfers that are done."""
+    def by(self, node: str) -> dict[str, BankUse]:
+        """What a block has moved, by controller of the memory; of transfers that are done."""
         moved = dict(self._far.get(node, ()))
         names = self._fabric.network.names
-        for bank, nbytes in self._fabric.bank_bytes_by(node).items():
-            sip = self._sip_of[str(names[bank])]
-            moved[sip] = moved.get(sip, 0) + nbytes
+        for bank, use in self._fabric.bank_use_by(node).items():
+            controller = str(names[bank])
+            moved[controller] = moved.get(controller, NOTHING).plus(use)
         return moved
 
     def count_leg(self, packet: Packet) -> None:
         """A packet enters or leaves memory on one of several legs."""
         block, memory = packet.path[0], packet.path[-1]
+        nbytes, flit_bytes = packet.nbytes, self._fabric.network.flit_bytes
+        burst_bytes = -(-nbytes // flit_bytes) * flit_bytes
+        use = BankUse(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
-            block, memory = memory, block
-        moved, sip = self._far.setdefault(block, {}), self._sip_of[memory]
-        flit_bytes = self._fabric.network.flit_bytes
-        moved[sip] = moved.get(sip, 0) + -(-packet.nbytes // flit_bytes) * flit_bytes
+            block, memory, use = memory, block, BankUse(burst_bytes, read_bytes=nbytes)
+        moved = self._far.setdefault(block, {})
+        moved[memory] = moved.get(memory, NOTHING).plus(use)

@@ -118,9 +118,23 @@ class MemoryStore:
 
     def holds(self, addr: int, nbytes: int) -> bool:
         """Whether every byte of [addr, addr + nbytes) was written."""
+        return not self.gaps(addr, nbytes)
+
+    def gaps(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
+        """Which bytes of [addr, addr + nbytes) were never written: (first, end), counted from `addr`, in order."""
+        if not nbytes or self._map.holder(addr, addr + nbytes) is not None:
+            return []
         pieces: list[Piece] = []
         self._map.collect(addr, 1, nbytes, 0, 0, pieces)
-        return sum(piece.rows * piece.run for piece in pieces) == nbytes
+        if sum(piece.rows * piece.run for piece in pieces) == nbytes:
+            return []
+        found: list[tuple[int, int]] = []
+        reached = 0
+        for start, run in _covered(pieces):
+            if start > reached:
+                found.append((reached, start))
+            reached = start + run
+        return found if reached == nbytes else [*found, (reached, nbytes)]
 
     def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> Layout:
         key = (type_, tuple(strides_bytes))
@@ -195,11 +209,15 @@ def _check_addr(addr: int) -> None:
         raise DataError(f"address {addr} is negative", mend="addresses count from 0")
 
 
+def _covered(pieces: list[Piece]) -> list[tuple[int, int]]:
+    """What pieces cover of what was asked: (start, bytes), in order; they do not overlap."""
+    return sorted((p.dst_offset + row * p.dst_stride, p.run) for p in pieces for row in range(p.rows))
+
+
 def _first_gap(pieces: list[Piece], combs: list[Comb]) -> int:
     """The first place asked for that no piece covers, counted from the address asked for."""
-    covered = sorted((p.dst_offset + row * p.dst_stride, p.run) for p in pieces for row in range(p.rows))
     reached = 0
-    for start, run in covered:
+    for start, run in _covered(pieces):
         if start > reached:
             break
         reached = max(reached, start + run)

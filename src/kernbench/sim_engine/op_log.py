@@ -2,18 +2,20 @@
 
 A record has seven fields. It is written when its command ends, or with those of a tile's other stages when the tile
 does, so an op's dependencies always have smaller ids than it has. Readers get records in order of start, equal starts
-in order of id. A long run has millions of records, so they are kept as columns, and what many have in common once, as
-their head: nothing is made for a record that the garbage collector would have to look at. A log in memory keeps
-everything; a streaming log (`op_stream.py`) keeps one chunk.
+in order of id. A long run has millions of records, so only their times are kept one by one, as columns; what else they
+say is made from what they are about when somebody reads. A log in memory keeps everything; a streaming log
+(`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
-from kernbench.components.base import OpHead, Param
+from kernbench.components.recording import OpHead, Param, Teller
 
 OP_KINDS = ("memory", "gemm", "math", "unknown")
 
@@ -30,31 +32,60 @@ class OpRecord(NamedTuple):
     dependency_ids: tuple[int, ...]
 
 
-class Columns(NamedTuple):
-    """Some records in order of id. `values` has the params of all of them, one record after the other."""
+class Rows(NamedTuple):
+    """Some rows of a log, a row for each call that recorded. `times` has start and end of every record."""
 
-    heads: list[OpHead]
-    t_start: array[float]
-    t_end: array[float]
-    values: list[Param]
+    tellers: list[Teller]
+    subjects: list[object]
+    firsts: array[int]  # id of each row's first record
+    times: array[float]
+
+
+class OneOp:
+    """Tells about single ops of one kind: the subject is the values of their params."""
+
+    __slots__ = ("_factors", "head", "pe")
+
+    def __init__(self, head: OpHead) -> None:
+        component, kind, _, names = self.head = head
+        self.pe = component.rpartition(".")[0]
+        said = () if kind == "memory" else ("m", "k", "n", "batch") if "m" in names else ("elements",)
+        self._factors = [names.index(name) for name in said if name in names]  # of flops, among the values
+
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
+        assert isinstance(subject, tuple)
+        return (self.head,), subject
+
+    def kind(self, subject: object) -> object:
+        return self
+
+    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
+        """Two a multiply-accumulate, one an element of anything else."""
+        if not self._factors:
+            return (0,)
+        total = 0
+        for values in subjects:
+            assert isinstance(values, tuple)
+            total += prod(values[factor] for factor in self._factors)
+        return (total * (2 if len(self._factors) > 1 else 1),)
 
 
 class OpLog:
     """Every record of a run, in memory."""
 
     def __init__(self) -> None:
-        self._first = 0  # id of the first record that is still here
-        self._starts, self._ends = array("d"), array("d")
-        self._heads: list[OpHead] = []
-        self._values: list[Param] = []  # of all records, one after the other
-        self._waits = array("q")  # the one record that was waited for, or which of `_several`, counted from -1 down
+        self._next = 0  # id of the next record
+        self._tellers: list[Teller] = []
+        self._subjects: list[object] = []
+        self._firsts = array("q")
+        self._times = array("d")
+        self._waits = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
         self._several: list[tuple[int, ...]] = []
-        self._offsets = array("q", [0])  # of a record's values, as far as somebody has asked
-        self._known_heads: dict[tuple[str, ...], OpHead] = {}  # of what came through `record`
+        self._single: dict[tuple[str, ...], OneOp] = {}  # by head of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
-        return self._first + len(self._heads)
+        return self._next
 
     def record(
         self,
@@ -68,31 +99,26 @@ class OpLog:
     ) -> int:
         """Note an op that ends now; returns its id. `params` holds scalars and tuples, no arrays."""
         key = (component_id, op_kind, op_name, *params)
-        head = self._known_heads.get(key)
-        if head is None:
-            head = self._known_heads[key] = (component_id, op_kind, op_name, tuple(params))
-        return self.record_chain((head,), (t_start, t_end), tuple(params.values()), dependency_ids)
+        teller = self._single.get(key)
+        if teller is None:
+            teller = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)))
+        return self.record_chain(teller, tuple(params.values()), (t_start, t_end), dependency_ids)
 
     def record_chain(
-        self,
-        heads: Sequence[OpHead],
-        times: Sequence[float],
-        values: Sequence[Param],
-        dependency_ids: tuple[int, ...],
+        self, teller: Teller, subject: object, times: Sequence[float], dependency_ids: tuple[int, ...]
     ) -> int:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `values` the params of all of them in the order of their heads' names.
+        `times` has start and end of each, `teller` will say what they were.
         """
-        self._starts.extend(times[::2])
-        self._ends.extend(times[1::2])
-        self._values.extend(values)
+        self._tellers.append(teller)
+        self._subjects.append(subject)
+        self._times.extend(times)
         self._waits.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
-        first = self._first + len(self._heads)
-        self._heads.extend(heads)
-        last = first + len(heads) - 1
-        self._waits.extend(range(first, last))
-        return last
+        following = self._next
+        self._firsts.append(following)
+        self._next = following = following + len(times) // 2
+        return following - 1
 
     def _keep(self, dependency_ids: tuple[int, ...]) -> int:
         """Where several dependencies, or none, are kept. Tiles of one command have the same."""
@@ -108,42 +134,50 @@ class OpLog:
 
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
-        for at in sorted(range(len(self._heads)), key=self._starts.__getitem__):
-            yield self._first + at, self._record(at)
+        first = self._first
+        told = [record for row in range(len(self._firsts)) for record in self._row(row)]
+        for at in sorted(range(len(told)), key=lambda at: told[at].t_start):
+            yield first + at, told[at]
 
-    def columns_since(self, first: int) -> Columns:
-        """The records with ids of `first` and up, as far as they are here."""
-        at = max(first - self._first, 0)
-        return Columns(self._heads[at:], self._starts[at:], self._ends[at:], self._values[self._offset(at) :])
+    def rows_since(self, first: int) -> Rows:
+        """The rows with records of ids `first` and up, as far as they are here; a row is never cut."""
+        row = bisect_right(self._firsts, first - 1) if first > self._first else 0
+        if row == len(self._firsts):
+            return Rows([], [], array("q"), array("d"))
+        times = self._times[2 * (self._firsts[row] - self._first) :]
+        return Rows(self._tellers[row:], self._subjects[row:], self._firsts[row:], times)
 
     def __getitem__(self, record_id: int) -> OpRecord:
         """The record of an id; raises IndexError when it is not here."""
-        at = record_id - self._first
-        if not 0 <= at < len(self._heads):
+        if not self._first <= record_id < self._next:
             raise IndexError(f"no record {record_id} in this log")
-        return self._record(at)
+        row = bisect_right(self._firsts, record_id) - 1
+        return self._row(row)[record_id - self._firsts[row]]
 
     def close(self) -> None:
         """Nothing more will be recorded. A log in memory stays readable."""
 
-    def _record(self, at: int) -> OpRecord:
-        component_id, op_kind, op_name, names = self._heads[at]
-        first = self._offset(at)
-        params = dict(zip(names, self._values[first : first + len(names)], strict=True))
-        one = self._waits[at]
-        waited = (one,) if one >= 0 else self._several[-one - 1]
-        return OpRecord(self._starts[at], self._ends[at], component_id, op_kind, op_name, params, waited)
+    @property
+    def _first(self) -> int:
+        """Id of the first record that is still here."""
+        return self._firsts[0] if self._firsts else self._next
 
-    def _offset(self, at: int) -> int:
-        """Where the values of a record begin."""
-        offsets = self._offsets
-        while len(offsets) <= at:
-            offsets.append(offsets[-1] + len(self._heads[len(offsets) - 1][3]))
-        return offsets[at]
+    def _row(self, row: int) -> list[OpRecord]:
+        """The records of a row, in order of id."""
+        heads, values = self._tellers[row].entries(self._subjects[row])
+        number, one = self._firsts[row], self._waits[row]
+        waited = (one,) if one >= 0 else self._several[-one - 1]
+        place, at = 2 * (number - self._first), 0
+        told: list[OpRecord] = []
+        for component_id, op_kind, op_name, names in heads:
+            params = dict(zip(names, values[at : at + len(names)], strict=True))
+            t_start, t_end = self._times[place : place + 2]
+            told.append(OpRecord(t_start, t_end, component_id, op_kind, op_name, params, waited))
+            waited = (number,)
+            number, place, at = number + 1, place + 2, at + len(names)
+        return told
 
     def _drop(self) -> None:
         """Forget all records; their ids stay taken."""
-        self._first += len(self._heads)
-        for column in (self._starts, self._ends, self._waits, self._heads, self._values, self._several):
+        for column in (self._tellers, self._subjects, self._firsts, self._times, self._waits, self._several):
             del column[:]
-        del self._offsets[1:]

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.components.base import OpHead, Param
+from kernbench.components.recording import Param, Teller
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
@@ -77,14 +77,10 @@ class StreamingOpLog(OpLog):
         self.close()
 
     def record_chain(
-        self,
-        heads: Sequence[OpHead],
-        times: Sequence[float],
-        values: Sequence[Param],
-        dependency_ids: tuple[int, ...],
+        self, teller: Teller, subject: object, times: Sequence[float], dependency_ids: tuple[int, ...]
     ) -> int:
-        last = super().record_chain(heads, times, values, dependency_ids)
-        if len(self._heads) >= self._chunk_records:
+        last = super().record_chain(teller, subject, times, dependency_ids)
+        if self._next - self._first >= self._chunk_records:
             self._write()
         return last
 
@@ -96,12 +92,12 @@ class StreamingOpLog(OpLog):
             self._writer = None
 
     def _write(self) -> None:
-        if not self._heads:
+        if not self._firsts:
             return
         if self.before_write is not None:
             self.before_write()
         ids = list(range(self._first, len(self)))
-        records = map(self._record, range(len(self._heads)))
+        records = (record for row in range(len(self._firsts)) for record in self._row(row))
         t_start, t_end, component, kind, name, params, dependencies = (list(c) for c in zip(*records, strict=True))
         columns = (ids, t_start, t_end, component, kind, name, [json.dumps(p) for p in params], dependencies)
         arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.messages import RequestId
-from kernbench.components.base import OpHead, Param
+from kernbench.components.recording import Teller
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 
@@ -40,21 +40,12 @@ class Mark(NamedTuple):
     launch: RequestId
 
 
-class Part(NamedTuple):
-    """Records of one head, and the launch that they are of: places among records that are sorted by head."""
-
-    start: int
-    stop: int
-    launch: RequestId | None
-
-
 class OpTally:
     """Sums for each engine of a log."""
 
     def __init__(self, log: OpLog) -> None:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
-        self._heads: dict[int, _Head] = {}  # by identity
         self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
         self._marks: dict[str, list[Mark]] = {}  # by PE, in order; all but the last are for records not yet in the sums
         if isinstance(log, StreamingOpLog):
@@ -83,80 +74,51 @@ class OpTally:
 
     def _update(self) -> None:
         first_id, self._next = self._next, len(self._log)
-        heads, t_start, t_end, values = self._log.columns_since(first_id)
-        if not heads:
-            return
-        # By identity of the head: there may be millions of records, and few heads.
-        _, firsts, which, ops = np.unique(
-            np.fromiter(map(id, heads), np.int64, len(heads)),
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
-        )
-        order = np.argsort(which, kind="stable")  # records head by head, and by id where they have the same
-        kinds = [self._head(heads[at]) for at in firsts.tolist()]
-        widths = np.array([kind.width for kind in kinds])[which]
-        offsets = (np.cumsum(widths) - widths)[order]
-        parts = [
-            (kind, part)
-            for kind, stop, n in zip(kinds, np.cumsum(ops).tolist(), ops.tolist(), strict=True)
-            for part in self._parts(kind.pe, order, stop - n, stop, first_id)
-        ]
-        lasted_ns = np.subtract(t_end, t_start)[order]
-        busy_ns = np.add.reduceat(lasted_ns, [part.start for _, part in parts])  # exact: times are on the grid
-        for (kind, (start, stop, launch)), busy in zip(parts, busy_ns.tolist(), strict=True):
-            own = self._launches.get(launch) if launch is not None else None
-            if kind.counts and own is not None:
-                flops = kind.flops(values, offsets[start:stop].tolist()) if kind.factors else 0
-                own[kind.component] = own.get(kind.component, _NOTHING).plus(Work(stop - start, busy, flops))
+        tellers, subjects, firsts, times = self._log.rows_since(first_id)
+        # By teller and kind: there may be millions of rows, and few of those.
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, (teller, subject) in enumerate(zip(tellers, subjects, strict=True)):
+            key = id(teller), id(teller.kind(subject))
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [row]
+            else:
+                group.append(row)
+        ids, lasted_ns = np.asarray(firsts), np.subtract(times[1::2], times[::2])
+        for rows in groups.values():
+            teller = tellers[rows[0]]
+            for launch, part in self._parts(teller.pe, rows, ids):
+                own = self._launches.get(launch)
+                if own is not None:
+                    self._add(own, teller, [subjects[row] for row in part], lasted_ns, ids[part] - ids[0])
         self._marks = {pe: marks[-1:] for pe, marks in self._marks.items()}
 
-    def _head(self, head: OpHead) -> _Head:
-        known = self._heads.get(id(head))
-        if known is None:
-            known = self._heads[id(head)] = _Head(head)
-        return known
+    def _add(
+        self,
+        own: dict[str, Work],
+        teller: Teller,
+        subjects: Sequence[object],
+        lasted_ns: NDArray[np.float64],
+        places: IntArray,
+    ) -> None:
+        """Add the ops of subjects of one kind, whose records begin at `places`."""
+        heads, _ = teller.entries(subjects[0])
+        for at, ((component, _, name, _), flops) in enumerate(zip(heads, teller.flops(subjects), strict=True)):
+            if not name.startswith("composite"):
+                busy_ns = float(lasted_ns[places + at].sum())  # exact in any order: times are on the grid
+                did = Work(len(subjects), busy_ns, flops)
+                own[component] = own.get(component, _NOTHING).plus(did)
 
-    def _parts(self, pe: str, order: IntArray, start: int, stop: int, first_id: int) -> Iterator[Part]:
-        """The records of one head, cut where its PE began with another launch."""
+    def _parts(self, pe: str, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
+        """Rows of one PE, cut where it began with another launch; those before its first launch are left out."""
         launch: RequestId | None = None
         for mark in self._marks.get(pe, ()):
-            if mark.first > first_id:
-                cut = start + int(np.searchsorted(order[start:stop], mark.first - first_id))
-                if cut > start:
-                    yield Part(start, cut, launch)
-                    start = cut
-            launch = mark.launch
-        if stop > start:
-            yield Part(start, stop, launch)
-
-
-class _Head:
-    """What records with one head have in common."""
-
-    __slots__ = ("component", "counts", "factors", "head", "pe", "width")
-
-    def __init__(self, head: OpHead) -> None:
-        self.head = head  # kept, so that no other head gets its identity
-        self.component, kind, name, names = head
-        self.pe = self.component.rpartition(".")[0]
-        self.counts = not name.startswith("composite")
-        self.width = len(names)
-        said = () if kind == "memory" else ("m", "k", "n", "batch") if "m" in names else ("elements",)
-        self.factors = [names.index(name) for name in said if name in names]  # of flops, among a record's values
-
-    def flops(self, values: Sequence[Param], offsets: Sequence[int]) -> int:
-        """Of records whose values begin at `offsets`."""
-        twice = 2 if len(self.factors) > 1 else 1
-        total = 0
-        for offset in offsets:
-            flops = twice
-            for factor in self.factors:
-                said = values[offset + factor]
-                assert isinstance(said, int)
-                flops *= said
-            total += flops
-        return total
+            cut = int(np.searchsorted(ids[rows], mark.first))
+            if launch is not None and cut:
+                yield launch, rows[:cut]
+            rows, launch = rows[cut:], mark.launch
+        if launch is not None and rows:
+            yield launch, rows
 
 
 _NOTHING = Work()

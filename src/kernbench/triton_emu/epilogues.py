@@ -3,7 +3,7 @@
 A step is a dict: {"op": "bias", "bias": b}, {"op": "relu"}, {"op": "scale", "factor": 0.5, "scope": "k_tile"}.
 Scopes: `k_tile` after every K step, `output_tile` once an output tile (the default), `kernel` over the finished
 output. Only ops that may be applied to each partial sum and give the same total, which are those that multiply, may
-have scope `k_tile`.
+have scope `k_tile`: a bias would be added once a K tile, so that the result would depend on how the machine cuts K.
 """
 
 from __future__ import annotations

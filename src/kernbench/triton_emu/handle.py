@@ -28,7 +28,8 @@ Index: TypeAlias = int | slice | EllipsisType | None
 class TensorPtr(int):
     """The address of a tensor argument. Arithmetic on it gives plain addresses, in bytes.
 
-    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it.
+    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds
+    no part of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty.
     """
 
     name: str
@@ -234,22 +235,23 @@ class TensorHandle:
 class CompletionHandle:
     """A composite under way. `out` is its result where that stays in TCM, None where it goes to memory."""
 
-    __slots__ = ("_held", "_tl", "number", "out")
+    __slots__ = ("_held", "_tl", "number", "out", "records")
 
     def __init__(self, tl: TLContext, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
         self._tl = tl
         self._held = held  # operands stay in TCM until it is done
-        self.number = -1
+        self.number = -1  # until it is issued
+        self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
         self.out = out
 
     @property
     def tl(self) -> TLContext:
         return self._tl
 
-    @property
-    def done(self) -> bool:
-        return not self._held and self.number >= 0
-
-    def release(self) -> None:
-        """It is done: its operands may go."""
+    def finish(self, records: tuple[int, ...]) -> None:
+        """It is done: its operands may go, and its result may be used."""
         self._held = ()
+        self.records = records
+        if self.out is not None:
+            self.out.records = records
+            self.out.awaits(None)

@@ -16,7 +16,7 @@ import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, WaitCmd
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import KernBenchError, KernelError
 
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
@@ -51,6 +51,7 @@ class KernelRunner:
         self._env = pe.env
         self._under_way: dict[int, simpy.Event] = {}  # composites, by number
         self._count = 0
+        self._thread: KernelThread | None = None
         self.error: BaseException | None = None
         self.is_aborted = False
         self._has_ended = False
@@ -58,7 +59,10 @@ class KernelRunner:
     # ---- the kernel's side
 
     def call(self, cmd: Command) -> Records:
-        """Let time pass until `cmd` is done; returns its op-log ids. Raises what the PE says against it."""
+        """Let time pass until `cmd` is done; returns its op-log ids. Raises what the PE says against it, and
+        KernelError outside the kernel.
+        """
+        self.check_inside()
         reply = getcurrent().parent.switch(cmd)
         if isinstance(reply, KernBenchError):
             raise reply
@@ -66,7 +70,10 @@ class KernelRunner:
         return reply
 
     def issue(self, cmd: CompositeCmd, done: Callable[[Records], None]) -> int:
-        """Set a composite going and return its number at once; `done` is called when it is finished."""
+        """Set a composite going and return its number at once; `done` is called when it is finished. Raises what the PE
+        says against it, and KernelError outside the kernel.
+        """
+        self.check_inside()
         if self.is_aborted:
             raise GreenletExit
         number = self._count
@@ -82,6 +89,13 @@ class KernelRunner:
         self._under_way[number] = finished
         return number
 
+    def check_inside(self) -> None:
+        """Raise KernelError unless the kernel itself asks: elsewhere nobody could wait, or it would be another PE."""
+        if getcurrent() is not self._thread:
+            raise KernelError(
+                "tl is used outside its kernel, or after its kernel has ended", mend="keep `tl` inside the kernel"
+            )
+
     def is_done(self, number: int) -> bool:
         return number not in self._under_way
 
@@ -96,7 +110,7 @@ class KernelRunner:
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 
-        thread = KernelThread(body)
+        thread = self._thread = KernelThread(body)
         reply: object = None
         while not self.is_aborted:
             thread.parent = getcurrent()  # whoever drives the clock now is who waits for the kernel

@@ -45,7 +45,7 @@ class TcmArena:
         if space is None:
             space = self._space = FreeList(self._capacity_bytes, name="TCM")
             self._base = self._find_base()
-        size = -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
+        size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:
             at = space.alloc(size, ALIGN_BYTES)
         except AllocationError:
@@ -53,7 +53,7 @@ class TcmArena:
                 f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
                 f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
                 "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
-                "or raise memory_map.tcm_mb_per_pe",
+                "or raise cube.memory_map.tcm_mb_per_pe",
             ) from None
         self.peak_bytes = max(self.peak_bytes, space.used_bytes)
         return TcmBlock(self, self._base + at, size)

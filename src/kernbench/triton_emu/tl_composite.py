@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from numbers import Integral
 from typing import Literal
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, WaitCmd
 from kernbench.common.dtypes import F32, DType, dtype_of, promote
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import DataError, KernBenchError
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.epilogues import MATH_OPS, SCOPES, STEPS
 from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_core import TlCore
+from kernbench.triton_emu.under_way import Piece
 from kernbench.values.graph import Value
+from kernbench.values.op import broadcast_shape
 
 Step = Mapping[str, object]
 Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and what it is told
@@ -40,11 +43,12 @@ class TlComposite(TlCore):
         """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
 
         op "gemm": (M, K) by (K, N). op "math": `math_op` of a, or of a and b broadcast. References are read when this
-        is called. The result goes to `out_ptr` when all is done; without one it stays in TCM and `tl.wait` returns
-        it. `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
-        `tile_shape` is (m, k, n), or (m, n) for math. Shape: (M, N), or the inputs'. dtype: the output tensor's; in
-        TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile. Unknown ops and
-        missing fields fail here.
+        is called, and the result goes to `out_ptr` when all is done; where an earlier composite has yet to write any
+        of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM and `tl.wait` returns it.
+        `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
+        `tile_shape` is (m, k, n), or (m, n) for math. Shape: (M, N), or the inputs' broadcast. dtype: the output
+        tensor's; in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none
+        where the result has no elements. Unknown ops and missing fields fail here.
         """
         if op not in ("gemm", "math"):
             self._fail(f"composite: unknown op {op!r}", "use 'gemm', or 'math' with math_op")
@@ -57,34 +61,43 @@ class TlComposite(TlCore):
         steps.sort(key=lambda ready: tuple(Scope).index(ready[0].scope))  # within a scope, as listed
         out, dtype = self._target(op, inputs, shape, out_ptr, out_dtype)
         tile = self._tile(tile_shape)
+        used = (*inputs, *(x for _, told in steps for x in told if isinstance(x, TensorHandle)))
+        pieces = self._pieces(out.address, out.nbytes) if out is not None and out.elements else []
+        streamed = [piece for x in used for piece in self._pieces_of(x)]
+        waited = self._settle([*pieces, *streamed])
         value = self._result(op, math_op, inputs, steps, acc, dtype)
-        result = None
-        if out is None:
-            result = self._new(value)
-            out = result.operand()
-        pieces = self._pieces(out.address, out.nbytes) if result is None else []
-        extras = [x for _, told in steps for x in told if isinstance(x, TensorHandle)]
-        deps = tuple(dict.fromkeys(number for x in (*inputs, *extras) for number in x.records))
+        result = self._new(value) if out is None else None
+        handle = CompletionHandle(inputs[0].tl, used, result)
+        if not value.type.size:
+            handle.finish(())
+            return handle
+        target = out if result is None else result.operand()
+        assert target is not None
+        made = (number for x in used for number in x.records)
+        deps = tuple(dict.fromkeys((*made, *waited, *self._written_by(streamed))))
         kind: Literal["gemm", "math"] = "gemm" if op == "gemm" else "math"
         specs = tuple(spec for spec, _ in steps)
-        cmd = CompositeCmd(kind, tuple(x.operand() for x in inputs), out, tile, math_op or "", acc.name, specs, deps)
-        handle = CompletionHandle(inputs[0].tl, (*inputs, *extras), result)
+        cmd = CompositeCmd(kind, tuple(x.operand() for x in inputs), target, tile, math_op or "", acc.name, specs, deps)
+        self._issue(cmd, handle, pieces, value)
+        return handle
+
+    def _issue(self, cmd: CompositeCmd, handle: CompletionHandle, pieces: list[Piece], value: Value) -> None:
+        """Hand a composite to the PE; what it writes to memory is there when it is done."""
 
         def done(records: Records) -> None:
-            if result is None:
-                self._write(pieces, value)
-            else:
-                result.records = records
-                result.awaits(None)
-            handle.release()
+            if pieces:
+                self._write(pieces, value, records)
+                self._under_way.end(handle)
+            handle.finish(records)
 
         try:
             handle.number = self._runner.issue(cmd, done)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
-        if result is not None:
-            result.awaits(handle)
-        return handle
+        if pieces:
+            self._under_way.begin(handle, pieces)
+        if handle.out is not None:
+            handle.out.awaits(handle)
 
     def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
         """Wait for a composite, or for all under way; returns its result where that is in TCM. Engine: none."""
@@ -117,30 +130,40 @@ class TlComposite(TlCore):
         return inputs
 
     def _out_shape(self, op: str, inputs: list[TensorHandle]) -> tuple[int, ...]:
-        a = inputs[0]
+        a, b = inputs[0], inputs[-1]
         if op == "gemm":
-            b = inputs[1]
             if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
                 self._fail(f"composite: gemm of {a.shape} by {b.shape}", "expected (M, K) by (K, N)")
             return a.shape[0], b.shape[1]
-        if len(inputs) == 1 or inputs[1].shape == a.shape:
-            return a.shape
-        return self._broadcast(a.shape, inputs[1].shape, "composite: b")
-
-    def _broadcast(self, shape: tuple[int, ...], other: tuple[int, ...], what: str) -> tuple[int, ...]:
-        """`shape`, when `other` broadcasts to it as a whole, a row, a column or a number."""
-        rows, cols = shape[:-1], shape[-1:]
-        allowed = (shape, cols, (*(1 for _ in rows), *cols), (*rows, 1), (1,) * len(shape), (1,), ())
-        if other not in allowed:
-            expected = ", ".join(map(str, dict.fromkeys(allowed[:4])))
-            self._fail(f"{what} has shape {other}", f"expected one of {expected}, or a number")
+        try:
+            shape = broadcast_shape("composite", [x.shape for x in inputs])
+        except DataError as error:
+            raise at_kernel_line(error) from None
+        for name, x in zip("ab", inputs, strict=False):
+            self._check_spread(shape, x.shape, f"composite: {name}")
         return shape
 
+    def _check_spread(self, shape: tuple[int, ...], other: tuple[int, ...], what: str) -> None:
+        """Tiles are cut from rows and columns, leading axes being rows: of each a tensor must have all or one."""
+        try:
+            fits = broadcast_shape("composite", [shape, other]) == shape
+        except DataError:
+            fits = False
+        if not fits or prod(other[:-1]) not in (1, prod(shape[:-1])):
+            rows, cols = shape[:-1], shape[-1:]
+            allowed = (shape, cols, (*(1 for _ in rows), *cols), (*rows, *(1 for _ in cols)))
+            expected = ", ".join(map(str, dict.fromkeys(allowed)))
+            self._fail(f"{what} has shape {other}", f"expected one of {expected}, or a number")
+
     def _acc(self, inputs: list[TensorHandle], acc_dtype: object) -> DType:
-        if acc_dtype is not None:
-            return self._dtype(acc_dtype)
-        mixed = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype))
-        return mixed.accumulate
+        usual = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype)).accumulate
+        acc = self._dtype(acc_dtype) if acc_dtype is not None else usual
+        if not acc.is_float and acc is not usual:
+            given = " and ".join(x.dtype for x in inputs)
+            self._fail(
+                f"composite: acc_dtype {acc} cannot hold sums of {given}", f"use {usual}, or leave acc_dtype out"
+            )
+        return acc
 
     def _step(self, number: int, step: Step, shape: tuple[int, ...], acc: DType) -> Ready:
         where = f"epilogue[{number}]"
@@ -153,9 +176,10 @@ class TlComposite(TlCore):
         if scope not in SCOPES:
             self._fail(f"{where}: unknown scope {scope!r}", f"use one of {', '.join(SCOPES)}")
         if scope == Scope.K_TILE.value and not known.linear:
+            listed = ", ".join(n for n, s in STEPS.items() if s.linear)
             self._fail(
-                f"{where}: {name} cannot be applied to partial sums",
-                f"use scope 'output_tile'; 'k_tile' is for {', '.join(n for n, s in STEPS.items() if s.linear)}",
+                f"{where}: {name} cannot be applied to partial sums: the result would depend on the number of K tiles",
+                f"use scope 'output_tile'; 'k_tile' is for what multiplies: {listed}",
             )
         for field in known.fields:
             if field not in step:
@@ -174,7 +198,7 @@ class TlComposite(TlCore):
                 told.append(given)
                 continue
             tensor = self._tensor("composite", given, f"{where}['{field}']")
-            self._broadcast(shape, tensor.shape, f"{where}: {field}")
+            self._check_spread(shape, tensor.shape, f"{where}: {field}")
             if operand is not None:
                 self._fail(f"{where}: two tensors", f"give {name} at most one tensor")
             operand = tensor.operand()
@@ -192,7 +216,7 @@ class TlComposite(TlCore):
                 return None, self._product_dtype(inputs[0], inputs[1])
             mixed = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype))
             return None, mixed if mixed.is_float else F32
-        _, tensor = self._range_of("composite: out_ptr", out_ptr, 1)
+        _, tensor = self._range_of("composite: out_ptr", out_ptr, 0)
         if out_dtype is not None and self._dtype(out_dtype).name != tensor.dtype:
             self._fail(
                 f"composite: '{tensor.name}' holds {tensor.dtype}, got out_dtype {out_dtype!r}", "leave out_dtype out"
@@ -209,7 +233,8 @@ class TlComposite(TlCore):
     def _tile(self, tile_shape: Sequence[int] | None) -> tuple[int, ...] | None:
         if tile_shape is None:
             return None
-        if not isinstance(tile_shape, list | tuple) or not all(isinstance(size, Integral) for size in tile_shape):
+        sizes = tile_shape if isinstance(tile_shape, list | tuple) else (None,)
+        if any(isinstance(size, bool) or not isinstance(size, Integral) for size in sizes):
             self._fail(f"composite: tile_shape is {tile_shape!r}", "give (m, k, n), or (m, n) for math")
         return tuple(int(size) for size in tile_shape)
 
@@ -219,12 +244,14 @@ class TlComposite(TlCore):
         """The value of an operand; a reference is read now."""
         if x.value is not None:
             return x.value
-        operand = x.operand()
         dtype = dtype_of(x.dtype)
         if not x.transposed:
-            return self._read(self._pieces(x.address, operand.nbytes), x.shape, dtype)
-        there = self._read(self._pieces(x.address, operand.nbytes), x.shape[::-1], dtype)
-        return self._apply("trans", (there,))
+            return self._read(self._pieces_of(x), x.shape, dtype)
+        return self._apply("trans", (self._read(self._pieces_of(x), x.shape[::-1], dtype),))
+
+    def _pieces_of(self, x: TensorHandle) -> list[Piece]:
+        """Where an operand lies in memory; nowhere, when it is in TCM."""
+        return [] if x.space == "tcm" else self._pieces(x.address, x.operand().nbytes)
 
     def _result(
         self, op: str, math_op: str | None, inputs: list[TensorHandle], steps: list[Ready], acc: DType, dtype: DType
@@ -238,5 +265,5 @@ class TlComposite(TlCore):
         for at, (spec, told) in enumerate(steps):
             others = [self._value_of(x) if isinstance(x, TensorHandle) else x for x in told]
             last = at == len(steps) - 1
-            value = self._apply(spec.kind, (value, *others), dtype=dtype if last else F32 if acc.is_float else None)
+            value = self._apply(spec.kind, (value, *others), dtype=dtype if last else acc if acc.is_float else None)
         return value

@@ -61,11 +61,14 @@ class TLContext(TlMemory, TlMath, TlComposite):
         """a @ b of tensors in TCM, and wait for it; sums are kept in f32 (integers: i32) and rounded once.
 
         Shape: (..., M, K) by (..., K, N) gives (..., M, N), leading axes broadcast. dtype: `out_dtype`, or: two-byte
-        and wider floats give the mixed type, one-byte floats f32, integers i32. Engine: GEMM, M * K * N a matrix.
+        and wider floats give the mixed type, one-byte floats f32, integers i32. Engine: GEMM, M * K * N a matrix; none
+        where that is 0 (a sum over no K is 0).
         """
         x, y = self._local("dot", a, "a"), self._local("dot", b, "b")
         dtype = self._dtype(out_dtype) if out_dtype is not None else self._product_dtype(x, y)
         out = self._new(self._apply("dot", (self._known(x), self._known(y)), dtype=dtype))
+        if not (x.size and y.size):
+            return out
         m, n = out.shape[-2:]
         slower = min((x.dtype, y.dtype), key=lambda name: dtype_of(name).compute_scale)
         batch, deps = out.size // (m * n), tuple(dict.fromkeys((*x.records, *y.records)))

@@ -15,16 +15,16 @@ import numpy as np
 from kernbench.common.commands import Command, Space
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
+from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
+from kernbench.triton_emu.under_way import Piece, UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
-
-Piece = tuple[int, int]  # physical address, bytes
 
 
 class Memory(Protocol):
@@ -60,6 +60,7 @@ class KernelEnv:
     tcm_bytes: int
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
+    writers: Writers | None = None  # where there is an op log
 
 
 class TlCore(ABC):
@@ -70,6 +71,7 @@ class TlCore(ABC):
         self._runner = env.runner
         self._values = env.values
         self._arena = TcmArena(env.tcm_base, env.tcm_bytes)
+        self._under_way = UnderWay()
         self._tensors_made = 0
 
     def close(self) -> None:
@@ -114,16 +116,16 @@ class TlCore(ABC):
             raise at_kernel_line(error) from None
 
     def _shape(self, op: str, shape: object) -> tuple[int, ...]:
-        """A shape of whole numbers with at least one element."""
+        """A shape of whole numbers. A size may be 0: what a PE holds of a split tensor may be nothing."""
         dims = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-        if any(isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1 for dim in dims):
-            self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 1 or more, say (32, 64)")
+        if any(isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 0 for dim in dims):
+            self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 0 or more, say (32, 64)")
         return tuple(int(dim) for dim in dims)
 
     def _new(self, value: Value, records: Records = ()) -> TensorHandle:
-        """A tensor of its own in TCM."""
+        """A tensor of its own in TCM. One without elements is known already, whatever it was to be computed from."""
         if not value.type.size:
-            self._fail(f"a tensor of shape {value.shape} has no elements", "give sizes of 1 or more")
+            value = self._values.full(value.shape, 0, value.dtype)
         block = self._arena.alloc(value.nbytes)
         return self._handle(value.shape, value.dtype.name, "tcm", block.address, value, block, records)
 
@@ -179,9 +181,23 @@ class TlCore(ABC):
 
     def _pieces(self, address: int, nbytes: int) -> list[Piece]:
         try:
+            self._runner.check_inside()  # pages are gone when the kernel is
             return self._env.translate(address, nbytes)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
+
+    def _settle(self, pieces: Sequence[Piece]) -> Records:
+        """Wait for what composites of this kernel have yet to write there; returns the op-log ids of those."""
+        records: Records = ()
+        for composite in self._under_way.writers_of(pieces):
+            self.wait(composite)
+            records += composite.records
+        return records
+
+    def _written_by(self, pieces: Sequence[Piece]) -> Records:
+        """The op-log ids of what wrote these bytes."""
+        writers = self._env.writers
+        return () if writers is None else tuple(op for pa, nbytes in pieces for op in writers.of(pa, nbytes))
 
     def _read(self, pieces: list[Piece], shape: tuple[int, ...], dtype: DType) -> Value:
         """The value that physical pieces hold, one after the other."""
@@ -198,9 +214,12 @@ class TlCore(ABC):
             at += nbytes
         return values.gather(values.type_of(shape, dtype), parts, patches)
 
-    def _write(self, pieces: list[Piece], value: Value) -> None:
-        """Leave a value in physical pieces, one after the other."""
-        memory, values = self._env.memory, self._values
+    def _write(self, pieces: list[Piece], value: Value, records: Records) -> None:
+        """Leave a value in physical pieces, one after the other; `records` are the op-log ids of what wrote it."""
+        memory, values, writers = self._env.memory, self._values, self._env.writers
+        if writers is not None:
+            for pa, nbytes in pieces:
+                writers.note(pa, nbytes, records[-1] if records else None)
         if len(pieces) == 1:
             memory.write(pieces[0][0], value)
             return
@@ -209,12 +228,15 @@ class TlCore(ABC):
             memory.write(pa, values.view(value, values.type_of((nbytes,), I8), at, nbytes, 1))
             at += nbytes
 
+    def _address(self, op: str, ptr: object) -> int:
+        if isinstance(ptr, bool) or not isinstance(ptr, Integral):
+            hint = "give the pointer that a tensor argument is, or that plus a whole number of bytes"
+            self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
+        return int(ptr)
+
     def _range_of(self, op: str, ptr: object, nbytes: int) -> tuple[int, TensorRange]:
         """The tensor that an address lies in; the whole access must be inside it."""
-        if isinstance(ptr, bool) or not isinstance(ptr, Integral):
-            hint = "give the pointer a tensor argument became, or that plus bytes"
-            self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
-        address = int(ptr)
+        address = self._address(op, ptr)
         tensors = self._env.tensors
         for tensor in tensors:
             if tensor.start <= address < tensor.end:

@@ -1,5 +1,5 @@
-"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the larger of input and result
-once.
+"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the largest of inputs and
+result once, at the lanes of the slowest type among them. A result without elements is there at once.
 
 Shapes follow numpy's broadcasting. dtypes, if an op does not say otherwise: mixed inputs give the smallest type that
 holds both, a Python number takes the tensor's type, and functions of real numbers turn integers into f32.
@@ -26,10 +26,12 @@ class TlMath(TlCore):
             self._local(op, inputs[0])
         operands = [self._known(x) if isinstance(x, TensorHandle) else self._number(op, x) for x in inputs]
         out = self._new(self._apply(op, operands, **params))
+        if not out.size:
+            return out
+        touched = (*tensors, out)
+        elements = max(x.size for x in touched)
         deps = tuple(dict.fromkeys(number for x in tensors for number in x.records))
-        worked = tensors[1:] if op == "where" and len(tensors) > 1 else tensors
-        lanes = min((x.dtype for x in worked), key=lambda name: dtype_of(name).compute_scale)
-        elements = max(x.size for x in (out, *tensors))
+        lanes = min((x.dtype for x in touched), key=lambda name: dtype_of(name).compute_scale)
         axis = params.get("axis")
         along = axis if isinstance(axis, int) else None
         cmd = MathCmd(op, tuple(x.operand() for x in tensors), out.operand(), elements, lanes, along, deps)

@@ -23,12 +23,16 @@ class TlMemory(TlCore):
         arrives.
 
         Shape: as given; without, the local shape of the tensor that `ptr` is the pointer of. dtype: the tensor's own.
-        Engine: DMA (read channel).
+        Engine: DMA (read channel); none where there are no elements. Waits for composites that have yet to write there.
         """
         source = self._source("load", ptr, shape, dtype)
+        if not source.elements:
+            return self._nothing(source)
         pieces = self._pieces(source.address, source.nbytes)
         block = self._arena.alloc(source.nbytes)
-        records = self._call(DmaReadCmd(source, self._next_name()))
+        self._settle(pieces)
+        deps = tuple(dict.fromkeys(self._written_by(pieces)))
+        records = self._call(DmaReadCmd(source, self._next_name(), deps))
         value = self._read(pieces, source.shape, self._dtype(source.dtype))
         return self._handle(source.shape, source.dtype, "tcm", block.address, value, block, records)
 
@@ -36,16 +40,20 @@ class TlMemory(TlCore):
         """Write a tensor to memory, dense, and wait for the acknowledgement; memory holds it from then on.
 
         Shape: any; its bytes must fit the tensor that `ptr` points into. dtype: that tensor's. Engine: DMA (write
-        channel).
+        channel); none where there are no elements. Waits for composites that have yet to write there.
         """
         x = self._local("store", value, "value")
         known = self._known(x)
-        address, tensor = self._range_of("store", ptr, known.nbytes)
+        _, tensor = self._range_of("store", ptr, 0)
         self._check_dtype("store", tensor.name, tensor.dtype, x.dtype, f"tl.cast(value, '{tensor.dtype}') first")
+        address, _ = self._range_of("store", ptr, known.nbytes)
+        if not x.size:
+            return
         pieces = self._pieces(address, known.nbytes)
         target = Operand(address, x.shape, x.dtype, "hbm")
-        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), x.records))
-        self._write(pieces, known)
+        deps = tuple(dict.fromkeys((*x.records, *self._settle(pieces))))
+        records = self._call(DmaWriteCmd(x.operand(), target, self._next_name(), deps))
+        self._write(pieces, known, records)
 
     def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
         """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
@@ -53,19 +61,26 @@ class TlMemory(TlCore):
         Shape and dtype: as in `load`. Engine: none.
         """
         source = self._source("ref", ptr, shape, dtype)
+        if not source.elements:
+            return self._nothing(source)
         return self._handle(source.shape, source.dtype, "hbm", source.address, None)
 
+    def _nothing(self, source: Operand) -> TensorHandle:
+        """What a tensor without elements is, wherever it was to be: there is nothing to move or to stream."""
+        return self._new(self._values.full(source.shape, 0, source.dtype))
+
     def _source(self, op: str, ptr: int, shape: object, dtype: object) -> Operand:
+        address = self._address(op, ptr)
         if shape is None:
             if not isinstance(ptr, TensorPtr):
                 self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
             shape = ptr.local_shape
         dims = self._shape(op, shape)
-        _, tensor = self._range_of(op, ptr, 1)
+        _, tensor = self._range_of(op, ptr, 0)
         if dtype is not None:
             wanted = self._dtype(dtype).name
             self._check_dtype(op, tensor.name, tensor.dtype, wanted, f"leave dtype out, or give '{tensor.dtype}'")
-        source = Operand(int(ptr), dims, tensor.dtype, "hbm")
+        source = Operand(address, dims, tensor.dtype, "hbm")
         self._range_of(op, ptr, source.nbytes)
         return source
 
@@ -126,8 +141,6 @@ class TlMemory(TlCore):
         tensor = self._local("[]", x)
         starts, stops, steps, shape = self._cut(tensor.shape, index)
         value = self._apply("slice", (self._known(tensor),), starts=starts, stops=stops, steps=steps)
-        if not value.type.size:
-            self._fail(f"{list(index)} of shape {tensor.shape} has no elements", "take at least one")
         return self._alias(tensor, self._apply("reshape", (value,), shape=shape))
 
     def _cut(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 
 from kernbench.benches._params import Param, params_of, read_params
-from kernbench.benches.registry import list_all
+from kernbench.benches.registry import AtLeast, list_all
 from kernbench.common.errors import UsageError
 
 
@@ -47,6 +47,30 @@ def test_without_an_annotation_the_default_says_the_type() -> None:
         """Only its signature counts."""
 
     assert params_of(plain) == (Param("n", int, 4), Param("ratio", float, 0.5))
+
+
+def test_an_annotation_may_say_what_a_parameter_means_and_the_least_it_may_be() -> None:
+    def noted(
+        torch: object,
+        *,
+        rows: Annotated[int, AtLeast(1), "rows of x"] = 4,
+        ratio: Annotated[float, AtLeast(0.5)] = 1.0,
+        variant: Annotated[Literal["a", "b"], "which one"] = "a",
+    ) -> None:
+        """Only its signature counts."""
+
+    params = params_of(noted)
+    assert params == (
+        Param("rows", int, 4, least=AtLeast(1), meaning="rows of x"),
+        Param("ratio", float, 1.0, least=AtLeast(0.5)),
+        Param("variant", str, "a", ("a", "b"), meaning="which one"),
+    )
+    assert read_params(params, ["rows=1", "ratio=0.5", "variant=b"], {}) == {"rows": 1, "ratio": 0.5, "variant": "b"}
+    with pytest.raises(UsageError, match="rows is '0'") as refused:
+        read_params(params, ["rows=0"], {})
+    assert refused.value.mend == "give a whole number, 1 or more"
+    with pytest.raises(UsageError, match=r"ratio is '0\.4'"):
+        read_params(params, ["ratio=0.4"], {})
 
 
 def test_defaults_are_taken_where_nothing_is_said() -> None:

@@ -22,19 +22,40 @@ LAUNCH_KEYS = {"name", "total_ns", "pe_exec_ns_max", "pe_exec_ns_min", "flops", 
 BENCHES = """
 import numpy as np
 from kernbench.benches.registry import bench
+from kernbench.policy.placement.dp import DPPolicy
 
 def copy(x, out, tl):
     tl.store(out, tl.load(x))
 
-def too_far(x, tl):
+def too_far(x, n, tl):
     if tl.program_id(0) == 2:
-        tl.load(x + 8, shape=(8,))
+        tl.load(x + 8, shape=(n,))
+
+def stores(x, half, tl):
+    if tl.program_id(0) % 2 == 0:
+        tl.store(half.local, tl.load(x.local))
+
+def uneven(tl):
+    tl.cycles(100 * tl.program_id(0) + 1)
 
 @bench(name="right-copy", description="A copy.")
-def right(torch):
+def right(torch, times: int = 1):
     x, out = torch.full((8,), 3, name="x"), torch.empty(8, name="out")
-    torch.launch("copy", copy, x, out)
+    for _ in range(times):
+        torch.launch("copy", copy, x, out)
     torch.check(out, np.full(8, 3))
+
+@bench(name="forgets", description="A copy that half of the PEs forget.")
+def forgets(torch):
+    dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=4)
+    x, half = torch.zeros(4, 8, dp=dp, name="x"), torch.empty(4, 8, dp=dp, name="half")
+    torch.launch("stores", stores, x, half)
+    torch.check(x, np.zeros((4, 8)))
+    torch.check(half, np.zeros((4, 8)))
+
+@bench(name="uneven", description="Every PE takes a while longer.")
+def takes_long(torch):
+    torch.launch("uneven", uneven, target_cubes=0, target_pes=(0, 1, 2, 3))
 
 @bench(name="wrong-copy", description="A copy that is thought to be something else.")
 def wrong(torch):
@@ -43,8 +64,8 @@ def wrong(torch):
     torch.check(out, np.arange(8))
 
 @bench(name="too-far", description="A kernel with a mistake on one PE.")
-def far(torch):
-    torch.launch("too_far", too_far, torch.zeros(8, name="x"), target_pes=(0, 1, 2, 3))
+def far(torch, n: int = 8):
+    torch.launch("too_far", too_far, torch.zeros(8, name="x"), n, target_pes=(0, 1, 2, 3))
 
 @bench(name="host-mistake", description="Host code with a mistake.")
 def host(torch):
@@ -57,6 +78,17 @@ def leaves(torch):
 @bench(name="idle", description="Asks nothing of the device.")
 def idle(torch):
     pass
+"""
+
+TALKS = """
+print("on import")
+
+def talk(tl):
+    print("in the kernel")
+
+def run(torch):
+    print("in the bench")
+    torch.launch("talk", talk, target_cubes=0, target_pes=0)
 """
 
 
@@ -188,7 +220,7 @@ def test_a_kernels_mistake_is_one_message_with_its_pe_and_line(capsys, mine):
     code, out, err = run_small(capsys, "--bench", "mine.py:too-far")
     assert (code, out) == (2, "")
     assert err.startswith("error: kernel 'too_far' failed on sip 0, cube 0, pe 2: KernelError: load: 16 bytes")
-    assert "mine.py:10  tl.load(x + 8, shape=(8,))" in err
+    assert "mine.py:11  tl.load(x + 8, shape=(n,))" in err
     assert err.count("error:") == 1
 
 
@@ -203,6 +235,83 @@ def test_a_bench_cannot_end_the_program(capsys, mine):
     code, out, err = run_small(capsys, "--bench", "mine.py:leaves")
     assert (code, out) == (2, "")
     assert "bench 'leaves' failed: SystemExit: 0" in err
+
+
+def test_an_output_that_was_never_written_is_a_failed_row_beside_the_others(capsys, mine):
+    args = ("--bench", "mine.py:forgets", "--verify-data")
+    code, out, err = run_small(capsys, *args)
+    assert (code, err) == (1, "")
+    assert "[v] PASS  x     f16   max error 0 " in out
+    assert "[x] FAIL  half  f16  not compared  rtol 0.001" in out
+    # 4 rows of 8 f16 over 4 PEs, of which PEs 1 and 3 forgot theirs
+    assert (
+        "half: 32 of 64 bytes were never written, the first of them element [1, 0], on sip0.cube0.pe1 and 1 more PE"
+        in out
+    )
+    assert "Roofline of stores" in out
+    data = json.loads(run_small(capsys, *args, "--json")[1])
+    assert (data["ok"], data["launches"][0]["name"]) == (False, "stores")
+    x, half = data["data"]
+    assert (x["tensor"], x["ok"], "reason" in x) == ("x", True, False)
+    assert (half["tensor"], half["ok"], half["max_abs_err"]) == ("half", False, None)
+    assert half["reason"].startswith("32 of 64 bytes were never written")
+
+
+@pytest.mark.parametrize("flag", ["--verify-data", "--debug-ops"])
+def test_a_bench_that_states_nothing_cannot_be_verified(capsys, mine, flag):
+    code, out, err = run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4", flag)
+    assert code == 2
+    assert "Roofline of too_far" in out
+    assert "[x] FAIL the bench states no reference, so nothing was compared" in out
+    assert err.startswith("error: the bench states no reference")
+    assert "torch.check(tensor, array)" in err
+    code, out, _ = run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4", flag, "--json")
+    data = json.loads(out)
+    assert (code, data["ok"], data["error"]["code"], data["data"]) == (2, False, "NO_REFERENCE", [])
+    assert run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4")[0] == 0  # nobody asked
+
+
+def test_json_stands_alone_on_standard_output_whatever_a_bench_prints(capsys, mine):
+    (mine / "talks.py").write_text(TALKS)
+    code, out, err = run_small(capsys, "--bench", "talks.py", "--json")
+    assert (code, json.loads(out)["bench"]) == (0, "talks:run")
+    assert err.splitlines() == ["on import", "in the bench", "in the kernel"]
+    _, out, err = run_small(capsys, "--bench", "talks.py")
+    assert (out.splitlines()[:3], err) == (["on import", "in the bench", "in the kernel"], "")
+    _, out, err = run(capsys, "list", "talks.py", "--json")
+    assert (json.loads(out)["benches"][0]["name"], err) == ("talks:run", "on import\n")
+
+
+def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
+    data = json.loads(run_small(capsys, "--bench", "mine.py:uneven", "--json")[1])
+    launch = data["launches"][0]
+    assert launch["pes"] == 4
+    # PE n waits 100 * n ns, with a cycle a ns; 1 ns goes by for each command
+    assert [pe["pe"] for pe in launch["per_pe"]] == [0, 1, 2, 3]
+    took = [pe["pe_exec_ns"] for pe in launch["per_pe"]]
+    assert [ns - took[0] for ns in took] == [0, 100, 200, 300]
+    assert launch["per_pe"][1] == {
+        "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0
+    }  # fmt: skip
+    lines = run_small(capsys, "--bench", "mine.py:uneven")[1].splitlines()
+    at = lines.index("PEs of uneven, the slowest launch")
+    told = [line.split() for line in lines[at + 2 : at + 5]]
+    assert [(line[0], line[-1]) for line in told] == [
+        ("slowest", "sip0.cube0.pe3"),
+        ("median", "sip0.cube0.pe1"),
+        ("fastest", "sip0.cube0.pe0"),
+    ]
+
+
+def test_several_launches_are_added_up(capsys, mine):
+    args = ("--bench", "mine.py:right-copy", "--param", "times=3")
+    data = json.loads(run_small(capsys, *args, "--json")[1])
+    assert data["totals"] == {"flops": 0, "bytes_hbm": 3 * 2 * 256}  # 16 bytes each way are a burst each way
+    assert data["kernels_ns"] == sum(launch["total_ns"] for launch in data["launches"])
+    _, out, _ = run_small(capsys, *args)
+    (line,) = (line for line in out.splitlines() if line.startswith("  all 3 together: "))
+    assert line.endswith(", 0 flops, 1.5 KiB to and from HBM")
+    assert "together" not in run_small(capsys, *args[:2])[1]
 
 
 def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):
@@ -225,13 +334,19 @@ def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):
         (("--bench", "nowhere.py"), "no file nowhere.py"),
         ((*GEMM, "--param", "q=1"), "parameters of this bench: m (int)"),
         ((*GEMM, "--param", "m=big"), "give a whole number"),
-        ((*GEMM, "--param", "m=0"), "cannot be placed"),
-        ((*GEMM, "--param", "seed=-1"), "gemm-single-pe' failed: ValueError"),
+        ((*GEMM, "--param", "m=0"), "m is '0'\n  where: --param m=0\n  mend:  give a whole number, 1 or more"),
+        ((*GEMM, "--param", "m=-1"), "m is '-1'"),
+        (
+            (*GEMM, "--param", "seed=-1"),
+            "seed is '-1'\n  where: --param seed=-1\n  mend:  give a whole number, 0 or more",
+        ),
+        (("--bench", "layernorm", "--param", "eps=-0.5"), "mend:  give a number, 0 or more"),
+        (("--bench", "flash-attention", "--param", "pes=-1"), "pes is '-1'"),
         ((*GEMM, "--param", "m=9999"), "TCM overflow"),
         ((*GEMM, "--device", "sip:1"), "no device 'sip:1'"),
         ((*GEMM, "--set", "sip.cube_mesh.w=0"), "sip.cube_mesh.w"),
         (("--bench", "va-offset-verify", "--set", "system.address_model=pa"), "needs virtual addresses"),
-        (("--bench", "softmax", "--param", "block_rows=0"), "blocks of 0 rows"),
+        (("--bench", "softmax", "--param", "block_rows=0"), "block_rows is '0'"),
         (("--bench", "flash-attention", "--param", "pes=99"), "the machine has 8"),
     ],
 )
@@ -257,6 +372,54 @@ def test_op_log_file_holds_every_op_and_changes_no_figure(capsys, tmp_path):
     code, _, err = run_small(capsys, *GEMM, "--oplog", str(tmp_path / "no" / "ops.parquet"))
     assert code == 2
     assert "cannot be written" in err
+    assert run_small(capsys, *GEMM, "--oplog", str(tmp_path))[0] == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--bench", "mine.py:right-copy", "--device", "sip:9"),
+        ("--bench", "mine.py:right-copy", "--param", "times=often"),
+        ("--bench", "mine.py:too-far"),
+        ("--bench", "mine.py:host-mistake"),
+    ],
+)
+def test_an_op_log_file_is_as_it_was_when_a_run_fails(capsys, mine, wrong):
+    pytest.importorskip("pyarrow")
+    (mine / "ops.parquet").write_text("precious")
+    files = sorted(mine.iterdir())
+    assert run_small(capsys, *wrong, "--oplog", "ops.parquet")[0] == 2
+    assert (mine / "ops.parquet").read_text() == "precious"
+    assert sorted(mine.iterdir()) == files
+
+
+def test_an_op_log_file_is_replaced_when_a_run_is_over_right_or_wrong(capsys, mine):
+    pytest.importorskip("pyarrow")
+    from kernbench.sim_engine.op_stream import read_op_stream
+
+    (mine / "link.parquet").symlink_to("ops.parquet")
+    for bench, code in (("right-copy", 0), ("wrong-copy", 1)):
+        (mine / "ops.parquet").write_text("old")
+        args = ("--bench", f"mine.py:{bench}", "--verify-data", "--oplog", "link.parquet")
+        assert run_small(capsys, *args)[0] == code
+        assert [record.op_name for _, record in read_op_stream(mine / "ops.parquet")] == ["dma_read", "dma_write"]
+        assert (mine / "link.parquet").is_symlink()
+        assert sorted(path.name for path in mine.iterdir()) == ["link.parquet", "mine.py", "ops.parquet"]
+
+
+def test_an_op_log_file_is_as_it_was_when_a_run_is_interrupted(capsys, mine, monkeypatch):
+    pytest.importorskip("pyarrow")
+
+    def interrupt(*_):
+        assert [path.suffix for path in mine.glob(".*")] == [".part"]
+        raise KeyboardInterrupt
+
+    (mine / "ops.parquet").write_text("precious")
+    monkeypatch.setattr("kernbench.sim_engine.engine.GraphEngine.run_until", interrupt)
+    code, out, err = run_small(capsys, "--bench", "mine.py:right-copy", "--oplog", "ops.parquet")
+    assert (code, out, err.lstrip()) == (130, "", "stopped\n")
+    assert (mine / "ops.parquet").read_text() == "precious"
+    assert sorted(path.name for path in mine.iterdir()) == ["mine.py", "ops.parquet"]
 
 
 # ---- list
@@ -274,7 +437,15 @@ def test_list_of_one_bench_shows_its_parameters(capsys):
     code, out, _ = run(capsys, "list", "matmul-composite")
     assert code == 0
     (variant,) = (line for line in out.splitlines() if line.startswith("variant"))
-    assert variant.split() == ["variant", "load-ref", "load", "|", "load-ref", "|", "ref", "MATMUL_VARIANT"]
+    told = "variant load-ref load | load-ref | ref MATMUL_VARIANT operands in TCM: both, the left one, none"
+    assert " ".join(variant.split()) == told
+    (m,) = (line for line in out.splitlines() if line.startswith("m "))
+    assert " ".join(m.split()) == "m 128 int, 1 or more MATMUL_M rows of a and c"
+
+
+def test_every_parameter_of_a_shipped_bench_says_what_it_means(capsys):
+    for bench in json.loads(run(capsys, "list", "--json")[1])["benches"]:
+        assert all(param["meaning"] for param in bench["params"])
 
 
 def test_list_as_json(capsys):
@@ -283,7 +454,8 @@ def test_list_as_json(capsys):
     one = json.loads(run(capsys, "list", "softmax", "--json")[1])["benches"]
     assert one == [bench for bench in everything["benches"] if bench["name"] == "softmax"]
     fused = {"name": "fused", "type": "bool", "default": False, "choices": [], "env": None}
-    assert fused in one[0]["params"]
+    more = {"least": None, "meaning": "one tl.softmax instead of its steps"}
+    assert {**fused, **more} in one[0]["params"]
 
 
 def test_list_of_what_is_not_there_is_exit_code_2(capsys):

@@ -22,7 +22,7 @@ from kernbench.common.messages import (
 
 REF = KernelRef("k")
 SHARDS = (TensorShard(0, 0, 0, 0x100, 8, 0), TensorShard(0, 0, 1, 0x900, 8, 8))
-ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1): (2, 2)})
+ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1): (2, 2)}, (0,))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,14 @@ def test_a_tensor_argument_is_where_the_own_part_lies_with_physical_addresses() 
     assert [physical.address_for((0, 0, pe)) for pe in range(3)] == [0x100, 0x900, 0x100]
 
 
-def test_a_pe_that_holds_no_part_sees_the_whole_shape() -> None:
+def test_a_pe_that_holds_no_part_has_nothing_of_a_split_tensor() -> None:
     assert ARG.local_shape_for((0, 0, 1)) == (2, 2)
-    assert ARG.local_shape_for((0, 3, 1)) == (4, 2)
+    assert ARG.local_shape_for((0, 3, 1)) == (0, 2)
+
+
+def test_a_tensor_that_is_not_split_is_everybodys() -> None:
+    whole = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS[:1], {(0, 0, 0): (4, 2)})
+    assert whole.local_shape_for((0, 3, 1)) == (4, 2)
 
 
 def test_targets_are_all_or_those_named() -> None:

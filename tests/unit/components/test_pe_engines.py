@@ -47,6 +47,20 @@ class TestRules:
             last = end
         assert port.busy_ns == sum(ns for _, ns in asked)
 
+    @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.booleans()), max_size=20))
+    def test_a_tcm_is_busy_while_either_port_is(self, asked):
+        """Asked for at random times; 512 bytes take a ns on either port, and what is counted is whole ns."""
+        engine = GraphEngine(load_topology(None, TINY))
+        tcm, busy = engine.component("sip0.cube0.pe0.pe_tcm"), set()
+        now = 0
+        for gap, ns, is_store in asked:
+            now += gap
+            engine.env.run(until=engine.env.timeout(gap))
+            start, end = (tcm.store if is_store else tcm.fetch)(512 * ns)
+            busy |= set(range(int(start), int(end)))
+        assert engine.now_ns == now
+        assert tcm.busy_ns == len(busy)
+
 
 class TestCompletion:
     def test_a_context_counts_every_tile_once(self):

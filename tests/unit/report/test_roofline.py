@@ -14,11 +14,11 @@ def test_peaks_come_from_the_machine() -> None:
     # 4096 f16 MACs a ns are 8192 flops a ns; a slice gives 256 bytes a ns.
     assert peak_of(SPEC, 1) == Peak(8192.0, 256.0)
     assert peak_of(SPEC, 8) == Peak(8 * 8192.0, 8 * 256.0)
-    assert peak_of(SPEC, 8, slices=1) == Peak(8 * 8192.0, 256.0)
 
 
-def test_one_pe_takes_no_more_than_its_port_gives_both_ways() -> None:
-    assert peak_of(SPEC, 1, slices=8).gbs == 2 * 256.0
+def test_a_port_slower_than_half_a_slice_is_the_peak() -> None:
+    slow = load_topology(None, {"cube.links.pe_dma_to_router_bw_gbs": 64}).spec
+    assert peak_of(slow, 4).gbs == 4 * 2 * 64.0
 
 
 def test_a_launch_under_the_memory_roof() -> None:

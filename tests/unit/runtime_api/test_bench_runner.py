@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 
 import kernbench
-from kernbench.common.errors import LaunchError, UsageError
+from kernbench.benches.gemm import gemm_single_pe
+from kernbench.benches.registry import AtLeast
+from kernbench.common.errors import DataError, LaunchError, UsageError
 from kernbench.report.run_figures import figures_of
 from kernbench.report.run_summary import summary_as_text
 from kernbench.runtime_api.bench_runner import BenchResult, devices_of
@@ -133,6 +135,63 @@ def test_the_json_is_what_the_command_prints() -> None:
     assert {"tensor", "ok", "max_abs_err", "rtol", "atol"} <= set(parsed["data"][0])
 
 
+def test_a_tensor_that_was_never_written_fails_and_the_others_are_compared() -> None:
+    def forgetful(torch: Any) -> None:
+        x, y = torch.from_numpy(A, name="x"), torch.empty(3, 4, name="y")
+        torch.launch("nothing", lambda x, y, tl: tl.store(y, tl.load(x, (1, 4))), x, y)
+        torch.check(y, A)
+        torch.check(x, A)
+
+    result = kernbench.run(forgetful, overrides=SMALL, device=0, verify_data=True)
+    y, x = result.data
+    assert (y.tensor, y.ok, y.max_abs_err, x.tensor, x.ok, x.reason) == ("y", False, np.inf, "x", True, None)
+    assert y.reason == "16 of 24 bytes were never written, the first of them element [1, 0], on sip0.cube0.pe0"
+    assert not result.ok
+
+
+@pytest.mark.parametrize("how", [{"verify_data": True}, {"debug_ops": True}])
+def test_a_bench_that_states_nothing_is_not_ok_when_it_is_verified(how: dict[str, bool]) -> None:
+    def silent(torch: Any) -> None:
+        torch.zeros(4)
+
+    result = kernbench.run(silent, overrides=SMALL, **how)
+    assert (result.ok, result.completion.error_code) == (False, "NO_REFERENCE")
+    assert kernbench.run(silent, overrides=SMALL).ok
+
+
+@pytest.mark.parametrize("reference", [np.full(4, 1j), np.full(4, "0"), lambda: [0j] * 4])
+def test_a_reference_of_no_real_numbers_is_refused(reference: Any) -> None:
+    def complex_(torch: Any) -> None:
+        torch.check(torch.zeros(4, name="x"), reference)
+
+    with pytest.raises(DataError, match=r"torch\.check of tensor 'x' cannot take"):
+        kernbench.run(complex_, overrides=SMALL, device=0, verify_data=True)
+
+
+def test_parameters_are_checked_before_anything_runs() -> None:
+    def never(torch: Any, *, rows: Annotated[int, AtLeast(1)], cols: int = 4) -> None:
+        raise AssertionError
+
+    def refused(**params: object) -> str:
+        with pytest.raises(UsageError) as error:
+            kernbench.run(never, overrides=SMALL, params=params)
+        return str(error.value)
+
+    assert refused(zz=1, rows=1) == "no parameter 'zz'\n  mend:  parameters of this bench: rows, cols"
+    assert refused(row=1).startswith("no parameter 'row'; did you mean 'rows'?")
+    assert refused(cols=1).startswith("parameter 'rows' has no value")
+    assert refused(rows=0) == "rows is 0\n  where: params['rows']\n  mend:  give 1 or more"
+    assert refused(rows="many").startswith("rows is 'many'")
+    with pytest.raises(AssertionError):
+        kernbench.run(never, overrides=SMALL, params={"rows": 1})
+    assert kernbench.run(lambda torch, **any_: torch.zeros(4), overrides=SMALL, params={"zz": 1}).ok
+
+
+def test_a_shipped_bench_checks_its_parameters_from_python_too() -> None:
+    with pytest.raises(UsageError, match="seed is -1"):
+        kernbench.run(gemm_single_pe, overrides=SMALL, params={"seed": -1})
+
+
 def test_a_bench_that_asks_nothing_of_the_device_is_not_ok() -> None:
     result = kernbench.run(lambda torch: None, overrides=SMALL)
     assert not result.ok
@@ -156,7 +215,8 @@ def test_errors_of_a_bench_come_through() -> None:
 
 def test_devices_are_named_three_ways() -> None:
     assert devices_of("all", 3) == (0, 1, 2)
-    assert devices_of("sip:2", 3) == devices_of(2, 3) == devices_of("2", 3) == (2,)
+    assert devices_of("sip:2", 3) == devices_of(2, 3) == devices_of("2", 3) == devices_of("SIP:2", 3) == (2,)
+    assert devices_of("ALL", 2) == (0, 1)
     for bad in ("sip:3", 3, "sip:x", "", -1, True):
         with pytest.raises(UsageError, match="no device"):
             devices_of(bad, 3)

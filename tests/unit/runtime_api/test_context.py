@@ -169,6 +169,7 @@ def test_a_launch_reports_what_the_machine_did(va: RuntimeContext) -> None:
         "flops",
         "bytes_hbm",
         "engines",
+        "per_pe",
     ]
 
 

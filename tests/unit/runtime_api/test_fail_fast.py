@@ -151,13 +151,14 @@ def test_what_a_kernel_asks_for_on_its_way_out_is_not_done(torch: RuntimeContext
 
 def test_commands_given_before_the_abort_are_done_and_then_the_pe_is_free(torch: RuntimeContext) -> None:
     x = torch.from_numpy(np.ones((8 * 64, 64), np.float16), dp=PLACES)
-    out = torch.zeros(8 * 64, 64, dp=PLACES)
+    out = torch.zeros(8 * 20 * 64, 64, dp=PLACES)
 
     def kernel(x: Any, out: Any, tl: Any) -> None:
         if tl.program_id(0) == 0:
             raise ValueError("at once")
-        for _ in range(20):
-            tl.composite("gemm", tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), out_ptr=out.local)
+        for n in range(20):  # each with an output of its own: none waits for another
+            to = out.local + n * 64 * 64 * 2
+            tl.composite("gemm", tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), out_ptr=to)
         tl.cycles(1)
         tl.store(out.local, tl.full((64, 64), 0, "f16"))
 
@@ -171,7 +172,7 @@ def test_commands_given_before_the_abort_are_done_and_then_the_pe_is_free(torch:
     last = {pe: max(r.t_end for r in composites if f".pe{pe}." in r.component_id) for pe in (1, 2, 3)}
     assert {pe.pe: pe.start_ns for pe in after.pes if pe.cube == 0 and pe.pe} == last
     assert len(composites) == 20 * 6  # PEs 1 to 3 of two cubes
-    values = out.numpy().reshape(8, 64, 64)
+    values = out.numpy().reshape(8, 20, 64, 64)
     assert (values[[1, 2, 3, 5, 6, 7]] == 64).all()
     assert (values[[0, 4]] == 0).all()
 

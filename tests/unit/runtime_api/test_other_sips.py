@@ -35,7 +35,7 @@ def torch() -> Iterator[RuntimeContext]:
 
 
 def copy(x: Any, y: Any, tl: Any) -> None:
-    tl.store(y, tl.load(x))
+    tl.store(y, tl.load(x, x.shape))
 
 
 def on_sip(torch: RuntimeContext, sip: int, array: Any = COUNTING, dp: DPPolicy | None = None) -> Tensor:

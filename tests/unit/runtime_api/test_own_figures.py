@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernbench.common.bank_use import BankUse
 from kernbench.common.errors import LaunchError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report.run_figures import figures_of
@@ -158,7 +159,7 @@ def test_hbm_of_another_sip_counts_for_who_reads_it() -> None:
         launch = torch.launch("product", product, *args, sips=0, target_cubes=0, target_pes=0)
     assert figures(launch)[:2] == KERNELS[product]
     assert launch.pes[0].hbm_bytes == ((1, 2 * MATRIX_BYTES),)
-    assert launch.hbm_sips == (0, 1)
+    assert launch.hbm == {"sip1.cube0.hbm_ctrl.pe0": BankUse(2 * MATRIX_BYTES, MATRIX_BYTES, MATRIX_BYTES)}
 
 
 def test_the_roof_of_a_launch_that_reads_another_sip_is_over_the_slices_it_reached() -> None:
@@ -170,6 +171,146 @@ def test_the_roof_of_a_launch_that_reads_another_sip_is_over_the_slices_it_reach
     ((_, roofline),) = figures_of(run(bench, machine(), device=0)).launches
     assert roofline.memory_ns == 2 * MATRIX_BYTES / 256  # one slice, of SIP 1
     assert 0 < roofline.share < 1
+
+
+def test_only_the_slices_that_a_launch_touched_count_for_its_roof() -> None:
+    """The host writes to eight slices, the kernel reads 512 KiB of its own at 256 bytes a ns."""
+
+    def reads(x: Any, tl: Any) -> None:
+        for row in range(0, 256, 64):
+            tl.load(x.local + row * 2048, shape=(64, 1024))
+
+    def bench(torch: Any) -> None:
+        x = torch.zeros(256, 1024, dp=DPPolicy(num_cubes=1))
+        torch.launch("reads", reads, x, target_cubes=0, target_pes=0)
+
+    ((launch, roofline),) = figures_of(run(bench, machine(), device=0)).launches
+    assert launch.hbm == {"sip0.cube0.hbm_ctrl.pe0": BankUse(512 << 10, read_bytes=512 << 10)}
+    assert (roofline.memory_ns, roofline.peak.gbs) == ((512 << 10) / 256, 256.0)
+    assert 0.95 < roofline.share <= 1
+
+
+@pytest.mark.parametrize("is_write", [False, True])
+@pytest.mark.parametrize("slices", [1, 2, 8])
+def test_one_pe_is_bound_by_its_own_port_each_way(is_write: bool, slices: int) -> None:
+    """However many slices serve it, a PE takes and gives 256 bytes a ns."""
+    rows = 128 // slices  # 256 KiB in all
+
+    def moves(x: Any, tl: Any) -> None:
+        block = tl.zeros((rows, 1024), "f16")
+        for part in range(slices):
+            if is_write:
+                tl.store(x + part * rows * 2048, block)
+            else:
+                tl.load(x + part * rows * 2048, shape=(rows, 1024))
+
+    def bench(torch: Any) -> None:
+        x = torch.zeros(128, 1024, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=slices))
+        torch.launch("moves", moves, x, target_cubes=0, target_pes=0)
+
+    ((launch, roofline),) = figures_of(run(bench, machine(), device=0)).launches
+    assert len(launch.hbm) == slices
+    assert (roofline.memory_ns, roofline.peak.gbs) == ((256 << 10) / 256, 256.0)
+    assert 0.75 < roofline.share <= 1
+
+
+@pytest.mark.parametrize("pes", [2, 8])
+def test_pes_that_share_a_slice_are_bound_by_it(pes: int) -> None:
+    def bench(torch: Any) -> None:
+        torch.launch("load", lambda x, tl: tl.load(x), torch.zeros(64, 1024), target_cubes=0, target_pes=range(pes))
+
+    ((_, roofline),) = figures_of(run(bench, machine(), device=0)).launches
+    assert roofline.memory_ns == pes * (128 << 10) / 256
+    assert (roofline.peak.gflops, roofline.peak.gbs) == (pes * 8192.0, 256.0)
+    assert 0.9 < roofline.share <= 1
+
+
+def test_a_port_carries_reads_and_writes_at_once() -> None:
+    """One slice serves both ways at 256 bytes a ns together, two slices at 512: then the port is full both ways."""
+
+    def copies(x: Any, y: Any, offset: int, tl: Any) -> None:
+        tl.store(y + offset, tl.load(x))
+
+    def bench(torch: Any, apart: bool) -> None:
+        x = torch.zeros(64, 1024)
+        y = torch.zeros(128, 1024, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)) if apart else x
+        torch.launch("copies", copies, x, y, 128 << 10 if apart else 0, target_cubes=0, target_pes=0)
+
+    for apart, memory_ns in ((False, 1024.0), (True, 512.0)):  # 128 KiB each way
+        ((launch, roofline),) = figures_of(run(bench, machine(), device=0, params={"apart": apart})).launches
+        assert launch.bytes_hbm == 256 << 10
+        assert roofline.memory_ns == memory_ns
+
+
+def test_a_launch_whose_pes_had_to_wait_is_timed_from_the_first_start_to_the_last_end() -> None:
+    """PE 0 comes to the second launch late, so that the one slice serves the two of them one after the other."""
+
+    def reads(x: Any, tl: Any) -> None:
+        tl.load(x, shape=(256, 1024))
+
+    def bench(torch: Any) -> None:
+        x = torch.zeros(256, 1024)
+        torch.launch("first", reads, x, wait=False, target_cubes=0, target_pes=0)
+        torch.launch("second", reads, x, wait=False, target_cubes=0, target_pes=(0, 1))
+
+    (_, _), (second, roofline) = figures_of(run(bench, machine(), device=0)).launches
+    assert roofline.memory_ns == 2 * (512 << 10) / 256 == 4096
+    starts, ends = [pe.start_ns for pe in second.pes], [pe.end_ns for pe in second.pes]
+    assert starts[0] > starts[1]
+    assert roofline.exec_ns == max(ends) - min(starts) >= roofline.memory_ns
+    assert roofline.exec_ns > second.pe_exec_ns_max
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 40), st.booleans()), min_size=1, max_size=5
+)  # whose part, how many rows, whether it is written
+
+
+@settings(max_examples=30, deadline=None)
+@given(plans=st.lists(PARTS, min_size=1, max_size=3), pes=st.sets(st.integers(0, 3), min_size=1), gemm=st.booleans())
+def test_no_launch_is_faster_than_its_roof_and_no_engine_busier_than_the_launch(
+    plans: list[list[tuple[int, int, bool]]], pes: set[int], gemm: bool
+) -> None:
+    def kernel(x: Any, number: int, tl: Any) -> None:
+        for part, rows, is_write in plans[number]:
+            at = x + part * 64 * 128
+            if is_write:
+                tl.store(at, tl.zeros((rows, 64), "f16"))
+            else:
+                block = tl.load(at, shape=(rows, 64))
+                if gemm:
+                    tl.composite("gemm", block, tl.ref(x, shape=(64, 64)))
+
+    def bench(torch: Any) -> None:
+        x = torch.zeros(4 * 64, 64, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=4))
+        for number in range(len(plans)):
+            torch.launch("k", kernel, x, number, wait=False, target_cubes=0, target_pes=sorted(pes))
+
+    for launch, roofline in figures_of(run(bench, machine(), device=0)).launches:
+        assert 0 < roofline.bound_ns <= roofline.exec_ns
+        for use in launch.engines.values():
+            assert use.busy_ns_max <= launch.pe_exec_ns_max
+            assert use.busy_ns <= sum(pe.pe_exec_ns for pe in launch.pes)
+
+
+def test_an_engine_with_two_channels_is_busy_while_either_is() -> None:
+    """Tile after tile: 16 ns of fetch and, beside the next one, 4 ns of store; 64 tiles are less than 64 * 20."""
+
+    def kernel(a: Any, b: Any, tl: Any) -> None:
+        tl.wait(tl.composite("gemm", tl.load(a), tl.load(b)))
+
+    def bench(torch: Any) -> None:
+        torch.launch("k", kernel, torch.zeros(256, 64), torch.zeros(64, 256))
+
+    (launch,) = run(bench, machine(), device=0).launches
+    (pe,) = launch.pes
+    dma, moves = launch.engines["pe_dma"], launch.engines["pe_fetch_store"]
+    assert dma.busy_ns == dma.busy_ns_max == pe.dma_ns
+    assert moves.ops == 2 * 64
+    # A tile is fetched (16 ns) while the one before is multiplied (16 ns) and the one before that is stored (4 ns):
+    # only the last store has no fetch beside it.
+    assert moves.busy_ns == moves.busy_ns_max == pe.tcm_ns
+    assert 64 * 16 <= moves.busy_ns <= 64 * 16 + 2 * 4
 
 
 @pytest.mark.parametrize("policy", ["fail_fast", "collect_all"])

@@ -139,6 +139,65 @@ def test_assignment_writes_every_replica(torch: RuntimeContext) -> None:
     assert all(tensor.host.read_parts(tensor, [at], timed=False)[0].tolist() == [0, 7, 7, 0] for at in range(4))
 
 
+def test_replicas_keep_what_is_their_own_between_what_is_assigned(torch: RuntimeContext) -> None:
+    tensor = torch.empty(3, dp=DPPolicy(num_cubes=1, num_pes=2))
+    torch.launch("number", lambda x, tl: tl.store(x.local, tl.full((3,), tl.program_id(0), "f16")), tensor)
+    tensor[::2] = 7
+    assert [part.tolist() for part in tensor.host.read_parts(tensor, [0, 1], timed=False)] == [[7, 0, 7], [7, 1, 7]]
+
+
+@pytest.mark.parametrize("dp", [None, ROWS])
+def test_reading_a_part_needs_that_part_only(torch: RuntimeContext, dp: DPPolicy | None) -> None:
+    tensor = torch.empty(4, 2, dp=dp, name="hollow")
+    tensor[0:2] = 1
+    assert tensor[0:2].tolist() == [[1, 1], [1, 1]]
+    assert tensor[1, 1] == 1
+    with pytest.raises(DataError) as refused:
+        tensor[1:3]
+    place = "sip0.cube0.pe2" if dp else "sip0.cube0.pe0"
+    assert refused.value.what == (
+        f"tensor 'hollow': 4 of 8 bytes were never written, the first of them element [2, 0], on {place}"
+    )
+
+
+def test_writing_a_part_writes_that_part_only(torch: RuntimeContext) -> None:
+    tensor = torch.empty(6)
+    tensor[0:5:2] = [1, 2, 3]
+    assert tensor[::2].tolist() == [1, 2, 3]
+    for hole in (1, 3, 5):
+        with pytest.raises(DataError, match="2 of 2 bytes were never written"):
+            tensor[hole]
+    tensor[1] = 9
+    tensor[0:5:4] = 8  # element 1 is kept, element 3 has nothing to keep
+    assert tensor[[0, 1, 2, 4]].tolist() == [8, 9, 2, 8]
+    with pytest.raises(DataError, match="2 of 2 bytes were never written"):
+        tensor[3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.slices(5), st.slices(6), st.integers(-9, 9)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([None, ROWS, COLUMNS]),
+)
+def test_any_assignments_leave_just_what_they_named(plan: list[tuple[slice, slice, int]], dp: DPPolicy | None) -> None:
+    wanted = np.full((5, 6), np.nan)
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        tensor = torch.empty(5, 6, dp=dp)
+        for rows, columns, number in plan:
+            tensor[rows, columns] = number
+            wanted[rows, columns] = number
+        for at, number in np.ndenumerate(wanted):
+            if np.isnan(number):
+                with pytest.raises(DataError, match="never written"):
+                    tensor[at]
+            else:
+                assert tensor[at] == number
+
+
 def test_part_of_a_hollow_tensor_can_be_assigned(torch: RuntimeContext) -> None:
     tensor = torch.empty(4, 4, dp=ROWS)
     tensor[1] = 5

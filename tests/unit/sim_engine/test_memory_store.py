@@ -3,6 +3,8 @@ leaves."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -243,3 +245,17 @@ def test_bytes_survive_any_pair_of_dtypes(written_as, read_as, shift, seed):
     store.write(shift, graph.constant(raw.view(written_as.numpy)))
     got = array(store.read(shift, (32 // read_as.itemsize,), read_as))
     assert got.tobytes() == raw.tobytes()
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=8), st.integers(0, 30), st.integers(0, 40))
+def test_gaps_are_the_bytes_that_nothing_was_written_to(writes: list[tuple[int, int]], addr: int, nbytes: int) -> None:
+    graph = ValueGraph()
+    memory, written = MemoryStore(graph), np.zeros(80, bool)
+    for at, n in writes:
+        memory.write(at, graph.full((n,), 1, "i8"))
+        written[at : at + n] = True
+    found = memory.gaps(addr, nbytes)
+    missing = [at for first, end in found for at in range(first, end)]
+    assert missing == np.flatnonzero(~written[addr : addr + nbytes]).tolist()
+    assert all(a[1] < b[0] for a, b in pairwise(found))  # each as long as it can be
+    assert memory.holds(addr, nbytes) == (not missing)

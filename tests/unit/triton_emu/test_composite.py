@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import LaunchError
+from kernbench.sim_engine.op_log import OpLog
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
@@ -138,6 +139,86 @@ def test_math_composites():
     assert_close(e, grown / grown.sum(-1, keepdims=True))
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.tuples(st.integers(1, 50), st.integers(1, 140)),
+    st.tuples(*[st.sampled_from(["whole", "row", "line", "column", "one", "number"])] * 2),
+    st.booleans(),
+)
+def test_math_composites_broadcast_both_ways(size, kinds, loaded):
+    m, n = size
+    shapes = {"whole": (m, n), "row": (1, n), "line": (n,), "column": (m, 1), "one": (1, 1), "number": (1,)}
+    a, b = (f16(*shapes[kind], seed=seed) for seed, kind in enumerate(kinds))
+    expected = a.astype(np.float32) - b.astype(np.float32)
+
+    def kernel(a, b, c, tl):
+        tl.composite("math", tl.load(a) if loaded else tl.ref(a), tl.ref(b), out_ptr=c, math_op="sub")
+
+    found = run_kernel(kernel, a, b, np.zeros(expected.shape, np.float16)).arrays[2]
+    assert_close(found, expected)
+
+
+class TestOrder:
+    """A command that touches bytes which a composite has yet to write waits for it: memory is as the program reads."""
+
+    def test_a_composite_reads_what_an_earlier_one_writes(self):
+        def kernel(x, o, tl):
+            tl.composite("math", tl.ref(x), math_op="exp", out_ptr=o)
+            tl.composite("math", tl.ref(o), math_op="neg", out_ptr=o)
+
+        found = run_kernel(kernel, f16(4, 4), f16(4, 4, seed=1)).arrays[1]
+        assert_close(found, -np.exp(f16(4, 4).astype(np.float32)))
+
+    def test_an_epilogue_reads_what_an_earlier_composite_writes(self):
+        def kernel(x, b, o, tl):
+            tl.composite("math", tl.ref(x), math_op="neg", out_ptr=b)
+            tl.composite("math", tl.ref(x), math_op="abs", out_ptr=o, epilogue=[{"op": "add", "other": tl.ref(b)}])
+
+        x = f16(4, 4)
+        found = run_kernel(kernel, x, f16(4, 4), np.zeros((4, 4), np.float16)).arrays[2]
+        assert_close(found, np.abs(x.astype(np.float32)) - x.astype(np.float32))
+
+    def test_loads_and_stores_wait_too(self):
+        def kernel(x, o, p, tl):
+            tl.composite("math", tl.ref(x), math_op="neg", out_ptr=o)
+            tl.store(p, tl.load(o + 2, (4,)))
+            tl.composite("math", tl.ref(x), math_op="exp", out_ptr=o)
+            tl.store(o, tl.zeros((4,)))
+
+        x = f16(8)
+        _, o, p = run_kernel(kernel, x, f16(8, seed=1), np.zeros(4, np.float16)).arrays
+        assert (p == -x[1:5]).all()
+        assert (o[:4] == 0).all()
+        assert_close(o[4:], np.exp(x[4:].astype(np.float32)))
+
+    def test_the_wait_is_a_dependency_in_time_and_in_the_log(self):
+        def kernel(x, o, p, tl):
+            tl.composite("math", tl.ref(x), math_op="exp", out_ptr=o)
+            tl.composite("math", tl.ref(o), math_op="neg", out_ptr=p)
+            tl.load(p)
+
+        log = OpLog()
+        x = f16(64, 64)
+        run_kernel(kernel, x, np.zeros_like(x), np.zeros_like(x), op_log=log)
+        first, second = (r for r in log.records if r.op_name == "composite_math")
+        (load,) = (r for r in log.records if r.op_name == "dma_read")
+        reads = [r for r in log.records if r.op_name == "TileToken/DMA_READ" and r.t_start >= first.t_end]
+        assert second.t_start == first.t_end + 1  # the scheduler's overhead
+        assert len(reads) == 2  # of 64 x 128: two tiles of 32 rows
+        assert all(first in [log[at] for at in r.dependency_ids] for r in reads)
+        assert load.t_start > second.t_end
+        assert second in [log[at] for at in load.dependency_ids]
+
+    def test_composites_that_do_not_meet_run_side_by_side(self):
+        def kernel(x, o, apart, tl):
+            tl.composite("gemm", tl.ref(x, (32, 32)), tl.ref(x, (32, 32)), out_ptr=o)
+            tl.composite("gemm", tl.ref(x, (32, 32)), tl.ref(x, (32, 32)), out_ptr=o + (2048 if apart else 2046))
+
+        x, o = f16(32, 32), np.zeros(2048, np.float16)
+        beside, behind = (run_kernel(kernel, x, o, apart).time_ns for apart in (True, False))
+        assert beside < behind
+
+
 def test_references_are_read_when_the_composite_is_issued():
     def kernel(a, b, c, tl):
         h = tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c)
@@ -178,6 +259,20 @@ def test_references_are_read_when_the_composite_is_issued():
         ),
         (lambda tl, x, y, p: tl.composite("gemm", x, y, tile_shape=(512, 512, 512)), "needs"),
         (lambda tl, x, y, p: tl.composite("gemm", x, y, tile_shape="big"), "tile_shape is 'big'"),
+        (lambda tl, x, y, p: tl.composite("gemm", x, y, tile_shape=(True, True, True)), "tile_shape is .True, True"),
+        (
+            lambda tl, x, y, p: tl.composite("gemm", x, y, acc_dtype="i32"),
+            "acc_dtype i32 cannot hold sums of f16 and f16",
+        ),
+        (
+            lambda tl, x, y, p: tl.composite("math", tl.zeros((4,), "i8"), math_op="abs", acc_dtype="i8"),
+            "acc_dtype i8 cannot hold sums of i8",
+        ),
+        (lambda tl, x, y, p: tl.composite("math", x, y, math_op="add"), "do not broadcast"),
+        (
+            lambda tl, x, y, p: tl.composite("math", tl.zeros((2, 1, 5)), tl.zeros((1, 3, 5)), math_op="add"),
+            r"a has shape \(2, 1, 5\)",
+        ),
         (lambda tl, x, y, p: tl.composite("gemm", x, y, out_ptr=p + 2000), "run past 'c'"),
         (lambda tl, x, y, p: tl.composite("gemm", x, y, out_ptr=p, out_dtype="f32"), "holds f16"),
         (lambda tl, x, y, p: tl.wait(x), "not a composite of this kernel"),

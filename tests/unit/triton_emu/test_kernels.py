@@ -150,6 +150,7 @@ class TestTcm:
         assert found.kind == "KernelError"
         assert "4096 bytes (4 KiB) required, 2048 free of 8192" in found.message
         assert "del x" in found.message
+        assert "raise cube.memory_map.tcm_mb_per_pe" in found.message
         assert_line(found, kernel, "c = tl.load(x)")
 
     def test_dropped_tensors_give_their_room_back(self):
@@ -202,6 +203,45 @@ class TestTcm:
         del x
 
 
+class TestOutside:
+    """`tl` is its kernel's, while that runs: anywhere else there is nobody who could wait."""
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda tl, p, x: tl.cycles(3),
+            lambda tl, p, x: tl.wait(),
+            lambda tl, p, x: tl.load(p),
+            lambda tl, p, x: tl.store(p, x),
+            lambda tl, p, x: x + 1,
+            lambda tl, p, x: tl.dot(x, x),
+            lambda tl, p, x: tl.composite("math", tl.ref(p), out_ptr=p, math_op="exp"),
+        ],
+    )
+    def test_what_takes_time_is_refused_after_the_kernel_has_ended(self, call):
+        keep = []
+
+        def kernel(p, tl):
+            keep.append((tl, p, tl.load(p)))
+
+        run_kernel(kernel, f16(4, 4))
+        with pytest.raises(KernelError, match="after its kernel has ended") as caught:
+            call(*keep.pop())
+        assert caught.value.where.startswith(__file__)
+
+    def test_one_kernel_cannot_use_the_tl_of_another(self):
+        keep = []
+
+        def kernel(tl):
+            keep.append(tl)
+            keep[0].cycles(2)  # of the first PE
+
+        found = failure(kernel, grid=(2,))
+        assert_line(found, kernel, "keep[0].cycles(2)")
+        assert "tl is used outside its kernel" in found.message
+        assert found.pe == 1
+
+
 def bad_shape(x, y, tl):
     a = tl.load(x)
     tl.add(a, tl.load(y))
@@ -213,6 +253,22 @@ def bad_dtype(x, y, tl):
 
 def bad_store_dtype(x, y, tl):
     tl.store(x, tl.zeros((4,), "f32"))
+
+
+def bad_store_dtype_and_size(x, y, tl):
+    tl.store(x, tl.zeros((25,), "f32"))  # 100 bytes of 96
+
+
+def bad_pointer(x, y, tl):
+    tl.load(tl.load(x))
+
+
+def bad_pointer_arithmetic(x, y, tl):
+    tl.load(x * 1.0)
+
+
+def bad_plain_address(x, y, tl):
+    tl.load(x + 2)
 
 
 def bad_space(x, y, tl):
@@ -274,7 +330,7 @@ def bad_python(x, y, tl):
 
 
 def helper(tl, x):
-    return tl.load(x, (0,))
+    return tl.load(x, (-1,))
 
 
 def bad_helper(x, y, tl):
@@ -287,6 +343,10 @@ def bad_helper(x, y, tl):
         (bad_shape, "tl.add(", "shapes (8, 6) and (5,) do not broadcast"),
         (bad_dtype, "tl.load(", "'x' holds f16, got f32"),
         (bad_store_dtype, "tl.store(", "holds f16, got f32\n  mend:  tl.cast(value, 'f16') first"),
+        (bad_store_dtype_and_size, "tl.store(", "holds f16, got f32\n  mend:  tl.cast(value, 'f16') first"),
+        (bad_pointer, "tl.load(tl", "the pointer is a TensorHandle"),
+        (bad_pointer_arithmetic, "tl.load(", "the pointer is a float"),
+        (bad_plain_address, "tl.load(", "load: no shape"),
         (bad_space, "tl.exp(", "a reference to memory, expected a tensor in TCM"),
         (bad_end, "tl.load(", "120 bytes at offset 8 run past 'x', which has 96 bytes (32 too many)"),
         (bad_address, "tl.load(", "0x3039 is in no tensor of this kernel"),
@@ -301,7 +361,7 @@ def bad_helper(x, y, tl):
         (bad_program, "tl.program_id", "use 0 (PE), 1 (cube) or 2 (SIP)"),
         (bad_cycles, "tl.cycles", "cycles(-1)"),
         (bad_python, "return 1 / n", "division by zero"),
-        (bad_helper, "", "shape is (0,)"),
+        (bad_helper, "", "shape is (-1,)"),
     ],
 )
 def test_mistakes_name_the_users_line(kernel, text, complaint):

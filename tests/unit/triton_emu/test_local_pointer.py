@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kernbench
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
-from kernbench.topology import load_topology
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import TopologyGraph, load_topology
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
+splits = st.sampled_from(["replicate", "row_wise", "column_wise"])
 X = np.arange(7 * 5, dtype=np.float16).reshape(7, 5)
 
 
@@ -42,6 +48,71 @@ def test_local_is_this_pes_part(model: str, split: str) -> None:
         }
         for pe, expected in enumerate(parts[split]):
             np.testing.assert_array_equal(seen[cube, pe], expected)
+
+
+@cache
+def small(model: str) -> TopologyGraph:
+    """One SIP of three cubes with four PEs each."""
+    shape = {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    return load_topology(None, {"system.sips.count": 1, **shape, "system.address_model": model})
+
+
+def inc(x: TensorPtr, tl: TLContext) -> None:
+    tl.store(x.local, tl.load(x.local) + 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    st.builds(DPPolicy, splits, splits, st.sampled_from([None, 1, 3]), st.sampled_from([None, 2])),
+    st.booleans(),
+)
+def test_a_kernel_on_local_parts_does_every_element_once(shape: list[int], policy: DPPolicy, everywhere: bool) -> None:
+    """Also where PEs hold nothing, and in every replica. A tensor that is not split is everybody's, so a launch sent
+    beyond its replicas would do them more than once.
+    """
+    split = bool(policy.split_axes(len(shape)))
+    times = []
+    for model in ("va", "pa"):
+        with RuntimeContext(GraphEngine(small(model))) as torch:
+            x = torch.from_numpy(np.zeros(shape, np.float16), dp=policy)
+            places = {"target_cubes": "all", "target_pes": "all"} if everywhere and split else {}
+            launch = torch.launch("inc", inc, x, **places)
+            times.append([(pe.cube, pe.pe, pe.pe_exec_ns) for pe in launch.pes])
+            for part in x.host.read_parts(x, range(len(x.placement)), timed=False):
+                assert (part == 1).all()
+    assert times[0] == times[1]  # a translation takes 0 ns by default
+
+
+@pytest.mark.parametrize("model", ["va", "pa"])
+def test_a_pe_without_a_part_has_an_empty_one_and_takes_no_time(model: str) -> None:
+    seen = {}
+
+    def look(x: TensorPtr, y: TensorPtr, tl: TLContext) -> None:
+        seen[tl.program_id(1), tl.program_id(0)] = (x.local_shape, tl.load(x).shape, tl.load(y.local).shape)
+        inc(x, tl)
+
+    with RuntimeContext(GraphEngine(small(model))) as torch:
+        policy = DPPolicy("row_wise", "row_wise")
+        x, y = torch.zeros(7, 4, dp=policy), torch.zeros(2, 3)
+        launch = torch.launch("look", look, x, y)
+        assert (x.numpy() == 1).all()
+    # 7 rows over 3 cubes are 3, 2, 2, and one a PE; the launch goes to 3 cubes x 3 PEs. `y` is on one PE: all see it.
+    without = [(1, 2), (2, 2)]
+    for place, (local, loaded, other) in seen.items():
+        assert local == loaded == ((0, 4) if place in without else (1, 4))
+        assert other == (2, 3)
+    assert len(seen) == 9
+    with RuntimeContext(GraphEngine(small(model))) as torch:
+        launch = torch.launch("inc", inc, torch.zeros(7, 4, dp=policy))
+        assert [(pe.cube, pe.pe) for pe in launch.pes if pe.pe_exec_ns == 0 and pe.bytes_hbm == 0] == without
+
+
+def test_an_axis_of_one_that_is_split_belongs_to_one_pe() -> None:
+    with RuntimeContext(GraphEngine(small("va"))) as torch:
+        x = torch.zeros(1, 4, dp=DPPolicy(pe="row_wise", num_cubes=1))
+        torch.launch("inc", inc, x, target_pes="all")
+        assert (x.numpy() == 1).all()
 
 
 def test_a_pe_that_holds_nothing_sees_all_of_a_tensor_that_is_elsewhere() -> None:

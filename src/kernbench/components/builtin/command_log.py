@@ -1,12 +1,25 @@
 """What the op log says of a command: its name, and the parameters that say what was done to what.
 
-Simple commands have one record, written by their engine. A composite has one of its own besides those of its tiles.
+A simple command has one record. A composite has one of its own, and its tiles have one for each of their stages, which
+are told from the plan when somebody reads them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
-from kernbench.components.builtin.pipeline import Params
+from kernbench.common.ids import PeId
+from kernbench.components.builtin.pipeline import (
+    DmaStage,
+    GemmStage,
+    MathStage,
+    Params,
+    Stage,
+    TilePlan,
+    TileToken,
+)
+from kernbench.components.recording import OpHead, Param, Recorder
 
 
 def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> tuple[str, Params]:
@@ -68,3 +81,79 @@ def _product(cmd: GemmCmd | CompositeCmd) -> Params:
         "src_b_space": b.space,
         "dst_space": cmd.out.space,
     }
+
+
+def stage_kind(stage: Stage) -> str:
+    return "gemm" if isinstance(stage, GemmStage) else "math" if isinstance(stage, MathStage) else "memory"
+
+
+def simple_record(
+    log: Recorder, pe: PeId, stage: Stage, name: str, params: Params, deps: tuple[int, ...]
+) -> Callable[[TileToken], int]:
+    """Writes down a simple command, of one stage."""
+    component, kind = pe.part(stage.component), stage_kind(stage)
+
+    def record(token: TileToken) -> int:
+        start_ns, end_ns = token.times
+        return log.record(start_ns, end_ns, component, kind, name, params, deps)
+
+    return record
+
+
+def tile_record(
+    log: Recorder, pe: PeId, addresses: tuple[int, ...], deps: tuple[int, ...]
+) -> Callable[[TileToken], int]:
+    """Writes down a tile of a composite whose operands lie at `addresses`."""
+    teller, record_chain = TileTeller(str(pe), addresses), log.record_chain
+
+    def record(token: TileToken) -> int:
+        return record_chain(teller, token.plan, token.times, deps)
+
+    return record
+
+
+class TileTeller:
+    """Says what the op log has on tiles of one command."""
+
+    __slots__ = ("addresses", "pe")
+
+    def __init__(self, pe: str, addresses: tuple[int, ...]) -> None:
+        self.pe = pe
+        self.addresses = addresses
+
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
+        assert isinstance(subject, TilePlan)
+        heads: list[OpHead] = []
+        values: list[Param] = []
+        for stage in subject.stages:
+            name = stage.type.name
+            said = self._said(stage)
+            names = ("stage_type", "tile_id", *said)
+            heads.append((f"{self.pe}.{stage.component}", stage_kind(stage), f"TileToken/{name}", names))
+            values += (name, subject.tile_id, *said.values())
+        return heads, values
+
+    def _said(self, stage: Stage) -> Params:
+        if isinstance(stage, DmaStage):
+            return {"address": self.addresses[stage.operand] + stage.offset, "nbytes": stage.nbytes}
+        if isinstance(stage, GemmStage):
+            return {"m": stage.m, "k": stage.k, "n": stage.n, "dtype": stage.dtype}
+        if isinstance(stage, MathStage):
+            return {"op": stage.op, "elements": stage.elements, "dtype": stage.dtype}
+        return {"nbytes": stage.nbytes}
+
+    def kind(self, subject: object) -> object:
+        assert isinstance(subject, TilePlan)
+        return subject.kind
+
+    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
+        first = subjects[0]
+        assert isinstance(first, TilePlan)
+        return [_flops(stage) * len(subjects) for stage in first.stages]
+
+
+def _flops(stage: Stage) -> int:
+    """Two a multiply-accumulate, one an element of a math op."""
+    if isinstance(stage, GemmStage):
+        return 2 * stage.m * stage.k * stage.n
+    return stage.elements if isinstance(stage, MathStage) else 0

@@ -7,25 +7,20 @@ Base of PE_GEMM and PE_MATH, which say how long their stages take.
 from __future__ import annotations
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.base import Context, OpHead, Param
+from kernbench.components.base import Context
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, Stage, TileToken
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, TileToken
 from kernbench.topology.graph import Node
 
 _COMPUTE = (GemmStage, MathStage)
 
 
 class ComputeEngine(PeEngine):
-    """Serves one kind of stage on the shared slot. Subclasses define `stage_ns` and `describe`."""
-
-    op_kind = "unknown"
-    stage_name = ""
-    described: tuple[str, ...] = ()  # what `describe` tells of a stage
+    """Serves one kind of stage on the shared slot. Subclasses define `stage_ns`."""
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._slot: Port | None = None
-        self._head = self.tile_head(self.op_kind, self.stage_name, *self.described)
         self._registers: PeFetchStoreComponent | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
@@ -35,14 +30,6 @@ class ComputeEngine(PeEngine):
             where=f"{self.node.id}, impl {self.node.impl}",
             mend="define stage_ns(stage)",
         )
-
-    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
-        """What the op log says of a tile's stage, in the order of `described`."""
-        return ()
-
-    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
-        assert isinstance(stage, _COMPUTE)
-        return self._head, (self.stage_name, token.plan.tile_id, *self.describe(stage))
 
     def take(self, token: TileToken) -> None:
         stage = token.stages[token.index]

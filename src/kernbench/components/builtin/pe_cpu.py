@@ -1,8 +1,8 @@
 """PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
-reply says when the kernel ran, how long the DMA engine and the compute slot were busy meanwhile, and what the DMA moved
-to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
+reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
+and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
 command. The PE is free for the next launch when all commands that it was given are done. Not modelled: instruction
 fetch, and the time of scalar code.
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import simpy
 
+from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.ids import PeId
@@ -25,6 +26,7 @@ from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
+from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -37,14 +39,15 @@ from kernbench.triton_emu.tl_core import KernelEnv
 
 
 class Use(NamedTuple):
-    """What the DMA engine and the compute slot of a PE have done since time began."""
+    """What the DMA engine, the compute slot and the TCM ports of a PE have done since time began."""
 
     dma_ns: float
     compute_ns: float
-    hbm_bytes: Mapping[int, int]  # by SIP
+    tcm_ns: float
+    hbm: Mapping[str, BankUse]  # by controller
 
 
-_NONE = Use(0.0, 0.0, {})
+_NONE = Use(0.0, 0.0, 0.0, {})
 
 
 class Turn:
@@ -76,6 +79,7 @@ class PeCpuComponent(ActiveComponent):
         self._pe = str(PeId(*self.key))
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
+        self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
         self._turns: deque[Turn] = deque()  # the first one has the PE, until all it set going is done
 
     def accept(self, packet: Packet) -> Process | None:
@@ -153,18 +157,17 @@ class PeCpuComponent(ActiveComponent):
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
+        tcm = self.ctx.component_so_far(self._tcm_id)
         return Use(
             dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
             scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
-            self.ctx.hbm_bytes_by(self._dma_id),
+            tcm.busy_ns if isinstance(tcm, PeTcmComponent) else 0.0,
+            self.ctx.hbm_use_by(self._dma_id),
         )
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
-        hbm_bytes: tuple[tuple[int, int], ...] = ()
-        if now.hbm_bytes:
-            since = ((sip, nbytes - before.hbm_bytes.get(sip, 0)) for sip, nbytes in sorted(now.hbm_bytes.items()))
-            hbm_bytes = tuple((sip, nbytes) for sip, nbytes in since if nbytes)
+        since = ((node, use.minus(before.hbm.get(node, NOTHING))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
             start_ns,
@@ -173,8 +176,9 @@ class PeCpuComponent(ActiveComponent):
             now.dma_ns - before.dma_ns,
             now.compute_ns - before.compute_ns,
             error,
-            hbm_bytes,
+            tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
+            now.tcm_ns - before.tcm_ns,
         )
 
     # ---- what the kernel gets
@@ -201,6 +205,7 @@ class PeCpuComponent(ActiveComponent):
             spec.cube.tcm_allocatable_bytes,
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
+            self.ctx.writers,
         )
 
     def _tcm_base(self) -> int:

@@ -17,9 +17,9 @@ import simpy
 
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.components.base import Arrival, Context, Legs, OpHead, Param, Process, Served, Way
+from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
-from kernbench.components.builtin.pipeline import DmaStage, PeEngine, Reach, Stage, StageType, TileToken
+from kernbench.components.builtin.pipeline import DmaStage, PeEngine, Reach, StageType, TileToken
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -60,8 +60,6 @@ class PeDmaComponent(PeEngine):
         super().__init__(node, ctx)
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
         self._read, self._write = Channel(places), Channel(places)
-        self._read_head = self.tile_head("memory", "DMA_READ", "address", "nbytes")
-        self._write_head = self.tile_head("memory", "DMA_WRITE", "address", "nbytes")
         self._targets: dict[int, Target] = {}
         self._mmu: PeMmuComponent | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
@@ -139,13 +137,6 @@ class PeDmaComponent(PeEngine):
                 return
         self._leave_place(self._read if stage.type is StageType.DMA_READ else self._write)
         self.finish(token)
-
-    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
-        assert isinstance(stage, DmaStage)
-        address = token.context.addresses[stage.operand] + stage.offset
-        if stage.type is StageType.DMA_READ:
-            return self._read_head, ("DMA_READ", token.plan.tile_id, address, stage.nbytes)
-        return self._write_head, ("DMA_WRITE", token.plan.tile_id, address, stage.nbytes)
 
     # ---- places
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.base import Context, OpHead, Param
+from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
-from kernbench.components.builtin.pipeline import MoveStage, PeEngine, Stage, StageType, TileToken
+from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
 from kernbench.topology.graph import Node
 
 
@@ -25,8 +25,6 @@ class PeFetchStoreComponent(PeEngine):
         self.free_bytes = self.register_bytes
         self._waiting: deque[TileToken] = deque()
         self._tcm: PeTcmComponent | None = None
-        self._fetch_head = self.tile_head("memory", "FETCH", "nbytes")
-        self._store_head = self.tile_head("memory", "STORE", "nbytes")
 
     @property
     def tcm(self) -> PeTcmComponent:
@@ -53,12 +51,6 @@ class PeFetchStoreComponent(PeEngine):
         else:
             token.start_ns, end = self.tcm.store(stage.nbytes)
             self.ctx.at(end + self.overhead_ns, self._stored, token)
-
-    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
-        assert isinstance(stage, MoveStage)
-        if stage.type is StageType.FETCH:
-            return self._fetch_head, ("FETCH", token.plan.tile_id, stage.nbytes)
-        return self._store_head, ("STORE", token.plan.tile_id, stage.nbytes)
 
     def give_back(self, registers: int) -> None:
         """Room in the register file is free again."""

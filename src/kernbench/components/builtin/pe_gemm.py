@@ -8,7 +8,7 @@ modelled: fill and drain of the array, and the loss on tiles that its geometry d
 from __future__ import annotations
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.components.base import Context, Param
+from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, work_ns
 from kernbench.topology.graph import Node
@@ -22,10 +22,6 @@ def gemm_ns(m: int, k: int, n: int, macs_per_ns: float, dtype: str) -> float:
 class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
 
-    op_kind = "gemm"
-    stage_name = "GEMM"
-    described = ("m", "k", "n", "dtype")
-
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._macs_per_ns = float(node.attrs["macs_per_ns"])
@@ -38,7 +34,3 @@ class PeGemmComponent(ComputeEngine):
             ns = gemm_ns(stage.m, stage.k, stage.n, self._macs_per_ns, stage.dtype)
             self._last = (stage, ns)
         return ns
-
-    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
-        assert isinstance(stage, GemmStage)
-        return stage.m, stage.k, stage.n, stage.dtype

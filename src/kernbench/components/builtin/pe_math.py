@@ -6,7 +6,7 @@ compound ops are one op. Operands and result are in registers. Not modelled: dif
 
 from __future__ import annotations
 
-from kernbench.components.base import Context, Param
+from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, lanes_ns
 from kernbench.topology.graph import Node
@@ -15,10 +15,6 @@ from kernbench.topology.graph import Node
 class PeMathComponent(ComputeEngine):
     """Serves MATH stages."""
 
-    op_kind = "math"
-    stage_name = "MATH"
-    described = ("op", "elements", "dtype")
-
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._lanes_per_ns = float(node.attrs["lanes_per_ns"])
@@ -26,7 +22,3 @@ class PeMathComponent(ComputeEngine):
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
         assert isinstance(stage, MathStage)
         return lanes_ns(stage.elements, self._lanes_per_ns, stage.dtype)
-
-    def describe(self, stage: GemmStage | MathStage) -> tuple[Param, ...]:
-        assert isinstance(stage, MathStage)
-        return stage.op, stage.elements, stage.dtype

@@ -16,7 +16,7 @@ from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, Eng
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
-from kernbench.components.builtin.command_log import composite_entry, simple_entry
+from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pipeline import (
     DmaStage,
@@ -100,9 +100,10 @@ class PeSchedulerComponent(PeEngine):
             return
         stage = self._stage(cmd)
         name, params = simple_entry(cmd)
+        log = self.ctx.log
 
         def finished(token: TileToken) -> None:
-            done(() if token.context.log is None else (token.record,))
+            done(() if log is None else (token.record,))
 
         addresses: tuple[int, ...] = ()
         if isinstance(cmd, DmaReadCmd | DmaWriteCmd):
@@ -114,10 +115,7 @@ class PeSchedulerComponent(PeEngine):
             request,
             addresses=addresses,
             ways=_PIECEMEAL,
-            name=name,
-            params=params,
-            deps=cmd.deps,
-            log=self.ctx.log,
+            record=None if log is None else simple_record(log, self.pe, stage, name, params, cmd.deps),
         )
         token = TileToken(TilePlan(0, (stage,)), context)
         self.ctx.at(self.env.now + self.overhead_ns, self.engines[stage.component].take, token)
@@ -140,7 +138,7 @@ class PeSchedulerComponent(PeEngine):
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
         numbered, addresses = placeless(cmd)
         plan = plan_of(numbered, self.limits)
-        start_ns = self.env.now + self.overhead_ns
+        start_ns, log = self.env.now + self.overhead_ns, self.ctx.log
 
         def tile_done(token: TileToken) -> None:
             context = token.context
@@ -148,10 +146,10 @@ class PeSchedulerComponent(PeEngine):
                 self._tile_bytes += token.plan.out_bytes
             if context.completed_tiles == context.total_tiles:
                 ids: tuple[int, ...] = ()
-                if self.ctx.log is not None:
+                if log is not None:
                     kind, name, params = composite_entry(cmd)
                     now = self.env.now
-                    ids = (self.ctx.log.record(start_ns, now, self.node.id, kind, name, params, (token.record,)),)
+                    ids = (log.record(start_ns, now, self.node.id, kind, name, params, (token.record,)),)
                 done(ids)
             if self._held_up:
                 self._feed()
@@ -163,8 +161,7 @@ class PeSchedulerComponent(PeEngine):
             request,
             addresses=addresses,
             ways=self._ways(cmd),
-            deps=cmd.deps,
-            log=self.ctx.log,
+            record=None if log is None else tile_record(log, self.pe, addresses, cmd.deps),
             on_fetched=self._fetched,
         )
 

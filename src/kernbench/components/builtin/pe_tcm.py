@@ -22,14 +22,28 @@ class PeTcmComponent(MemoryComponent):
         self._read_gbs, self._write_gbs = ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs
         self.read_port, self.write_port = Port(), Port()
         self._read_ns: dict[int, float] = {}  # a kernel fetches few sizes, many times
+        self._both_ns = 0.0  # for how long both ports are taken
+
+    @property
+    def busy_ns(self) -> float:
+        """For how long at least one port was taken, or will be by what is under way."""
+        return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
 
     def fetch(self, nbytes: int) -> tuple[float, float]:
         """Book the read port; returns from when to when."""
         ns = self._read_ns.get(nbytes)
         if ns is None:
             ns = self._read_ns[nbytes] = transfer_ns(nbytes, self._read_gbs)
-        return self.read_port.book(self.env.now, ns)
+        return self._booked(self.read_port, self.write_port, ns)
 
     def store(self, nbytes: int) -> tuple[float, float]:
         """Book the write port; returns from when to when."""
-        return self.write_port.book(self.env.now, transfer_ns(nbytes, self._write_gbs))
+        return self._booked(self.write_port, self.read_port, transfer_ns(nbytes, self._write_gbs))
+
+    def _booked(self, port: Port, other: Port, ns: float) -> tuple[float, float]:
+        start, end = port.book(self.env.now, ns)
+        if other.free_ns > start:
+            shared_ns = min(end, other.free_ns) - max(start, other.since_ns)
+            if shared_ns > 0:
+                self._both_ns += shared_ns
+        return start, end

@@ -18,7 +18,8 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.components.base import ActiveComponent, Context, Move, OpHead, Param, Recorder
+from kernbench.components.base import ActiveComponent, Context, Move
+from kernbench.components.recording import Param
 from kernbench.topology.graph import Node
 
 Params = dict[str, Param]
@@ -91,6 +92,7 @@ class TilePlan(NamedTuple):
     stages: tuple[Stage, ...]
     in_bytes: int = 0  # until it is fetched
     out_bytes: int = 0  # until it is done
+    kind: tuple[int, ...] = ()  # the very same for tiles that differ only in where their bytes lie
 
 
 class PipelinePlan:
@@ -132,13 +134,10 @@ class PipelineContext:
     __slots__ = (
         "addresses",
         "completed_tiles",
-        "deps",
         "engines",
-        "log",
-        "name",
         "on_done",
         "on_fetched",
-        "params",
+        "record",
         "request",
         "total_tiles",
         "ways",
@@ -153,10 +152,7 @@ class PipelineContext:
         *,
         addresses: tuple[int, ...] = (),
         ways: Sequence[Reach | None] = (),
-        name: str = "",
-        params: Params | None = None,
-        deps: tuple[int, ...] = (),
-        log: Recorder | None = None,
+        record: Callable[[TileToken], int] | None = None,
         on_fetched: Callable[[TileToken], None] | None = None,
     ) -> None:
         self.engines = engines  # by part of the PE
@@ -166,10 +162,7 @@ class PipelineContext:
         self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
         self.request = request
-        self.name = name  # in the op log; "" for a tile
-        self.params = params
-        self.deps = deps  # op-log ids that it waited for
-        self.log = log
+        self.record = record  # writes a tile down, returns the op-log id of its last stage; None without a log
         self.on_fetched = on_fetched
 
     def complete_tile(self, token: TileToken) -> None:
@@ -181,25 +174,9 @@ class PipelineContext:
             )
         token.done = True
         self.completed_tiles += 1
-        if self.log is not None:
-            self._record(self.log, token)
+        if self.record is not None:
+            token.record = self.record(token)
         self.on_done(token)
-
-    def _record(self, log: Recorder, token: TileToken) -> None:
-        """Write down a tile stage by stage, or a simple command under its name and with its params."""
-        if self.params is not None:
-            stage, (start_ns, end_ns) = token.stages[0], token.times
-            (component, kind, _, _), _ = self.engines[stage.component].entry(stage, token)
-            token.record = log.record(start_ns, end_ns, component, kind, self.name, self.params, self.deps)
-            return
-        engines = self.engines
-        heads: list[OpHead] = []
-        values: list[Param] = []
-        for stage in token.stages:
-            head, said = engines[stage.component].entry(stage, token)
-            heads.append(head)
-            values += said
-        token.record = log.record_chain(heads, token.times, values, self.deps)
 
 
 class TileToken:
@@ -226,15 +203,18 @@ class TileToken:
 class Port:
     """Something that serves one request at a time, in the order of asking."""
 
-    __slots__ = ("busy_ns", "free_ns")
+    __slots__ = ("busy_ns", "free_ns", "since_ns")
 
     def __init__(self) -> None:
         self.free_ns = 0.0
+        self.since_ns = 0.0  # since when it is taken without a break, where it is
         self.busy_ns = 0.0
 
     def book(self, now: float, ns: float) -> tuple[float, float]:
         """Take the port for `ns` as soon as it is free; returns from when to when."""
-        start = self.free_ns if self.free_ns > now else now
+        start = self.free_ns
+        if start <= now:
+            self.since_ns = start = now
         self.busy_ns += ns
         self.free_ns = end = start + ns
         return start, end
@@ -280,15 +260,6 @@ class PeEngine(ActiveComponent):
         wake, self.on_room = self.on_room, None
         if wake is not None:
             wake()
-
-    def tile_head(self, kind: str, stage: str, *names: str) -> OpHead:
-        """What the records of a kind of stage have in common when tiles pass here."""
-        return self.node.id, kind, f"TileToken/{stage}", ("stage_type", "tile_id", *names)
-
-    def entry(self, stage: Stage, token: TileToken) -> tuple[OpHead, tuple[Param, ...]]:
-        """What the op log says of a stage that was served here: the head, and params in the order of its names."""
-        name = stage.type.name
-        return self.tile_head("unknown", name), (name, token.plan.tile_id)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""

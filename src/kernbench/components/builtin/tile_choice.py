@@ -122,5 +122,6 @@ def _too_large(cmd: CompositeCmd, tile: tuple[int, ...], tcm: int, registers: in
     return KernelError(
         f"a {what} tile of this {cmd.op} needs {tcm} bytes of tile buffers and {registers} bytes of registers; the PE "
         f"has {limits.tcm_bytes} and {limits.register_bytes}",
-        mend="ask for a smaller tile_shape, or raise memory_map.tcm_scheduler_reserved_mb or register_file_bytes",
+        mend="ask for a smaller tile_shape, or raise cube.memory_map.tcm_scheduler_reserved_mb or "
+        "cube.pe_template.components.pe_fetch_store.attrs.register_file_bytes",
     )

@@ -7,7 +7,8 @@ A GEMM is cut M first, then N, then K:
 
 A tile also reads, before FETCH, its part of the tensors that its epilogues use. Operands in TCM are pinned: no
 DMA_READ. The accumulator stays in registers over the K loop. An output in TCM needs no DMA_WRITE. Ops of scope
-`kernel` make a second pass over the finished output. A tile moves as its rows; rows may be strided in memory.
+`kernel` make a second pass over the finished output. A tile moves as its rows; rows may be strided in memory. The
+lanes work on an op in the slowest type that it reads or gives. A product over no K is one K tile without operands.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kernbench.components.builtin.pipeline import (
 )
 
 Span = tuple[int, int]  # first, size
+LaneOp = tuple[str, str]  # a math op, and the type that the lanes work in
 
 
 DMA, FETCH_STORE, GEMM, MATH = "pe_dma", "pe_fetch_store", "pe_gemm", "pe_math"  # parts of a PE, which stages name
@@ -49,8 +51,8 @@ def placeless(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]:
 
 
 def spans(size: int, tile: int) -> list[Span]:
-    """`size` cut into tiles; the last one may be smaller."""
-    return [(at, min(tile, size - at)) for at in range(0, size, tile)]
+    """`size` cut into tiles; the last one may be smaller. Nothing is one tile of nothing."""
+    return [(at, min(tile, size - at)) for at in range(0, size, tile)] if size else [(0, 0)]
 
 
 def tile_stage(kind: StageType, operand: Operand, rows: Span, cols: Span) -> DmaStage:
@@ -130,11 +132,13 @@ class _GemmTiles:
         self._item_a, self._item_b = dtype_of(a.dtype).itemsize, dtype_of(b.dtype).itemsize
         self._acc_item = dtype_of(cmd.acc_dtype).itemsize
         self._dtype = _slower(a.dtype, b.dtype)
-        self._every, self._last = _ops(cmd, Scope.K_TILE), _ops(cmd, Scope.OUTPUT_TILE)
-        self._per_k = _Inputs([op.operand for op in self._every if op.operand])
-        both = (*self._every, *self._last)
+        every, acc = _ops(cmd, Scope.K_TILE), cmd.acc_dtype
+        both = (*every, *_ops(cmd, Scope.OUTPUT_TILE))
+        self._every, self._both = _in_slowest(every, (acc,), acc), _in_slowest(both, (acc,), cmd.out.dtype)
+        self._per_k = _Inputs([op.operand for op in every if op.operand])
         self._per_output = _Inputs([op.operand for op in both if op.operand])
         self._tails: dict[tuple[int, int, int, bool, bool, int], tuple[Stage, ...]] = {}
+        self._kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def __iter__(self) -> Iterator[TilePlan]:
         a, b = self._cmd.inputs
@@ -170,16 +174,16 @@ class _GemmTiles:
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = self._tail(*key)
-        out = self._cmd.out
-        if not last or out.space == "tcm":
-            return TilePlan(tile_id, reads + tail, moved, 0)
-        write = tile_stage(StageType.DMA_WRITE, out, rows, cols)
-        return TilePlan(tile_id, (*reads, *tail, write), moved, write.nbytes)
+        stages, out, out_bytes = reads + tail, self._cmd.out, 0
+        if last and out.space != "tcm":
+            write = tile_stage(StageType.DMA_WRITE, out, rows, cols)
+            stages, out_bytes = (*stages, write), write.nbytes
+        return TilePlan(tile_id, stages, moved, out_bytes, self._kinds.setdefault(key, key))
 
     def _tail(self, m: int, k: int, n: int, first: bool, last: bool, fetched: int) -> tuple[Stage, ...]:
         """What happens between the last read and the write."""
         acc_bytes = m * n * self._acc_item
-        ops = (*self._every, *self._last) if last else self._every
+        ops = self._both if last else self._every
         stages: list[Stage] = [
             MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + (acc_bytes if first else 0)),
             GemmStage(StageType.GEMM, GEMM, m, k, n, self._dtype, 0 if ops else fetched),
@@ -199,10 +203,9 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan
     last_pass = total if _ops(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        head = OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=_slower(*(x.dtype for x in cmd.inputs)))
-        ops = (head, *_ops(cmd, Scope.K_TILE), *_ops(cmd, Scope.OUTPUT_TILE))
-        operands = [*cmd.inputs, *(op.operand for op in ops if op.operand)]
-        yield from _math_tiles(cmd.out, operands, ops, 0, (tile_m, tile_n))
+        steps = (*_ops(cmd, Scope.K_TILE), *_ops(cmd, Scope.OUTPUT_TILE))
+        ops = (OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=cmd.acc_dtype if steps else cmd.out.dtype), *steps)
+        yield from _math_tiles(cmd.out, cmd.inputs, ops, 0, (tile_m, tile_n))
         if last_pass:
             yield from _kernel_pass(cmd, total, (tile_m, tile_n))
 
@@ -211,36 +214,55 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan
 
 def _kernel_pass(cmd: CompositeCmd, first: int, tile: tuple[int, int]) -> Iterator[TilePlan]:
     """The ops of scope `kernel` over the finished output."""
-    ops = _ops(cmd, Scope.KERNEL)
-    operands = [cmd.out, *(op.operand for op in ops if op.operand)]
-    return _math_tiles(cmd.out, operands, ops, first, tile)
+    return _math_tiles(cmd.out, (cmd.out,), _ops(cmd, Scope.KERNEL), first, tile)
 
 
 def _math_tiles(
     out: Operand,
-    operands: list[Operand],
+    heads: tuple[Operand, ...],
     ops: tuple[OpSpec, ...],
     first: int,
     tile: tuple[int, int],
 ) -> Iterator[TilePlan]:
+    """One pass over the output: the first op reads `heads`, the last one gives what is stored."""
     m, n = as_matrix(out.shape)
-    inputs, tile_id = _Inputs(operands), first
+    inputs, tile_id = _Inputs([*heads, *(op.operand for op in ops if op.operand)]), first
+    work = _in_slowest(ops, tuple(x.dtype for x in heads), out.dtype)
+    kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
     for rows in spans(m, tile[0]):
         for cols in spans(n, tile[1]):
             stages, moved, fetched = inputs.stages(rows, cols)
             result = rows[1] * cols[1] * dtype_of(out.dtype).itemsize
             stages.append(MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + result))
-            stages += _math_stages(ops, rows[1] * cols[1], fetched)
+            stages += _math_stages(work, rows[1] * cols[1], fetched)
             stages.append(MoveStage(StageType.STORE, FETCH_STORE, result, result))
             if out.space != "tcm":
                 stages.append(tile_stage(StageType.DMA_WRITE, out, rows, cols))
-            yield TilePlan(tile_id, tuple(stages), moved, result if out.space != "tcm" else 0)
+            kind = kinds.setdefault(size := (rows[1], cols[1]), size)
+            yield TilePlan(tile_id, tuple(stages), moved, result if out.space != "tcm" else 0, kind)
             tile_id += 1
 
 
-def _math_stages(ops: tuple[OpSpec, ...], elements: int, fetched: int) -> list[Stage]:
+def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int) -> list[Stage]:
     """One stage an op; the last gives back the registers of what was fetched."""
-    return [MathStage(StageType.MATH, MATH, op.kind, elements, op.dtype, fetched if op is ops[-1] else 0) for op in ops]
+    last = len(work) - 1
+    return [
+        MathStage(StageType.MATH, MATH, op, elements, dtype, fetched if at == last else 0)
+        for at, (op, dtype) in enumerate(work)
+    ]
+
+
+def _in_slowest(ops: tuple[OpSpec, ...], reads: tuple[str, ...], gives: str) -> tuple[LaneOp, ...]:
+    """A pass of ops, each in the slowest type that it has to do with: the first one reads `reads`, the last one gives
+    `gives`.
+    """
+    found: list[LaneOp] = []
+    for at, op in enumerate(ops):
+        types = [op.dtype, *(reads if at == 0 else ()), *((gives,) if at == len(ops) - 1 else ())]
+        if op.operand is not None:
+            types.append(op.operand.dtype)
+        found.append((op.kind, _slower(*types)))
+    return tuple(found)
 
 
 def _ops(cmd: CompositeCmd, scope: Scope) -> tuple[OpSpec, ...]:

@@ -49,6 +49,11 @@ class DPPolicy:
                     f"DPPolicy.{name} is {count!r}", mend="give a whole number of 1 or more, or None for all"
                 )
 
+    def split_axes(self, rank: int) -> tuple[int, ...]:
+        """The axes of a tensor of `rank` dimensions that are split at either level."""
+        splits = (self.cube, self.pe)
+        return tuple(sorted({_axis_of(split, rank) for split in splits if split != "replicate"}))
+
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
@@ -116,9 +121,13 @@ def resolve_dp_policy(
 def _split(split: Split, box: Box, parts: int) -> list[Box]:
     if split == "replicate":
         return [box] * parts
-    axis = 0 if split == "row_wise" else len(box) - 1
+    axis = _axis_of(split, len(box))
     first, end = box[axis]
     return [(*box[:axis], (first + a, first + b), *box[axis + 1 :]) for a, b in parts_of(end - first, parts)]
+
+
+def _axis_of(split: Split, rank: int) -> int:
+    return 0 if split == "row_wise" else rank - 1
 
 
 def _elements(box: Box) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import islice
 
+from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.banks import Bank
 from kernbench.sim_engine.fabric.model import Ending, Network
@@ -31,7 +32,7 @@ class Counters:
         self._worst_at = [0.0] * links
         self._tally: dict[Ending, list[int]] = {}  # whole flits and transfers done
         self._banks = network.put_to_use()
-        self._users_of_banks: dict[int, list[tuple[int, list[int]]]] = {}  # by the other end: bank, and its tally
+        self._users_of_banks: dict[int, list[tuple[int, Ending]]] = {}  # by the other end: bank, and how it is used
         self._looked_at = 0  # entries of the tally that are known there
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
@@ -62,26 +63,31 @@ class Counters:
         bank = self._bank(node)
         return bank.total_bursts() << bank.shift
 
-    def bank_bytes_by(self, node: Hashable) -> dict[int, int]:
-        """What transfers between `node` and memory channels have moved, in whole bursts, by index of the bank's node.
+    def bank_use_by(self, node: Hashable) -> dict[int, BankUse]:
+        """What transfers between `node` and memory channels have moved, by index of the bank's node.
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
         self._count_all()
         if self._looked_at < len(self._tally):
             self._look_at_new_routes()
-        moved: dict[int, int] = {}
-        for bank, (flits, transfers) in self._users_of_banks.get(self.network.node_index(node), ()):
-            moved[bank] = moved.get(bank, 0) + (flits + transfers) * self.network.flit_bytes
+        moved: dict[int, BankUse] = {}
+        flit_bytes = self.network.flit_bytes
+        for bank, ending in self._users_of_banks.get(self.network.node_index(node), ()):
+            flits, transfers = self._tally[ending]
+            carried = flits * flit_bytes + transfers * ending.nbytes
+            is_read = ending.route.nodes[0] == bank
+            use = BankUse((flits + transfers) * flit_bytes, carried if is_read else 0, 0 if is_read else carried)
+            moved[bank] = moved.get(bank, NOTHING).plus(use)
         return moved
 
     def _look_at_new_routes(self) -> None:
-        for ending, tally in islice(self._tally.items(), self._looked_at, None):
+        for ending in islice(self._tally, self._looked_at, None):
             first, last = ending.route.nodes[0], ending.route.nodes[-1]
             if first in self._banks:
-                self._users_of_banks.setdefault(last, []).append((first, tally))
+                self._users_of_banks.setdefault(last, []).append((first, ending))
             elif last in self._banks:
-                self._users_of_banks.setdefault(first, []).append((last, tally))
+                self._users_of_banks.setdefault(first, []).append((last, ending))
         self._looked_at = len(self._tally)
 
     def _bank(self, node: Hashable) -> Bank:

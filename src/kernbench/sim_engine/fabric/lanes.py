@@ -16,8 +16,9 @@ from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.banks import Bank
 from kernbench.sim_engine.fabric.flits import AT_DONE, AT_INJECT
 from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.fabric.train import Shape, shape_of
-from kernbench.sim_engine.fabric.trains import Mode, TrainFabric
+from kernbench.sim_engine.fabric.trains import TrainFabric
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
 MOST_PATIENCE = 64  # reads that go the common way before a lane that was disturbed is tried again

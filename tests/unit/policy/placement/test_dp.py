@@ -144,3 +144,17 @@ def test_rows_over_both_levels_are_the_plain_row_major_tensor(shape: tuple[int, 
     for shard in place(DPPolicy(cube="row_wise", pe="row_wise"), shape, pes, cubes, itemsize=4):
         laid[shard.offset_bytes :][: shard.nbytes] = np.frombuffer(whole[shard.index].tobytes(), np.uint8)
     assert laid.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("policy", "rank", "axes"),
+    [
+        (DPPolicy(), 2, ()),
+        (DPPolicy(pe="row_wise"), 2, (0,)),
+        (DPPolicy(cube="column_wise"), 3, (2,)),
+        (DPPolicy("column_wise", "row_wise"), 3, (0, 2)),
+        (DPPolicy("column_wise", "row_wise"), 1, (0,)),  # one axis is both
+    ],
+)
+def test_the_axes_that_a_policy_splits(policy: DPPolicy, rank: int, axes: tuple[int, ...]) -> None:
+    assert policy.split_axes(rank) == axes

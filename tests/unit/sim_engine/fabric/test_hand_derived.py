@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernbench.sim_engine.fabric import Fabric, HopTimes, Network, Transfer
-from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.fabric.rails import Mode
 
 FLIT = 256
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kernbench.sim_engine.fabric import Fabric, Network, Transfer
-from kernbench.sim_engine.fabric.trains import Mode
+from kernbench.sim_engine.fabric.rails import Mode
 
 FLIT = 256
 

@@ -1,0 +1,54 @@
+"""Which op wrote each byte of memory last, so that the op log can say what a load waited for.
+
+Stretches are disjoint and sorted by address; finding one is a bisection. What the host wrote has no op. A write to
+every few bytes of a large tensor makes as many stretches as writes; writes side by side by one op are one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+
+class Writers:
+    """The last writer of every byte that an op has written, by op-log id."""
+
+    __slots__ = ("_starts", "_stretches")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stretches: list[tuple[int, int]] = []  # end, who
+
+    def note(self, address: int, nbytes: int, op: int | None) -> None:
+        """Bytes from `address` on were last written by `op`, or by the host."""
+        if nbytes == 0:
+            return
+        end = address + nbytes
+        first, past = self._touched(address, end)
+        starts: list[int] = []
+        stretches: list[tuple[int, int]] = []
+        if op is not None:
+            starts.append(address)
+            stretches.append((end, op))
+        if first < past:
+            begin, (_, before) = self._starts[first], self._stretches[first]
+            if begin < address:
+                starts.insert(0, begin)
+                stretches.insert(0, (address, before))
+            stop, after = self._stretches[past - 1]
+            if stop > end:
+                starts.append(end)
+                stretches.append((stop, after))
+        self._starts[first:past] = starts
+        self._stretches[first:past] = stretches
+
+    def of(self, address: int, nbytes: int) -> tuple[int, ...]:
+        """The ops that wrote these bytes, each once, in order of id."""
+        first, past = self._touched(address, address + nbytes)
+        return tuple(sorted({op for _, op in self._stretches[first:past]}))
+
+    def _touched(self, start: int, end: int) -> tuple[int, int]:
+        """The stretches that [start, end) touches: first, and past the last."""
+        first = bisect_right(self._starts, start) - 1
+        if first < 0 or self._stretches[first][0] <= start:
+            first += 1
+        return first, bisect_left(self._starts, end, first)

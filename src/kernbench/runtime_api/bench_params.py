@@ -1,0 +1,75 @@
+"""What a bench's parameters may be, as its function says: their names, and the least value of those that have one.
+
+A parameter says more than its type with `Annotated`: `m: Annotated[int, AtLeast(1), "rows of the result"] = 128`. The
+text is for `kernbench list`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Real
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+from kernbench.common.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The least value of a parameter."""
+
+    low: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} or more"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, Real) and float(value) >= self.low
+
+
+def notes_of(hint: object) -> tuple[object, ...]:
+    """What stands beside the type in an annotation."""
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def least_of(hint: object) -> AtLeast | None:
+    return next((note for note in notes_of(hint) if isinstance(note, AtLeast)), None)
+
+
+def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:
+    """Names, and what each may be."""
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"
+    return UsageError(f"no parameter '{name[:40]}'{hint}", mend=f"parameters of this bench: {listed}")
+
+
+def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> None:
+    """Raise UsageError when `fn(torch, **params)` cannot be called, or a value is less than the function allows."""
+    try:
+        arguments = list(inspect.signature(fn).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return  # a callable that does not say what it takes
+    named = [arg for arg in arguments if arg.kind in (arg.KEYWORD_ONLY, arg.POSITIONAL_OR_KEYWORD)]
+    takes_any = any(arg.kind is arg.VAR_KEYWORD for arg in arguments)
+    known = {arg.name: "" for arg in named}
+    for name in params:
+        if name not in known and not takes_any:
+            raise no_such_param(str(name), known)
+    for arg in named:
+        if arg.default is arg.empty and arg.name not in params:
+            raise UsageError(f"parameter '{arg.name}' has no value", mend=f"params={{'{arg.name}': ...}}")
+    for name, least in _least(fn).items():
+        if name in params and not least.allows(params[name]):
+            raise UsageError(f"{name} is {params[name]!r}", where=f"params['{name}']", mend=f"give {least}")
+
+
+def _least(fn: Callable[..., object]) -> dict[str, AtLeast]:
+    try:
+        hints = get_type_hints(fn, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError):
+        return {}  # annotations that mean nothing here are the function's own affair
+    found = {name: least_of(hint) for name, hint in hints.items()}
+    return {name: least for name, least in found.items() if least is not None}

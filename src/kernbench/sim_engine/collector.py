@@ -1,0 +1,27 @@
+"""Python's garbage collector while time passes.
+
+A simulation makes and drops many small objects in step, hundreds at one instant, and hardly a cycle among them. At its
+usual threshold the collector would look through them again and again for nothing: 5 % of a run on 128 PEs.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+YOUNG_OBJECTS = 50_000
+
+
+@contextmanager
+def patient_collector() -> Iterator[None]:
+    """Let the collector wait longer before it looks at young objects; as it was afterwards. May be nested."""
+    young, *older = gc.get_threshold()
+    if not 0 < young < YOUNG_OBJECTS:  # off, or patient already
+        yield
+        return
+    gc.set_threshold(YOUNG_OBJECTS, *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, *older)

@@ -1,0 +1,29 @@
+"""Who wrote which byte last, against a list of bytes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernbench.common.writers import Writers
+
+WRITES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.none() | st.integers(0, 5)), max_size=30)
+
+
+@given(WRITES, st.integers(0, 80), st.integers(0, 40))
+def test_the_last_writer_of_every_byte_is_known(writes: list[tuple[int, int, int | None]], at: int, n: int) -> None:
+    writers, plain = Writers(), [None] * 200
+    for address, nbytes, op in writes:
+        writers.note(address, nbytes, op)
+        plain[address : address + nbytes] = [op] * nbytes
+    assert writers.of(at, n) == tuple(sorted({op for op in plain[at : at + n] if op is not None}))
+
+
+def test_a_tensor_written_in_halves_has_two_writers_until_somebody_writes_all_of_it() -> None:
+    writers = Writers()
+    writers.note(0, 64, 3)
+    writers.note(64, 64, 1)
+    assert writers.of(0, 128) == (1, 3)
+    assert writers.of(32, 32) == (3,)
+    writers.note(0, 128, 7)
+    assert writers.of(0, 128) == (7,)

@@ -1,0 +1,133 @@
+"""Numbers that the host hands over: what fits a dtype goes in, rounded where it is a float; the rest is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernbench.common.dtypes import DTYPES, dtype_of
+from kernbench.common.errors import DataError
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.host_numbers import as_elements
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.testing import tiny_machine
+
+Put = Callable[[RuntimeContext, object, str], Tensor]
+
+
+@pytest.fixture
+def torch() -> Iterator[RuntimeContext]:
+    with warnings.catch_warnings(), RuntimeContext(GraphEngine(tiny_machine())) as made:
+        warnings.simplefilter("error")
+        yield made
+
+
+def by_full(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+    return torch.full((1,), number, dtype=dtype)  # type: ignore[arg-type]
+
+
+def by_from_numpy(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+    return torch.from_numpy([number], dtype=dtype)  # type: ignore[arg-type]
+
+
+def by_copy(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+    return torch.zeros(1, dtype=dtype).copy_([number])  # type: ignore[arg-type]
+
+
+def by_fill(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+    return torch.zeros(1, dtype=dtype).fill_(number)  # type: ignore[arg-type]
+
+
+def by_index(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+    tensor = torch.zeros(1, dtype=dtype)
+    tensor[0] = number
+    return tensor
+
+
+WAYS = [by_full, by_from_numpy, by_copy, by_fill, by_index]
+
+
+@pytest.mark.parametrize("put", WAYS)
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (300, "i8"),
+        (-129, "i8"),
+        (2.5, "i8"),
+        (2**31, "i32"),
+        (2**40, "i32"),
+        (float("nan"), "i32"),
+        (float("inf"), "i8"),
+        (float("-inf"), "bool"),
+        (2, "bool"),
+    ],
+)
+def test_what_an_integer_type_cannot_hold_is_refused_on_every_way_in(
+    torch: RuntimeContext, put: Put, number: float, dtype: str
+) -> None:
+    with pytest.raises(DataError, match=f"does not fit {dtype}") as refused:
+        put(torch, number, dtype)
+    assert "whole number" in str(refused.value.mend)
+
+
+@pytest.mark.parametrize("put", WAYS)
+@pytest.mark.parametrize(
+    ("number", "dtype", "held"),
+    [
+        (127, "i8", 127),
+        (-128.0, "i8", -128),
+        (2**31 - 1, "i32", 2**31 - 1),
+        (True, "i32", 1),
+        (1, "bool", True),
+        (70000, "f16", np.inf),  # the largest is 65504
+        (1e300, "f32", np.inf),
+        (449, "f8e4m3", 448),  # it has no infinity
+        (float("-inf"), "f8e4m3", -448),
+        (1e9, "f8e5m2", np.inf),
+    ],
+)
+def test_what_fits_goes_in_alike_on_every_way(
+    torch: RuntimeContext, put: Put, number: float, dtype: str, held: float
+) -> None:
+    assert put(torch, number, dtype).numpy().astype(np.float64).tolist() == [held]
+
+
+@pytest.mark.parametrize("put", [by_from_numpy, by_copy, by_index])
+@pytest.mark.parametrize("number", [1j, "1", None])
+def test_what_is_no_real_number_is_refused(torch: RuntimeContext, put: Put, number: object) -> None:
+    with pytest.raises(DataError, match="cannot take"):
+        put(torch, number, "f16")
+
+
+def test_arrays_of_types_that_numpy_does_not_know_go_in(torch: RuntimeContext) -> None:
+    brain = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    assert torch.zeros(2, dtype="f32").copy_(brain).numpy().tolist() == [1.5, -2.0]
+    assert torch.from_numpy(brain, dtype="f8e4m3").numpy().astype(np.float32).tolist() == [1.5, -2.0]
+    assert torch.from_numpy(np.array([200], np.uint8), dtype="i32").numpy().tolist() == [200]
+
+
+def test_a_double_is_rounded_once() -> None:
+    # 1 + 2**-11 + 2**-40 is above the middle of 1 and 1 + 2**-10, but on it once it is an f32.
+    assert as_elements([1 + 2**-11 + 2**-40], dtype_of("f16"), "x").tolist() == [1 + 2**-10]
+
+
+@given(
+    st.lists(st.one_of(st.integers(-(2**33), 2**33), st.floats(width=32)), min_size=1, max_size=4),
+    st.sampled_from([dtype for dtype in DTYPES if not dtype.is_float]),
+)
+def test_an_integer_type_holds_exactly_what_was_given_or_refuses_it(numbers: list[float], dtype: object) -> None:
+    element = dtype_of(dtype)
+    try:
+        held = as_elements(np.array(numbers, np.float64), element, "x")
+    except DataError:
+        info = (0, 1) if element.name == "bool" else (np.iinfo(element.numpy).min, np.iinfo(element.numpy).max)
+        assert not all(float(n).is_integer() and info[0] <= n <= info[1] for n in numbers)
+    else:
+        assert held.astype(np.float64).tolist() == numbers
