@@ -318,7 +318,7 @@ class GraphEngine:
 
         def write(nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object) -> None:
             def acknowledge(transfer: Transfer) -> None:
-                self.env.after(back.control_ns, transfer, done)
+                self.env.at(transfer.done_ns + back.control_ns, done, transfer)
 
             bank = address if banked else None
             self.fabric.inject(there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
@@ -344,9 +344,9 @@ class GraphEngine:
                 self._hbm_use.count_leg(packet)
         packet.place = stop
         trace = packet.legs is not None
-        now, landed = self.env.now, self._landed
+        now, arrived = self.env.now, self._arrived
         self.fabric.inject(
-            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=landed, trace=trace, tag=packet
+            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, trace=trace, tag=packet
         )
 
     def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
@@ -356,9 +356,6 @@ class GraphEngine:
         while stop < len(path) - 1 and path[stop] not in stops:
             stop += 1
         return stop, self.fabric.network.route(path[place : stop + 1])
-
-    def _landed(self, transfer: Transfer) -> None:
-        self.env.after(0.0, transfer, self._arrived)
 
     def _arrived(self, transfer: Transfer) -> None:
         packet = transfer.tag

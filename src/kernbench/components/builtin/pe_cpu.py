@@ -104,13 +104,12 @@ class PeCpuComponent(ActiveComponent):
 
     def _begin(self, turn: Turn) -> None:
         """Start a launch at its time. At one instant PEs start in the order in which they were told."""
-        start = self.env.timeout(max((turn.launch.target_start_ns or 0.0) - self.env.now, 0.0))
-        start.callbacks.append(partial(self._go_on, self._serve(turn)))
+        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), self._go_on, self._serve(turn))
 
-    def _go_on(self, steps: Process, event: simpy.Event) -> None:
+    def _go_on(self, steps: Process, event: simpy.Event | None = None) -> None:
         """Drive a launch as a SimPy process would be, without the two events that its start and its end would cost."""
         with suppress(StopIteration):
-            following = steps.send(event.value)
+            following = steps.send(event and event.value)
             assert following.callbacks is not None
             following.callbacks.append(partial(self._go_on, steps))
 

@@ -1,4 +1,4 @@
-"""The machine as integers, and the best way from everywhere to one destination.
+"""The machine as integers, and the best ways: from everywhere to one destination, or from one source to everywhere.
 
 The rule: least distance, then fewest hops, then along x before y, then the lower node. Distances are whole steps of
 2**-20 mm, the grid that machines are laid out on, so that ties are ties. Distance and hops are one integer,
@@ -76,6 +76,7 @@ class Roadmap:
             for block, v in zip(self._block, vertices, strict=True)
         ]
         self._into = self._incoming(graph.edges, nodes)
+        self._out = self._outgoing()
 
     def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> list[list[tuple[int, int, int, int]]]:
         """For each vertex, (from, cost, rank among equals, traffic) of every edge that ends there."""
@@ -93,6 +94,14 @@ class Roadmap:
             cost = round(edge.distance_mm * STEPS_PER_MM) << HOP_BITS | 1
             into[v].append((u, cost, v if along_x else _NOT_ALONG_X | v, traffic))
         return into
+
+    def _outgoing(self) -> list[list[tuple[int, int, int]]]:
+        """For each vertex, (to, cost, traffic) of every edge that starts there."""
+        out: list[list[tuple[int, int, int]]] = [[] for _ in self.ids]
+        for v, edges in enumerate(self._into):
+            for u, cost, _, traffic in edges:
+                out[u].append((v, cost, traffic))
+        return out
 
     def length_mm(self, way: Sequence[int]) -> float:
         """The length of a chain of vertices; exact, because it is summed in steps."""
@@ -154,5 +163,51 @@ class Roadmap:
                     if transit[u] or pe[u] >= 0:
                         heappush(heap, (total, u))
                 elif total == known and order < rank[u]:
+                    rank[u] = order
+        return {u: order & _NOT_ALONG_X - 1 for u, order in rank.items()}
+
+    def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
+        """What the best way from `src` costs to every vertex in scope that it reaches. For a source of many routes."""
+        out, block, transit, pe = self._out, self._block, self._transit, self._pe
+        wanted, home = int(traffic), pe[src]
+        cost = {src: 0}
+        heap = [(0, src)]
+        while heap:
+            so_far, u = heappop(heap)
+            if so_far > cost[u]:
+                continue
+            # In a PE other than the source's the search stays: routes end there, none pass.
+            inside = pe[u] if not transit[u] and pe[u] != home else -1
+            for v, step, allowed in out[u]:
+                if not allowed & wanted or not scope[block[v]] or (inside >= 0 and pe[v] != inside):
+                    continue
+                total = so_far + step
+                if total < cost.get(v, total + 1):
+                    cost[v] = total
+                    if transit[v] or pe[v] >= 0:
+                        heappush(heap, (total, v))
+        return cost
+
+    def between(self, src: int, dst: int, traffic: Traffic, scope: bytes, cost: dict[int, int]) -> dict[int, int]:
+        """The next vertex on the best way to `dst`, for every vertex on the best ways there from `src`.
+
+        `cost` is what `costs_from` says of `src`. The same choice among equals as `towards` makes.
+        """
+        into, block, transit, pe = self._into, self._block, self._transit, self._pe
+        wanted, home = int(traffic), pe[src]
+        ends = [half for half in self.halves(dst) if half in cost]
+        least = min((cost[end] for end in ends), default=0)
+        todo = [end for end in ends if cost[end] == least]
+        rank: dict[int, int] = {}
+        for v in todo:
+            for u, step, order, allowed in into[v]:
+                if not allowed & wanted or not scope[block[u]] or cost.get(u, -1) + step != cost[v]:
+                    continue
+                if u != src and not transit[u] and (pe[u] < 0 or (pe[u] != home and pe[v] != pe[u])):
+                    continue
+                if u not in rank:
+                    rank[u] = order
+                    todo.append(u)
+                elif order < rank[u]:
                     rank[u] = order
         return {u: order & _NOT_ALONG_X - 1 for u, order in rank.items()}

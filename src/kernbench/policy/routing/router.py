@@ -18,7 +18,7 @@ from kernbench.topology.graph import Edge, TopologyGraph
 
 __all__ = ["AddressResolver", "PathRouter"]
 
-_MAX_TREES = 512  # each serves every source of one destination, and takes some 100 KB
+_MAX_TREES = 512  # each serves every source of one destination, or the other way round, and takes some 100 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class PathRouter:
     def __init__(self, graph: TopologyGraph) -> None:
         self._graph = graph
         self._map = Roadmap(graph)
-        self._trees: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}
+        self._trees: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # towards a destination
+        self._costs: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # from a source
         self._dma: _Routes = {}
         self._data: _Routes = {}
         self._host: _Routes = {}
@@ -98,13 +99,7 @@ class PathRouter:
         start, end = self._map.vertex(src), self._map.vertex(dst)
         if start == end:
             return _Route((src,), 0.0)
-        scope = self._map.scope(start, end)
-        key = (end, traffic, scope)
-        tree = self._trees.get(key)
-        if tree is None:
-            if len(self._trees) >= _MAX_TREES:
-                del self._trees[next(iter(self._trees))]
-            tree = self._trees[key] = self._map.towards(end, traffic, scope)
+        tree = self._ways(start, end, traffic)
         walks = [self._walk(half, end, tree) for half in self._map.halves(start) if half in tree]
         if not walks:
             raise RoutingError(
@@ -113,6 +108,20 @@ class PathRouter:
             )
         return min(walks, key=lambda route: (route.distance_mm, len(route.nodes)))
 
+    def _ways(self, start: int, end: int, traffic: Traffic) -> dict[int, int]:
+        """The next vertex on the best way to `end`, for `start` and whatever comes after it."""
+        scope = self._map.scope(start, end)
+        known = self._trees.get((end, traffic, scope))
+        if known is not None:
+            return known
+        # Commands and host traffic fan out from few blocks; data comes from many PEs to one memory.
+        if traffic in (Traffic.CONTROL, Traffic.HOST) and len(self._map.halves(start)) == 1:
+            cost = self._costs.get((start, traffic, scope))
+            if cost is None:
+                cost = _keep(self._costs, (start, traffic, scope), self._map.costs_from(start, traffic, scope))
+            return self._map.between(start, end, traffic, scope, cost)
+        return _keep(self._trees, (end, traffic, scope), self._map.towards(end, traffic, scope))
+
     def _walk(self, vertex: int, end: int, tree: dict[int, int]) -> _Route:
         last = self._map.halves(end)
         vertices = [vertex]
@@ -120,3 +129,13 @@ class PathRouter:
             vertex = tree[vertex]
             vertices.append(vertex)
         return _Route(tuple(self._map.ids[v] for v in vertices), self._map.length_mm(vertices))
+
+
+def _keep(
+    kept: dict[tuple[int, Traffic, bytes], dict[int, int]], key: tuple[int, Traffic, bytes], found: dict[int, int]
+) -> dict[int, int]:
+    """Keep what a search has found, in place of the oldest where there are too many."""
+    if len(kept) >= _MAX_TREES:
+        del kept[next(iter(kept))]
+    kept[key] = found
+    return found

@@ -49,13 +49,6 @@ class FabricEnvironment(simpy.Environment):
         self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
         return event
 
-    def after(self, ns: float, transfer: Transfer, action: Callable[[Transfer], None]) -> None:
-        """Have `action` called with a transfer that is done, `ns` later."""
-        event = Event(self)
-        event._ok, event._value = True, transfer
-        event.callbacks = [lambda _: action(transfer)]
-        heappush(self._queue, (transfer.done_ns + ns, _BEFORE_PROCESSES, next(self._eid), event))
-
     def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
         """Have `action` called with `subject` at a time of now or later."""
         calls = self._calls.get(at_ns)

@@ -139,7 +139,7 @@ class FlitFabric(Counters):
         transfer.last = last = (wire_bytes - 1) // flit_bytes
         transfer.flits = last + 1
         transfer.ending = ending = route.ending(self.network, wire_bytes - last * flit_bytes)
-        transfer.last_steps = ending.steps
+        transfer.steps, transfer.last_steps = route.steps, ending.steps
 
     def _bank_at(self, node: int, address: int, header_bytes: int) -> tuple[Bank, int]:
         """The bank at `node`, and the address in bursts."""

@@ -76,13 +76,15 @@ class Route:
         self.hooked = any(network.delay_rule[node] is not None for node in self.nodes[1:])
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.dead_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
-        self.steps = self._chain(network, network.flit_bytes, final=False)
+        self.steps: tuple[Step, ...] = ()  # made with the first ending: most routes carry control messages only
         self._endings: dict[int, Ending] = {}
 
     def ending(self, network: Network, nbytes: int) -> Ending:
         """For transfers whose last flit has `nbytes`."""
         ending = self._endings.get(nbytes)
         if ending is None:
+            if not self.steps:
+                self.steps = self._chain(network, network.flit_bytes, final=False)
             ending = self._endings[nbytes] = Ending(self, nbytes, self._chain(network, nbytes, final=True))
         return ending
 

@@ -128,15 +128,44 @@ def test_a_transfer_nobody_waits_for_still_runs() -> None:
     assert env.now == 3
 
 
-def test_an_action_is_called_some_time_after_a_transfer() -> None:
+def test_a_call_is_made_at_its_time_with_its_subject() -> None:
     env, log = environment(), []
 
     def done(transfer: Transfer) -> None:
-        env.after(5.0, transfer, lambda late: log.append((env.now, late.done_ns)))
+        env.at(transfer.done_ns + 5.0, lambda late: log.append((env.now, late.done_ns)), transfer)
 
     env.fabric.inject("ab", FLIT, on_done=done)
     env.run()
     assert log == [(8.0, 3.0)]
+
+
+def test_at_one_instant_the_fabric_comes_first_then_calls_as_asked_then_processes() -> None:
+    env, log = environment(), []
+
+    def process() -> SimProcess:
+        yield env.timeout(3)
+        log.append("process")
+
+    env.process(process())
+    env.at(3.0, log.append, "first call")
+    env.fabric.inject("ab", FLIT, on_done=lambda _: log.append("transfer"))
+    env.at(3.0, log.append, "second call")
+    env.run()
+    assert log == ["transfer", "first call", "second call", "process"]
+
+
+def test_a_call_may_ask_for_another_at_the_same_instant() -> None:
+    env, log = environment(), []
+
+    def again(n: int) -> None:
+        log.append((env.now, n))
+        if n < 2:
+            env.at(env.now, again, n + 1)
+
+    env.at(4.0, again, 0)
+    assert env.peek() == 4
+    env.run()
+    assert log == [(4.0, 0), (4.0, 1), (4.0, 2)]
 
 
 def test_a_transfer_the_network_cannot_carry_is_an_error_in_the_process() -> None:
