@@ -155,6 +155,8 @@ class Context(Protocol):
 class Component:
     """One hardware block. Subclasses are named in the components table, or in YAML as `module:Class`."""
 
+    __slots__ = ("ctx", "env", "node")
+
     stores_and_forwards = False  # whether a packet that only passes is taken whole here before it goes on
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -194,6 +196,8 @@ class TransitComponent(Component):
 
 class ActiveComponent(Component):
     """A block that takes whole packets: those that end here, and those that pass."""
+
+    __slots__ = ()
 
     stores_and_forwards = True
 
@@ -259,6 +263,8 @@ class ActiveComponent(Component):
 
 class MemoryComponent(ActiveComponent):
     """A memory at the end of a path: a write is acknowledged once it is in, a read is answered with its bytes."""
+
+    __slots__ = ()
 
     def accept(self, packet: Packet) -> Process | None:
         if packet.address is None:

@@ -18,6 +18,8 @@ _COMPUTE = (GemmStage, MathStage)
 class ComputeEngine(PeEngine):
     """Serves one kind of stage on the shared slot. Subclasses define `stage_ns`."""
 
+    __slots__ = ("_registers", "_slot")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._slot: Port | None = None

@@ -56,6 +56,8 @@ class Channel:
 class PeDmaComponent(PeEngine):
     """Serves the DMA stages of its PE's commands, and single DMA requests."""
 
+    __slots__ = ("_busy_ns", "_busy_since", "_mmu", "_read", "_request_ns", "_targets", "_virtual", "_write")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))

@@ -19,6 +19,8 @@ from kernbench.topology.graph import Node
 class PeFetchStoreComponent(PeEngine):
     """Serves FETCH and STORE stages."""
 
+    __slots__ = ("_tcm", "_waiting", "free_bytes", "register_bytes")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self.register_bytes = int(node.attrs["register_file_bytes"])

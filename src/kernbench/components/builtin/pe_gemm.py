@@ -22,6 +22,8 @@ def gemm_ns(m: int, k: int, n: int, macs_per_ns: float, dtype: str) -> float:
 class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
 
+    __slots__ = ("_last", "_macs_per_ns")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._macs_per_ns = float(node.attrs["macs_per_ns"])

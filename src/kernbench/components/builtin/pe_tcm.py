@@ -16,6 +16,8 @@ from kernbench.topology.graph import Node
 class PeTcmComponent(MemoryComponent):
     """Serves the fabric as any memory does, and its PE's fetches and stores."""
 
+    __slots__ = ("_both_ns", "_read_gbs", "_read_ns", "_write_gbs", "read_port", "write_port")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         ports = ctx.graph.spec.cube.pe_template.links

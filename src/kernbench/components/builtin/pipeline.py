@@ -98,7 +98,8 @@ class TilePlan(NamedTuple):
 class PipelinePlan:
     """All tiles of a command, the same every time. Tiles from `barrier` on wait for those before.
 
-    A plan names no place, so PEs share it. It is made as far as someone has come, and kept unless it is very long.
+    A plan names no place, so PEs share it. Its tiles are made when they are first needed, and kept unless they are very
+    many.
     """
 
     def __init__(self, total_tiles: int, barrier: int, make: Callable[[], Iterator[TilePlan]]) -> None:
@@ -106,18 +107,14 @@ class PipelinePlan:
         self.barrier = barrier
         self._make = make
         self._made: list[TilePlan] = []
-        self._rest = make() if total_tiles <= MOST_KEPT_TILES else None
 
     def tiles(self) -> Iterator[TilePlan]:
         """The tiles in order."""
-        return self._make() if self._rest is None else map(self._tile, range(self.total_tiles))
-
-    def _tile(self, number: int) -> TilePlan:
-        made = self._made
-        if number == len(made):
-            assert self._rest is not None
-            made.append(next(self._rest))
-        return made[number]
+        if self.total_tiles > MOST_KEPT_TILES:
+            return self._make()
+        if not self._made:
+            self._made = list(self._make())
+        return iter(self._made)
 
 
 class Reach(NamedTuple):
@@ -232,6 +229,8 @@ def lanes_ns(elements: int, lanes_per_ns: float, dtype: str) -> float:
 
 class PeEngine(ActiveComponent):
     """An engine of a PE. Subclasses implement `take`, and call `finish` when a token's stage is over."""
+
+    __slots__ = ("on_room", "overhead_ns", "pe", "queue_depth")
 
     stores_and_forwards = False
 
