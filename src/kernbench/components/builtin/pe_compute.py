@@ -50,14 +50,8 @@ class ComputeEngine(PeEngine):
         self.finish(token)
 
     def _find_registers(self) -> PeFetchStoreComponent:
-        found = self.ctx.component(self.pe.part("pe_fetch_store"))
-        if not isinstance(found, PeFetchStoreComponent):
-            raise ComponentError(
-                f"{found.node.id} keeps no register file",
-                where=f"impl {found.node.impl}",
-                mend="derive its class from kernbench.components.builtin.pe_fetch_store.PeFetchStoreComponent",
-            )
-        self._registers = found
+        node = self.pe.part("pe_fetch_store")
+        self._registers = found = self.beside(node, PeFetchStoreComponent, "keeps no register file")
         return found
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import simpy
 
-from kernbench.common.errors import ComponentError
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
@@ -173,14 +172,7 @@ class PeDmaComponent(PeEngine):
     @property
     def mmu(self) -> PeMmuComponent:
         if self._mmu is None:
-            found = self.ctx.component(self.pe.part("pe_mmu"))
-            if not isinstance(found, PeMmuComponent):
-                raise ComponentError(
-                    f"{found.node.id} translates no addresses",
-                    where=f"impl {found.node.impl}",
-                    mend="derive its class from kernbench.components.builtin.pe_mmu.PeMmuComponent",
-                )
-            self._mmu = found
+            self._mmu = self.beside(self.pe.part("pe_mmu"), PeMmuComponent, "translates no addresses")
         return self._mmu
 
     def translate(self, address: int, nbytes: int) -> list[Piece]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
@@ -31,14 +30,7 @@ class PeFetchStoreComponent(PeEngine):
     @property
     def tcm(self) -> PeTcmComponent:
         if self._tcm is None:
-            found = self.ctx.component(self.pe.part("pe_tcm"))
-            if not isinstance(found, PeTcmComponent):
-                raise ComponentError(
-                    f"{found.node.id} has no ports to fetch from",
-                    where=f"impl {found.node.impl}",
-                    mend="derive its class from kernbench.components.builtin.pe_tcm.PeTcmComponent",
-                )
-            self._tcm = found
+            self._tcm = self.beside(self.pe.part("pe_tcm"), PeTcmComponent, "has no ports to fetch from")
         return self._tcm
 
     def has_room(self) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, EngineCommand, GemmCmd, MathCmd
-from kernbench.common.errors import ComponentError
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
@@ -67,17 +66,8 @@ class PeSchedulerComponent(PeEngine):
     @cached_property
     def engines(self) -> dict[str, PeEngine]:
         """The engines that stages name."""
-        found: dict[str, PeEngine] = {}
-        for name in (DMA, FETCH_STORE, GEMM, MATH):
-            engine = self.ctx.component(self.pe.part(name))
-            if not isinstance(engine, PeEngine):
-                raise ComponentError(
-                    f"{engine.node.id} takes no commands",
-                    where=f"impl {engine.node.impl}",
-                    mend="derive its class from kernbench.components.builtin.pipeline.PeEngine",
-                )
-            found[name] = engine
-        return found
+        parts = (DMA, FETCH_STORE, GEMM, MATH)
+        return {part: self.beside(self.pe.part(part), PeEngine, "takes no commands") for part in parts}
 
     @cached_property
     def limits(self) -> TileLimits:

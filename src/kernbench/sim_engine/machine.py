@@ -1,0 +1,188 @@
+"""A machine at work: its blocks on a clock, what they may use of one another, and what can be counted.
+
+Blocks are made when they are first needed. They reach the fabric, the routes and each other only through this, their
+context (`components.base.Context`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kernbench.common.bank_use import BankUse
+from kernbench.common.errors import ComponentError
+from kernbench.common.messages import RequestId
+from kernbench.common.writers import Writers
+from kernbench.components.base import ActiveComponent, Arrival, Component, Kernel, MemoryComponent, Packet, Way
+from kernbench.components.table import make_component
+from kernbench.sim_engine.blank_memory import BlankMemory
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
+from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.hbm_use import HbmUse
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_tally import OpTally
+from kernbench.sim_engine.wiring import network_of, wiring_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.values.graph import ValueGraph
+
+T = TypeVar("T")
+
+
+class Machine:
+    """Blocks, fabric, memory and log of one engine."""
+
+    def __init__(self, graph: TopologyGraph, mode: Mode, op_log: OpLog | None, data: bool) -> None:
+        wiring = wiring_of(graph)
+        self.graph = graph
+        self.router, self.resolver = wiring.router, wiring.resolver
+        self.log = op_log
+        self.tally = OpTally(op_log) if op_log is not None else None
+        self.writers = Writers() if op_log is not None else None
+        self.data = data
+        self.values = ValueGraph()
+        self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
+        self.kernels: dict[str, Kernel] = {}
+        self._wiring = wiring
+        self._components: dict[str, Component] = {}
+        self._ways: dict[tuple[str, ...], Way | None] = {}
+        self.env: FabricEnvironment = FabricEnvironment()
+        for node in wiring.eager:
+            self.component(node)
+        self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
+        self.env.fabric = self.fabric
+        self._hbm_use = HbmUse(graph, self.fabric, wiring.banked)
+        self._legs = wiring.legs if self.fabric.network is wiring.network else {}
+        for component in self._components.values():
+            component.start()
+
+    # ---- what blocks use
+
+    def component(self, node_id: str) -> Component:
+        """The block at a node, made when it is first needed."""
+        found = self._components.get(node_id)
+        if found is None:
+            node = self.graph.node(node_id)
+            found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
+        return found
+
+    def begin_launch(self, pe: str, launch: RequestId) -> None:
+        if self.tally is not None:
+            self.tally.begin(pe, launch)
+
+    def component_so_far(self, node_id: str) -> Component | None:
+        return self._components.get(node_id)
+
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        self.env.at(at_ns, action, subject)
+
+    def latency_ns(self, path: Sequence[str]) -> float:
+        return self.fabric.network.route(path).control_ns
+
+    def way(self, path: tuple[str, ...]) -> Way | None:
+        if path not in self._ways:
+            self._ways[path] = self._way(path)
+        return self._ways[path]
+
+    def _way(self, path: tuple[str, ...]) -> Way | None:
+        wiring = self._wiring
+        memory = wiring.classes[path[-1]]
+        if not issubclass(memory, MemoryComponent) or not wiring.stops.isdisjoint(path[1:-1]):
+            return None
+        if memory.accept is not MemoryComponent.accept or memory.handle is not MemoryComponent.handle:
+            return None
+        there, back = self.fabric.network.route(path), self.fabric.network.route(path[::-1])
+        banked = path[-1] in wiring.banked
+
+        def write(nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object) -> None:
+            def acknowledge(transfer: Transfer) -> None:
+                self.env.at(transfer.done_ns + back.control_ns, done, transfer)
+
+            bank = address if banked else None
+            self.fabric.inject(there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
+
+        # Whoever has a way mostly reads, one tile after the other.
+        return Way(self.fabric.lane(back, banked=banked, lead_ns=there.control_ns).read, write)
+
+    def send(self, packet: Packet) -> None:
+        """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
+        path, place = packet.path, packet.place
+        leg = self._legs.get((path, place))
+        if leg is None:
+            leg = self._legs[path, place] = self._leg(path, place)
+        stop, route = leg
+        # An address matters where there are channels: at the end of a write, at the start of a read's reply.
+        read_from = write_to = None
+        if packet.nbytes:
+            if packet.is_reply:
+                read_from = packet.address if path[place] in self._wiring.banked else None
+            elif path[stop] in self._wiring.banked:
+                write_to = packet.address
+            if stop - place < len(path) - 1 and (read_from if write_to is None else write_to) is not None:
+                self._hbm_use.count_leg(packet)
+        packet.place = stop
+        trace = packet.legs is not None
+        now, arrived = self.env.now, self._arrived
+        self.fabric.inject(
+            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, trace=trace, tag=packet
+        )
+
+    def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
+        """Up to which block on a path a packet travels from `place`, and how."""
+        stops = self._wiring.stops
+        stop = place + 1
+        while stop < len(path) - 1 and path[stop] not in stops:
+            stop += 1
+        return stop, self.fabric.network.route(path[place : stop + 1])
+
+    def _arrived(self, transfer: Transfer) -> None:
+        packet = transfer.tag
+        assert isinstance(packet, Packet)
+        if packet.legs is not None:
+            packet.legs.append(transfer)
+        if packet.is_reply and packet.at_end:
+            assert packet.answer is not None
+            packet.answer(packet)
+            return
+        component = self.component(packet.node)
+        if not isinstance(component, ActiveComponent):
+            raise ComponentError(
+                f"{packet.node} is sent a {type(packet.request).__name__} and takes no packets",
+                where=f"impl {component.node.impl}",
+                mend="derive its class from kernbench.components.base.ActiveComponent",
+            )
+        process = component.handle(packet)
+        if process is not None:
+            self.env.process(process)
+
+    # ---- counters
+
+    def link_counters(self) -> dict[tuple[Any, Any], LinkCounters]:
+        """What every link that carried bytes has done: bytes, busy time, longest queue."""
+        return self.fabric.all_link_counters()
+
+    def link_busy_ns(self) -> list[float]:
+        """How long every link has been busy, in the network's order."""
+        return self.fabric.link_busy_ns()
+
+    def links_busy_since(self, before: list[float]) -> dict[tuple[str, str], float]:
+        """The links that were busy since `link_busy_ns` said `before`, and for how long."""
+        after = self.fabric.link_busy_ns()
+        if before == after:
+            return {}
+        names, ends = self.fabric.network.names, self.fabric.network.link_ends
+        pairs = enumerate(zip(before, after, strict=True))
+        return {(str(names[ends[i][0]]), str(names[ends[i][1]])): now - then for i, (then, now) in pairs if now != then}
+
+    def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
+        """What each pseudo channel of an HBM controller has done."""
+        return self.fabric.channel_counters(hbm_ctrl)
+
+    def hbm_bytes(self, sip: int) -> int:
+        """What the HBM channels of a SIP have moved, in whole bursts."""
+        return self._hbm_use.on_sip(sip)
+
+    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+        """What a block has moved to and from HBM, by controller; of transfers that are done."""
+        return self._hbm_use.by(node_id)
