@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
-from kernbench.runtime_api.bench_params import AtLeast, least_of, no_such_param, notes_of
+from kernbench.runtime_api.bench_params import AtLeast, check_least, least_of, no_such_param, notes_of
 
 Setting = int | float | str | bool
 KINDS: tuple[type[Setting], ...] = (bool, int, float, str)
@@ -67,7 +67,7 @@ class Param:
         return {
             "name": self.name,
             "type": self.kind.__name__,
-            "default": as_plain(self.default),
+            "default": self.default,
             "choices": list(self.choices),
             "env": self.env,
             "least": self.least.low if self.least is not None else None,
@@ -75,15 +75,11 @@ class Param:
         }
 
 
-def as_plain(value: Setting | None) -> Setting | None:
-    """A value as JSON can say it, which knows no infinity."""
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-def params_of(fn: Callable[..., object], env: str | None = None) -> tuple[Param, ...]:
-    """The parameters of a bench; raises UsageError for a function that cannot be one."""
+def params_of(fn: Callable[..., object], env: str | None = None, bench: str | None = None) -> tuple[Param, ...]:
+    """The parameters of a bench, whose name is `bench`; raises UsageError for a function that cannot be one."""
     code = getattr(fn, "__code__", None)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
+    where += f"  bench '{bench}'" if bench else ""
     arguments = list(inspect.signature(fn).parameters.values())
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not arguments or arguments[0].kind not in positional:
@@ -113,6 +109,7 @@ def _param(argument: inspect.Parameter, hints: Mapping[str, object], where: str,
             where=where,
             mend="parameters are int, float, str, bool, or Literal of one of these",
         )
+    check_least(argument.name, noted, default, where)
     variable = f"{env}_{argument.name.upper()}" if env else None
     return Param(
         argument.name,

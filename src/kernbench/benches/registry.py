@@ -45,7 +45,7 @@ class BenchSpec:
     @property
     def params(self) -> tuple[Param, ...]:
         """What `--param` sets: the typed arguments after `torch`."""
-        return params_of(self.run, self.env)
+        return params_of(self.run, self.env, self.name)
 
 
 _registered: list[BenchSpec] = []  # by every import so far, this package's and users'

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -61,5 +62,13 @@ def prints_beside(as_json: bool) -> Iterator[None]:
 
 
 def print_json(data: Any) -> None:
-    """JSON on standard output: same input, same bytes."""
-    click.echo(json.dumps(data, indent=2, allow_nan=False))
+    """JSON on standard output: same input, same bytes. It knows no infinity and no NaN: those are null."""
+    click.echo(json.dumps(_finite(data), indent=2, allow_nan=False))
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data

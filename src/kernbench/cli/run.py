@@ -11,7 +11,7 @@ from traceback import walk_tb
 
 import click
 
-from kernbench.benches._params import as_plain, read_params
+from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.op_log_file import op_log_file
 from kernbench.cli.options import load_machine, machine_options, print_json, prints_beside
@@ -79,7 +79,7 @@ def run(
         with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
             options = RunOptions(device=device, verify_data=verify_data, debug_ops=debug_ops, op_log=log)
             result = _run(spec, graph, options, params)
-    figures = figures_of(result, {name: as_plain(value) for name, value in params.items()})
+    figures = figures_of(result, params)
     if as_json:
         print_json(run_as_json(figures))
     else:

@@ -185,7 +185,10 @@ class KernelLaunchMsg(CubeCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelAbortMsg(CubeCommand):
-    """Stop a launch on every target PE where it is not over, and do not start it where it has not begun."""
+    """Stop a launch on every target PE where it is not over, and do not start it where it has not begun.
+
+    A PE answers when nothing of the launch is under way there.
+    """
 
     launch_id: RequestId
 

@@ -43,6 +43,8 @@ class Writers:
 
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
         """The ops that wrote these bytes, each once, in order of id."""
+        if nbytes == 0:
+            return ()  # inside a stretch no byte is still not a byte of it
         first, past = self._touched(address, address + nbytes)
         return tuple(sorted({op for _, op in self._stretches[first:past]}))
 

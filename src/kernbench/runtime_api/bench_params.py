@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from numbers import Real
 from typing import Annotated, get_args, get_origin, get_type_hints
 
@@ -36,6 +37,25 @@ def notes_of(hint: object) -> tuple[object, ...]:
 
 def least_of(hint: object) -> AtLeast | None:
     return next((note for note in notes_of(hint) if isinstance(note, AtLeast)), None)
+
+
+def check_least(name: str, hint: object, default: object, where: str) -> None:
+    """Raise UsageError for a parameter whose least value cannot be one; `default` is None where it has none."""
+    found = [note for note in notes_of(hint) if isinstance(note, AtLeast)]
+    if not found:
+        return
+    least, kind = found[0], get_args(hint)[0]
+    if len(found) > 1:
+        what, mend = f"{len(found)} least values", "give one AtLeast"
+    elif kind not in (int, float):
+        what, mend = f"a least value, which {getattr(kind, '__name__', kind)} has not", "AtLeast is for int and float"
+    elif isinstance(least.low, bool) or not isinstance(least.low, Real) or not isfinite(least.low):
+        what, mend = f"the least value {least.low!r}", "give AtLeast a number"
+    elif default is not None and not least.allows(default):
+        what, mend = f"the default {default!r}, less than it may be", f"give {least}"
+    else:
+        return
+    raise UsageError(f"parameter '{name}' has {what}", where=where, mend=mend)
 
 
 def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import numpy as np
+from greenlet import getcurrent
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import LaunchError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
@@ -55,15 +56,29 @@ class RuntimeContext:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, LaunchError):  # the machine is sound, and may be given to another context
+            self._queue.wait([stop for launch in self.launches for stop in launch.stops], "failed kernels to stop")
         self.close(wait=error is None)
 
     def close(self, *, wait: bool = True) -> None:
-        """Finish what is under way and free all tensors. Closing twice is harmless."""
+        """Finish what is under way and free all tensors. Closing twice is harmless.
+
+        Raises LaunchError for a launch that failed and that nobody waited for; without `wait`, nothing.
+        """
         if wait:
             self._queue.wait_all()
+            for launch in self.launches:  # of ranks that have ended, too
+                self._queue.wait(launch.handles, f"kernel '{launch.name}'")
+                self._queue.wait(launch.stops, f"kernel '{launch.name}' to stop")
         unmaps = self._store.close()
-        if wait:
-            self._queue.wait(unmaps, "mappings to be taken back")
+        if not wait:
+            return
+        self._queue.wait(unmaps, "mappings to be taken back")
+        untold = [launch for launch in self.launches if not launch.is_waited]
+        for launch in untold:
+            launch.is_waited = True
+        for launch in untold:
+            launch.raise_failures()
 
     @property
     def spec(self) -> MachineSpec:
@@ -191,10 +206,10 @@ class RuntimeContext:
         return Completion(ok=True)
 
     def wait_all(self) -> None:
-        """Return when all that this program issued is done; raises LaunchError for a launch that failed."""
+        """Return when all that this program issued is done; raises LaunchError for a launch of its own that failed."""
         self._queue.wait_all()
         for launch in self.launches:
-            if launch.is_done and not launch.is_waited:
+            if launch.rank() is getcurrent() and not launch.is_waited:
                 self.wait(launch)
 
     def check(

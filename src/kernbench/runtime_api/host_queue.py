@@ -30,9 +30,11 @@ class HostQueue:
         self._correlation_id = correlation_id
         self._under_way: WeakKeyDictionary[greenlet, list[Handle]] = WeakKeyDictionary()
 
-    def submit(self, message: HostMessage, value: Value | None = None) -> Handle:
-        """Let a request in now. `value` is what a write leaves in memory."""
-        return self._noted(self.engine.submit(self._enveloped(message), value))
+    def submit(self, message: HostMessage, value: Value | None = None, rank: greenlet | None = None) -> Handle:
+        """Let a request in now. `value` is what a write leaves in memory. `rank` is whose it is, if not the caller's:
+        what happens on the device may ask for more while another one runs.
+        """
+        return self._noted(self.engine.submit(self._enveloped(message), value), rank)
 
     def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
         """Let launches in now; if there are several, all PEs of all of them start at one instant."""
@@ -47,16 +49,16 @@ class HostQueue:
 
     def wait_all(self) -> None:
         """Return when all that this rank has submitted is done."""
-        mine = self._under_way.pop(getcurrent(), [])
-        self.wait(mine, "all that it submitted")
+        while mine := self._under_way.pop(getcurrent(), []):  # what fails meanwhile submits more
+            self.wait(mine, "all that it submitted")
 
     def _enveloped(self, message: M) -> M:
         return replace(message, correlation_id=self._correlation_id)
 
-    def _noted(self, handle: Handle) -> Handle:
+    def _noted(self, handle: Handle, rank: greenlet | None = None) -> Handle:
         self.count += 1
-        mine = self._under_way.setdefault(getcurrent(), [])
-        if len(mine) > 64:  # forget what is done, now and then
-            mine[:] = [other for other in mine if not other.is_done]
+        mine = self._under_way.setdefault(getcurrent() if rank is None else rank, [])
         mine.append(handle)
+        if len(mine) & 63 == 0 and mine[0].is_done:  # forget what is done, now and then
+            mine[:] = [other for other in mine if not other.is_done]
         return handle

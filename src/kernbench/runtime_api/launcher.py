@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from itertools import count
 from numbers import Integral, Real
@@ -30,7 +31,10 @@ from kernbench.common.messages import (
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.fabric.counters import Done
+from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import Work
+from kernbench.triton_emu.binding import signature_of
 
 Kernel = Callable[..., object]
 
@@ -39,7 +43,7 @@ Kernel = Callable[..., object]
 class LaunchOptions:
     """Where a launch goes and how it fails, as far as the caller says."""
 
-    sips: tuple[int, ...] | None = None
+    sips: Targets | None = None
     target_cubes: Targets | None = None
     target_pes: Targets | None = None
     failure_policy: FailurePolicy = "fail_fast"
@@ -60,8 +64,10 @@ class LaunchOptions:
 
 def _ids(name: str, value: object) -> object:
     """Ids as a tuple of whole numbers: one number, a range or a list will do."""
-    if value is None or value == "all":
+    if value is None or (isinstance(value, str) and value == "all"):
         return value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, Integral) and not isinstance(value, bool):
         return (int(value),)
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
@@ -75,7 +81,7 @@ class Launcher:
     def __init__(self, queue: HostQueue) -> None:
         self._queue = queue
         self._engine = queue.engine
-        self._links_before: dict[Launch, list[float]] = {}  # busy ns, when it was submitted
+        self._done_before: dict[Launch, Done] = {}  # transfers, when it was submitted
         self.launches: list[Launch] = []
 
     def messages(
@@ -84,15 +90,16 @@ class Launcher:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
         if not callable(kernel):
             raise UsageError(f"kernel '{name}' is {kernel!r}", mend="give a function")
-        if isgeneratorfunction(kernel) or iscoroutinefunction(kernel) or isasyncgenfunction(kernel):
+        if _is_only_made(kernel):
             raise UsageError(
                 f"kernel '{name}' is a generator or a coroutine, whose body a call does not run",
                 mend="write a plain function: tl waits by itself, without yield and await",
             )
+        signature_of(kernel)
         ref = KernelRef(self._known_as(name, kernel))
         passed = tuple(_as_arg(name, at, arg) for at, arg in enumerate(args))
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
-        sips = options.sips or tuple(dict.fromkeys(tensor.allocation.sip for tensor in tensors)) or (device,)
+        sips = self._sips(options.sips) or tuple(dict.fromkeys(t.allocation.sip for t in tensors)) or (device,)
         return [
             KernelLaunchMsg(
                 sip=sip,
@@ -105,6 +112,19 @@ class Launcher:
             )
             for sip in sips
         ]
+
+    def _sips(self, asked: Targets | None) -> tuple[int, ...]:
+        """The SIPs that a caller asks for; none where it does not say. Raises UsageError for what is none."""
+        there = range(self._engine.graph.spec.n_sips)
+        if asked is None or asked == "all":
+            return () if asked is None else tuple(there)
+        mend = f"the machine has SIPs 0 to {len(there) - 1}; name each once, or give 'all'"
+        for at, sip in enumerate(asked):
+            if isinstance(sip, bool) or not isinstance(sip, Integral) or sip not in there:
+                raise UsageError(f"no SIP {sip!r}", where="launch option sips", mend=mend)
+            if sip in asked[:at]:
+                raise UsageError(f"SIP {sip} is named twice", where="launch option sips", mend=mend)
+        return tuple(int(sip) for sip in asked)
 
     def _known_as(self, name: str, kernel: Kernel) -> str:
         """What the device calls a kernel: its name, numbered while another function of that name still runs.
@@ -120,23 +140,25 @@ class Launcher:
         return ref
 
     def _is_running(self, ref: str) -> bool:
-        return any(not launch.is_done and launch.kernel_ref == ref for launch in self.launches)
+        return any(launch.kernel_ref == ref and not launch.is_over for launch in self.launches)
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
-        links_before = self._engine.link_busy_ns()
+        done_before = self._engine.done_so_far()
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
-        self._links_before[launch] = links_before
+        self._done_before[launch] = done_before
         self.launches.append(launch)
         for handle in launch.handles:
             if self._engine.tally is not None:
                 self._engine.tally.watch(handle.request.id)
             if handle.done is not None and handle.done.callbacks is not None:
-                handle.done.callbacks.append(lambda _: self._note(launch))
+                handle.done.callbacks.append(partial(self._note, launch, handle))
         return launch
 
-    def _note(self, launch: Launch) -> None:
+    def _note(self, launch: Launch, part: Handle, _: object) -> None:
         """A part of a launch is done. It is measured when all are, not when somebody waits for it."""
+        if part.failures:
+            self._stop(launch, part)  # a failure is told before all is over there: this is how the host learns when
         if launch.is_done:
             self._finish(launch)
         elif launch.failures and not launch.is_aborted:
@@ -144,30 +166,46 @@ class Launcher:
 
     def _abort(self, launch: Launch) -> None:
         """A launch that is to fail fast has failed on one SIP: stop it on the others."""
-        for handle in launch.handles:
-            request = handle.request
-            if isinstance(request, KernelLaunchMsg) and request.failure_policy == "fail_fast" and not handle.is_done:
+        for part in launch.handles:
+            request = part.request
+            if isinstance(request, KernelLaunchMsg) and request.failure_policy == "fail_fast" and not part.is_done:
                 launch.is_aborted = True
-                cubes, pes = request.target_cubes, request.target_pes
-                self._queue.submit(
-                    KernelAbortMsg(sip=request.sip, target_cubes=cubes, target_pes=pes, launch_id=request.id)
-                )
+                self._stop(launch, part)
+
+    def _stop(self, launch: Launch, part: Handle) -> None:
+        """Stop a launch on one SIP; answered when nothing of it is under way there."""
+        request = part.request
+        assert isinstance(request, KernelLaunchMsg)
+        cubes, pes = request.target_cubes, request.target_pes
+        abort = KernelAbortMsg(sip=request.sip, target_cubes=cubes, target_pes=pes, launch_id=request.id)
+        stop = self._queue.submit(abort, rank=launch.rank())
+        launch.stops.append(stop)
+        if stop.done is not None and stop.done.callbacks is not None:
+            stop.done.callbacks.append(lambda _: launch.let_go())
 
     def _finish(self, launch: Launch) -> None:
         """Note what a launch that is done has cost: what its PEs did for it, and what the links of its SIPs did."""
         if launch.is_measured:
             return
         launch.is_measured = True
-        launch.keeps = ()
+        launch.let_go()
         if self._engine.tally is not None:
             work: dict[str, Work] = {}
             for handle in launch.handles:
                 for component, did in self._engine.tally.take(handle.request.id).items():
                     work[component] = work.get(component, Work()).plus(did)
-            launch.engines = engine_use(work, launch.pes)
+            launch.engines = engine_use(work, launch.ended)
         here = tuple(f"sip{sip}." for sip in launch.sips)
-        busy = self._engine.links_busy_since(self._links_before.pop(launch))
+        busy = self._engine.links_busy_since(self._done_before.pop(launch))
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
+
+
+def _is_only_made(kernel: Kernel) -> bool:
+    """Whether a call makes a generator or a coroutine and runs nothing; an object is what its `__call__` is."""
+    while isinstance(kernel, partial):
+        kernel = kernel.func
+    asked = (kernel, type(kernel).__call__)
+    return any(isgeneratorfunction(fn) or iscoroutinefunction(fn) or isasyncgenfunction(fn) for fn in asked)
 
 
 def _holders(tensors: Sequence[Tensor], sip: int, level: str) -> Targets:

@@ -1,14 +1,18 @@
 """A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
 
-`flops`, `bytes_hbm` and `engines` are the launch's own, whatever else runs beside it. They are those of the PEs that
-have answered: of a launch that fails fast, the ones that were done before the failure, and the one that failed up to
-then.
+Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs beside it. Those of a
+launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it heard of one.
+What PEs that were stopped did is left out. A failure is told at once; the launch is over, and lets go of its tensors,
+when every PE has done to its end what it was given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import ReferenceType, ref
+
+from greenlet import getcurrent, greenlet
 
 from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.errors import LaunchError
@@ -48,12 +52,24 @@ class Launch:
     engines: dict[str, EngineUse] = field(default_factory=dict)  # by kind of engine
     links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # of its SIPs, busy ns meanwhile
     is_measured: bool = field(default=False, repr=False)  # whether `engines` and `links` are known
+    stops: list[Handle] = field(default_factory=list, repr=False)  # requests to end what has failed somewhere
+    rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # that launched it
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were told
 
     @property
     def is_done(self) -> bool:
         return all(handle.is_done for handle in self.handles)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is under way on any PE; after a failure that is later than done."""
+        return self.is_done and all(stop.is_done for stop in self.stops)
+
+    def let_go(self) -> None:
+        """Part of it has ended: keep its tensors no longer than PEs may write them."""
+        if self.is_over:
+            self.keeps = ()
 
     @property
     def sips(self) -> tuple[int, ...]:
@@ -87,18 +103,23 @@ class Launch:
         return tuple(result for handle in self.handles for result in handle.results)
 
     @property
+    def ended(self) -> tuple[PeResult, ...]:
+        """Of those, the ones that nobody stopped."""
+        return tuple(result for result in self.pes if not result.is_aborted)
+
+    @property
     def exec_ns(self) -> float:
         """From the first PE's start to the last one's end: that of the slowest PE, unless one had to wait its turn."""
-        ran = [result for result in self.pes if result.pe_exec_ns]
+        ran = [result for result in self.ended if result.pe_exec_ns]
         return max((r.end_ns for r in ran), default=0.0) - min((r.start_ns for r in ran), default=0.0)
 
     @property
     def pe_exec_ns_max(self) -> float:
-        return max((result.pe_exec_ns for result in self.pes), default=0.0)
+        return max((result.pe_exec_ns for result in self.ended), default=0.0)
 
     @property
     def pe_exec_ns_min(self) -> float:
-        return min((result.pe_exec_ns for result in self.pes), default=0.0)
+        return min((result.pe_exec_ns for result in self.ended), default=0.0)
 
     @property
     def flops(self) -> int:
@@ -107,13 +128,13 @@ class Launch:
     @property
     def bytes_hbm(self) -> int:
         """What its PEs moved to and from HBM on whatever SIP, in whole bursts."""
-        return sum(result.bytes_hbm for result in self.pes)
+        return sum(result.bytes_hbm for result in self.ended)
 
     @property
     def hbm(self) -> dict[str, BankUse]:
         """What its PEs moved to and from each HBM slice that they touched, by controller."""
         found: dict[str, BankUse] = {}
-        for result in self.pes:
+        for result in self.ended:
             for node, use in result.hbm:
                 found[node] = found.get(node, NOTHING).plus(use)
         return found
@@ -148,12 +169,12 @@ class Launch:
             "flops": self.flops,
             "bytes_hbm": self.bytes_hbm,
             "engines": {kind: use.as_json() for kind, use in self.engines.items()},
-            "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.pes],
+            "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.ended],
         }
 
 
 def engine_use(work: Mapping[str, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
-    """What the engines of the PEs that answered did, by kind of engine."""
+    """What the engines of the PEs that gave these results did, by kind of engine."""
     answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
     found: dict[str, list[Work]] = {}
     for component, did in work.items():

@@ -46,6 +46,9 @@ class Host(Protocol):
     def written(self, tensor: Tensor, at: int) -> Mask:
         """Which elements of a shard were ever written."""
 
+    def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
+        """Of some shards, elements that a write went over but said nothing of are as if it had not."""
+
 
 class Tensor:
     """Made by a RuntimeContext: `torch.empty`, `torch.from_numpy`, ... Freed when nothing refers to it any more."""
@@ -181,31 +184,33 @@ class Tensor:
     def __setitem__(self, index: Index, source: Tensor | ArrayLike) -> None:
         """Write part of it; what numpy's assignment changes, in every shard that has some of it.
 
-        A shard takes one write, from the first element that changes to the last, with what lies between as it was;
-        more than one where something between was never written.
+        A shard takes one write, from the first element that changes to the last, with what lies between as it was.
         """
         touched = self._touched(index)
         new = np.zeros(self.shape, self.element.numpy)
         new[index] = self._cast(source, new[index].shape)  # type: ignore[index]
         parts: list[tuple[int, int, Array]] = []
+        gaps: dict[int, Mask] = {}  # what lies between and was never written
         for at, part in enumerate(self.placement):
-            parts += self._stretches(at, touched[part.index].reshape(-1), new[part.index].reshape(-1))
+            here, contents = touched[part.index].reshape(-1), new[part.index].reshape(-1)
+            changed = np.flatnonzero(here)
+            if changed.size:
+                first, end = int(changed[0]), int(changed[-1]) + 1
+                if changed.size < end - first:
+                    contents, gaps[at] = self._filled(at, here, contents, first, end)
+                parts.append((at, first, contents[first:end]))
         self.host.write_parts(self, parts)
+        self.host.leave_unwritten(self, gaps)
 
-    def _stretches(self, at: int, touched: Mask, new: Array) -> list[tuple[int, int, Array]]:
-        """What to write to a shard so that its `touched` elements become those of `new`."""
-        here = np.flatnonzero(touched)
-        if not here.size:
-            return []
-        first, end = int(here[0]), int(here[-1]) + 1
-        if here.size == end - first:
-            return [(at, first, new[first:end])]
-        inside = np.arange(touched.size)
-        kept = ~touched & self.host.written(self, at) & (inside >= first) & (inside < end)
+    def _filled(self, at: int, touched: Mask, new: Array, first: int, end: int) -> tuple[Array, Mask]:
+        """`new` where it is touched and a shard's present contents elsewhere from `first` to `end`; and what of those
+        was never written.
+        """
+        between = ~touched
+        between[:first] = between[end:] = False
+        kept = between & self.host.written(self, at)
         (old,) = self.host.read_parts(self, [at], timed=False, wanted={at: kept})
-        contents = np.where(kept, old.reshape(-1), new)
-        edges = np.flatnonzero(np.diff(touched | kept, prepend=False, append=False)).tolist()
-        return [(at, start, contents[start:stop]) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+        return np.where(kept, old.reshape(-1), new), between & ~kept
 
     # ---- inside
 

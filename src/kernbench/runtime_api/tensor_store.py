@@ -167,6 +167,14 @@ class TensorStore:
             handles.append(self._write(tensor, at, first, known[id(array)]))
         self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
 
+    def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
+        """Of some shards, elements that a write went over but said nothing of are as if it had not."""
+        itemsize = tensor.itemsize
+        for at, gap in gaps.items():
+            edges = np.flatnonzero(np.diff(gap, prepend=False, append=False)).tolist()
+            for start, stop in zip(edges[::2], edges[1::2], strict=True):
+                self._engine.memory.free(tensor.shards[at].pa + start * itemsize, (stop - start) * itemsize)
+
     def _write(self, tensor: Tensor, at: int, first: int, value: Value) -> Handle:
         shard = tensor.shards[at]
         zero = value.op == "full" and not value.params[1]

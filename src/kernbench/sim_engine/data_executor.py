@@ -55,15 +55,16 @@ def compare(
         raise DataError(
             f"tensor '{name}' has shape {actual.shape}, its reference {expected.shape}", mend="compare like with like"
         )
-    rtol = dtype.rtol if rtol is None else rtol
-    atol = dtype.atol if atol is None else atol
+    rtol = float(dtype.rtol if rtol is None else rtol)  # numpy's own floats are no JSON
+    atol = float(dtype.atol if atol is None else atol)
     got, want = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         errors = np.asarray(np.abs(got - want))  # of single numbers too
     errors[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0
     errors[np.isnan(errors)] = np.inf
     with np.errstate(invalid="ignore"):
-        ok = bool(np.all(errors <= atol + rtol * np.where(np.isfinite(want), np.abs(want), 0.0)))
+        bound = atol + rtol * np.where(np.isfinite(want), np.abs(want), 0.0)  # NaN for an infinite rtol of 0
+    ok = bool(np.all((errors == 0) | (errors <= bound)))
     return DataCheck(name, dtype.name, ok, float(errors.max(initial=0.0)), rtol, atol)
 
 

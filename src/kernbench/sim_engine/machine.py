@@ -17,6 +17,7 @@ from kernbench.components.base import ActiveComponent, Arrival, Component, Kerne
 from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
+from kernbench.sim_engine.fabric.counters import Done
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.hbm_use import HbmUse
@@ -162,18 +163,13 @@ class Machine:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
         return self.fabric.all_link_counters()
 
-    def link_busy_ns(self) -> list[float]:
-        """How long every link has been busy, in the network's order."""
-        return self.fabric.link_busy_ns()
+    def done_so_far(self) -> Done:
+        """Which transfers are done, for `links_busy_since`."""
+        return self.fabric.done_so_far()
 
-    def links_busy_since(self, before: list[float]) -> dict[tuple[str, str], float]:
-        """The links that were busy since `link_busy_ns` said `before`, and for how long."""
-        after = self.fabric.link_busy_ns()
-        if before == after:
-            return {}
-        names, ends = self.fabric.network.names, self.fabric.network.link_ends
-        pairs = enumerate(zip(before, after, strict=True))
-        return {(str(names[ends[i][0]]), str(names[ends[i][1]])): now - then for i, (then, now) in pairs if now != then}
+    def links_busy_since(self, before: Done) -> dict[tuple[str, str], float]:
+        """The links that were busy since `done_so_far` said `before`, and for how long."""
+        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""

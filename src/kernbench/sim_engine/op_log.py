@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from kernbench.components.recording import OpHead, Param, Teller
 
-OP_KINDS = ("memory", "gemm", "math", "unknown")
-
 
 class OpRecord(NamedTuple):
     """One op. Times are ns; `dependency_ids` are ids of records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from kernbench.common.errors import KernelError
@@ -11,27 +12,48 @@ from kernbench.common.launch import TensorArg
 from kernbench.triton_emu.tl_core import TensorRange
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 _KERNELS = 16  # remembered: few run at a time, and what they hold must not stay alive for long
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Only:
+    """A kernel as itself: two are never equal, and one that cannot be hashed is remembered like any other."""
+
+    kernel: Callable[..., object]
+
+    def __hash__(self) -> int:
+        return id(self.kernel)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Only) and other.kernel is self.kernel
+
+
+def signature_of(kernel: Callable[..., object]) -> inspect.Signature:
+    """The parameters of a kernel; raises KernelError for a callable that does not tell them, as some builtins."""
+    return _signature(_Only(kernel))
+
+
 @lru_cache(maxsize=_KERNELS)
-def _signature(kernel: Callable[..., object]) -> inspect.Signature:
-    return inspect.signature(kernel)
+def _signature(only: _Only) -> inspect.Signature:
+    try:
+        return inspect.signature(only.kernel)
+    except (TypeError, ValueError):
+        raise KernelError(
+            f"kernel {only.kernel!r} does not tell its parameters", mend="write a function that calls it: def k(x, tl)"
+        ) from None
 
 
 def bind(kernel: Callable[..., object], args: Sequence[object], tl: object) -> Callable[[], object]:
     """The call of a kernel with its arguments; raises KernelError when they do not fit its parameters."""
-    at, by_name = _place_of_tl(kernel, len(args))
+    at, by_name = _place_of_tl(_Only(kernel), len(args))
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
     return partial(kernel, *given, tl=tl) if by_name else partial(kernel, *given)
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
-def _place_of_tl(kernel: Callable[..., object], count: int) -> tuple[int | None, bool]:
+def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
     """Where `tl` goes among `count` arguments given by position, if it does, and whether it is given by name."""
-    signature = _signature(kernel)
+    kernel, signature = only.kernel, _signature(only)
     at, by_name, taken = None, False, 0
     for parameter in signature.parameters.values():
         if parameter.name == "tl":
@@ -53,7 +75,7 @@ def _place_of_tl(kernel: Callable[..., object], count: int) -> tuple[int | None,
 
 def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tuple[TensorRange, ...]:
     """The addresses of the tensors among a launch's arguments, under the names of the kernel's parameters."""
-    names = [p.name for p in _signature(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    names = [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
     found: list[TensorRange] = []
     for at, arg in enumerate(args):
         if isinstance(arg, TensorArg):

@@ -1,4 +1,4 @@
-"""What a kernel holds: tensors in its PE's TCM, references to tensors in memory, pointers, and composites under way.
+"""What a kernel holds: tensors in its PE's TCM, references to tensors in memory, and composites under way.
 
 A handle knows the `tl` it came from, so operators need no current context. It is a value that never changes; the TCM
 behind it is given back when the last handle on it is dropped. Looking at numbers (`numpy`, `float`, `int`, `bool`)
@@ -23,41 +23,6 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = bool | int | float
 Index: TypeAlias = int | slice | EllipsisType | None
-
-
-class TensorPtr(int):
-    """The address of a tensor argument. Arithmetic on it gives plain addresses, in bytes.
-
-    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds
-    no part of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    local_shape: tuple[int, ...]
-    dtype: str
-    _local: int | None
-
-    def __new__(
-        cls,
-        address: int,
-        name: str,
-        shape: tuple[int, ...],
-        local_shape: tuple[int, ...],
-        dtype: str,
-        local: int | None = None,
-    ) -> TensorPtr:
-        self = super().__new__(cls, address)
-        self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
-        return self
-
-    @property
-    def local(self) -> TensorPtr:
-        at = self if self._local is None else self._local
-        return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype)
-
-    def __repr__(self) -> str:
-        return f"<pointer {int(self):#x} to {self.name}: {self.dtype}{list(self.shape)}, {list(self.local_shape)} here>"
 
 
 class TensorHandle:

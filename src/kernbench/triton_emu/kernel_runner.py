@@ -21,6 +21,7 @@ from kernbench.common.errors import KernBenchError, KernelError
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
 Records = tuple[int, ...]
+Done = Callable[[Records], None]
 Clock = Generator[simpy.Event, object, None]
 
 
@@ -39,7 +40,7 @@ class PeServices(Protocol):
     def cycle_ns(self) -> float:
         """How long one cycle of PE_CPU takes."""
 
-    def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
+    def submit(self, cmd: EngineCommand, done: Done) -> None:
         """Give a command to PE_SCHEDULER; `done` is called when it is finished, with its op-log ids."""
 
 
@@ -51,6 +52,7 @@ class KernelRunner:
         self._env = pe.env
         self._under_way: dict[int, simpy.Event] = {}  # composites, by number
         self._count = 0
+        self._done: Done | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
         self.error: BaseException | None = None
         self.is_aborted = False
@@ -58,23 +60,26 @@ class KernelRunner:
 
     # ---- the kernel's side
 
-    def call(self, cmd: Command) -> Records:
+    def call(self, cmd: Command, done: Done | None = None) -> Records:
         """Let time pass until `cmd` is done; returns its op-log ids. Raises what the PE says against it, and
-        KernelError outside the kernel.
+        KernelError outside the kernel. What an engine's command leaves behind is for `done`, which is called even
+        when the kernel is thrown out meanwhile.
         """
         self.check_inside()
+        self._done = done
         reply = getcurrent().parent.switch(cmd)
         if isinstance(reply, KernBenchError):
             raise reply
         assert isinstance(reply, tuple)
         return reply
 
-    def issue(self, cmd: CompositeCmd, done: Callable[[Records], None]) -> int:
+    def issue(self, cmd: CompositeCmd, done: Done) -> int:
         """Set a composite going and return its number at once; `done` is called when it is finished. Raises what the PE
         says against it, and KernelError outside the kernel.
         """
         self.check_inside()
-        if self.is_aborted:
+        if self.is_aborted:  # on its way out: whoever throws it out counts how often
+            getcurrent().parent.switch()
             raise GreenletExit
         number = self._count
         finished = self._env.event()
@@ -153,7 +158,10 @@ class KernelRunner:
         if isinstance(cmd, WaitCmd):
             yield from self._wait(cmd)
             return ()
-        finished = self._env.event()
+        finished, told = self._env.event(), self._done
+        if told is not None:
+            assert finished.callbacks is not None
+            finished.callbacks.append(lambda event: told(event.value))  # before the kernel goes on
 
         def done(records: Records) -> None:
             finished.succeed(records)

@@ -10,7 +10,8 @@ from numbers import Integral
 
 from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorPtr
+from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
+from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
 from kernbench.triton_emu.tl_math import TlMath

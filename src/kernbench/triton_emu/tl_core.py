@@ -18,7 +18,8 @@ from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
-from kernbench.triton_emu.kernel_runner import KernelRunner, Records
+from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
+from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import Piece, UnderWay
 from kernbench.values.graph import Value, ValueGraph
@@ -85,9 +86,9 @@ class TlCore(ABC):
 
     # ---- the PE
 
-    def _call(self, cmd: Command) -> Records:
+    def _call(self, cmd: Command, done: Done | None = None) -> Records:
         try:
-            return self._runner.call(cmd)
+            return self._runner.call(cmd, done)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
 
@@ -235,18 +236,41 @@ class TlCore(ABC):
         return int(ptr)
 
     def _range_of(self, op: str, ptr: object, nbytes: int) -> tuple[int, TensorRange]:
-        """The tensor that an address lies in; the whole access must be inside it."""
-        address = self._address(op, ptr)
-        tensors = self._env.tensors
+        """The tensor that an address lies in. The whole access must be inside it; one that was counted from `x.local`,
+        inside this PE's own part.
+        """
+        address, tensor = self._address(op, ptr), self._tensor_at(op, ptr, not nbytes)
+        whose, start, size = f"'{tensor.name}'", tensor.start, tensor.end - tensor.start
+        if isinstance(ptr, Address) and ptr.base.is_part:
+            whose, start, size = f"this PE's part of '{tensor.name}'", int(ptr.base), ptr.base.local_nbytes
+            if nbytes and not size:
+                self._fail(
+                    f"{op}: this PE holds no part of '{tensor.name}', got {nbytes} bytes",
+                    f"leave PEs without a part out: if 0 in {tensor.name}.local_shape: return",
+                )
+        offset, mend = address - start, "check the shape and the offset; offsets are in bytes"
+        if offset < 0:
+            self._fail(f"{op}: {nbytes} bytes at offset {offset} begin before {whose}", mend)
+        if offset + nbytes > size:
+            beyond = f"which has {size} bytes ({offset + nbytes - size} too many)"
+            self._fail(f"{op}: {nbytes} bytes at offset {offset} run past {whose}, {beyond}", mend)
+        return address, tensor
+
+    def _tensor_at(self, op: str, ptr: object, is_empty: bool) -> TensorRange:
+        """The tensor that an address is in.
+
+        An access of no bytes may be at the very end of a tensor, where another may begin. A pointer knows which is
+        meant; a plain number is taken as counted from the tensor that ends there.
+        """
+        address, tensors = self._address(op, ptr), self._env.tensors
+        at = int(ptr.base) if isinstance(ptr, Address) else address
+        if is_empty and not isinstance(ptr, Address):
+            for tensor in tensors:
+                if address == tensor.end:
+                    return tensor
         for tensor in tensors:
-            if tensor.start <= address < tensor.end:
-                if address + nbytes > tensor.end:
-                    self._fail(
-                        f"{op}: {nbytes} bytes at offset {address - tensor.start} run past '{tensor.name}', which has "
-                        f"{tensor.end - tensor.start} bytes ({address + nbytes - tensor.end} too many)",
-                        "check the shape and the offset; offsets are in bytes",
-                    )
-                return address, tensor
+            if tensor.start <= at < tensor.end:
+                return tensor
         listed = ", ".join(f"{t.name} [{t.start:#x}, {t.end:#x})" for t in tensors) or "none"
         raise kernel_error(
             f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from numbers import Integral
 
 from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.errors import DataError
 from kernbench.triton_emu.call_site import at_kernel_line
-from kernbench.triton_emu.handle import Index, Scalar, TensorHandle, TensorPtr
+from kernbench.triton_emu.handle import Index, Scalar, TensorHandle
+from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.evaluate import evaluate
 from kernbench.values.op import Array
@@ -44,7 +47,7 @@ class TlMemory(TlCore):
         """
         x = self._local("store", value, "value")
         known = self._known(x)
-        _, tensor = self._range_of("store", ptr, 0)
+        tensor = self._tensor_at("store", ptr, not x.size)
         self._check_dtype("store", tensor.name, tensor.dtype, x.dtype, f"tl.cast(value, '{tensor.dtype}') first")
         address, _ = self._range_of("store", ptr, known.nbytes)
         if not x.size:
@@ -52,8 +55,9 @@ class TlMemory(TlCore):
         pieces = self._pieces(address, known.nbytes)
         target = Operand(address, x.shape, x.dtype, "hbm")
         deps = tuple(dict.fromkeys((*x.records, *self._settle(pieces))))
-        records = self._call(DmaWriteCmd(x.operand(), target, self._next_name(), deps))
-        self._write(pieces, known, records)
+        # Written when the engine is done: a kernel that is thrown out meanwhile does not come back here.
+        written = partial(self._write, pieces, known)
+        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), deps), written)
 
     def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
         """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
@@ -76,7 +80,7 @@ class TlMemory(TlCore):
                 self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
             shape = ptr.local_shape
         dims = self._shape(op, shape)
-        _, tensor = self._range_of(op, ptr, 0)
+        tensor = self._tensor_at(op, ptr, not prod(dims))
         if dtype is not None:
             wanted = self._dtype(dtype).name
             self._check_dtype(op, tensor.name, tensor.dtype, wanted, f"leave dtype out, or give '{tensor.dtype}'")
@@ -169,7 +173,8 @@ class TlMemory(TlCore):
                 shape.append(len(range(start, stop, step)))
             elif isinstance(item, Integral) and not isinstance(item, bool):
                 if not -size <= item < size:
-                    self._fail(f"index {item} of an axis of {size}", f"use {-size} to {size - 1}")
+                    mend = f"use {-size} to {size - 1}" if size else "there is nothing to index: use a slice"
+                    self._fail(f"index {item} of an axis of {size}", mend)
                 start, step = int(item) % size, 1
                 stop = start + 1
             else:

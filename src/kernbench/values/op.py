@@ -67,7 +67,9 @@ class Op:
 
 
 def frozen(param: object) -> object:
-    """A list, at any depth, as a tuple; numpy integers as plain ones."""
+    """A list or an array, at any depth, as a tuple; numpy's numbers as plain ones."""
+    if isinstance(param, np.ndarray):
+        param = param.tolist()
     if isinstance(param, list | tuple):
         return tuple([frozen(item) for item in param])
     return param.item() if isinstance(param, np.generic) else param

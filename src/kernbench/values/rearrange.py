@@ -157,10 +157,15 @@ def _compute_arange(args: Sequence[Array], types: Sequence[TensorType], out: Ten
     return from_work(np.arange(start, start + out.size).astype(np.int32), out.dtype)[np.newaxis]
 
 
+_MOST_BITS = 1023  # a longer whole number is no Python float, from which every element type is made
+
+
 def _infer_full(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     value, dtype = params[1], dtype_of(params[2])
     if not isinstance(value, bool | int | float):
         raise DataError(f"full: the value is {value!r}", mend="give a Python number")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise DataError(f"full: a whole number of {value.bit_length()} bits", mend="give less than 2**1023, or a float")
     if not dtype.is_float:
         low, high = INT_RANGE[dtype]
         if value != value or not low <= value <= high or value != int(value):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import pytest
 
 from kernbench.benches._params import Param, params_of, read_params
-from kernbench.benches.registry import AtLeast, list_all
+from kernbench.benches.registry import AtLeast, BenchSpec, list_all
 from kernbench.common.errors import UsageError
 
 
@@ -71,6 +72,32 @@ def test_an_annotation_may_say_what_a_parameter_means_and_the_least_it_may_be() 
     assert refused.value.mend == "give a whole number, 1 or more"
     with pytest.raises(UsageError, match=r"ratio is '0\.4'"):
         read_params(params, ["ratio=0.4"], {})
+
+
+def below(torch: object, *, n: Annotated[int, AtLeast(8), "size"] = 4) -> None: ...
+def of_text(torch: object, *, n: Annotated[str, AtLeast(8)] = "a") -> None: ...
+def of_a_choice(torch: object, *, n: Annotated[Literal[1, 2], AtLeast(1)] = 1) -> None: ...
+def twice(torch: object, *, n: Annotated[int, AtLeast(1), AtLeast(3)] = 2) -> None: ...
+def endless(torch: object, *, n: Annotated[float, AtLeast(float("nan"))] = 2.0) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "what", "mend"),
+    [
+        (below, "the default 4, less than it may be", "give 8 or more"),
+        (of_text, "a least value, which str has not", "AtLeast is for int and float"),
+        (of_a_choice, "a least value, which Literal has not", "AtLeast is for int and float"),
+        (twice, "2 least values", "give one AtLeast"),
+        (endless, "the least value nan", "give AtLeast a number"),
+    ],
+)
+def test_a_least_value_that_cannot_be_one_is_refused(fn: Callable[..., object], what: str, mend: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        _ = BenchSpec("my-bench", "d", fn).params
+    assert refused.value.what == f"parameter 'n' has {what}"
+    assert refused.value.mend == mend
+    assert "test_params.py:" in (refused.value.where or "")
+    assert "bench 'my-bench'" in (refused.value.where or "")
 
 
 def test_defaults_are_taken_where_nothing_is_said() -> None:

@@ -92,6 +92,16 @@ def run(torch):
 """
 
 
+ENDLESS = """
+import numpy as np
+
+def run(torch, *, most: float = float("inf")):
+    x = torch.zeros(4)
+    torch.check(x, np.zeros(4), rtol=0, atol=most)
+    torch.check(x, np.zeros(4), rtol=np.float32(0.5), atol=0)
+"""
+
+
 def run(capsys, *args):
     with pytest.raises(SystemExit) as ended:
         main(list(args))
@@ -269,6 +279,15 @@ def test_a_bench_that_states_nothing_cannot_be_verified(capsys, mine, flag):
     data = json.loads(out)
     assert (code, data["ok"], data["error"]["code"], data["data"]) == (2, False, "NO_REFERENCE", [])
     assert run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4")[0] == 0  # nobody asked
+
+
+def test_infinity_is_null_in_json(capsys, tmp_path):
+    file = tmp_path / "endless.py"
+    file.write_text(ENDLESS)
+    code, out, err = run_small(capsys, "--bench", str(file), "--verify-data", "--json")
+    data = json.loads(out, parse_constant=pytest.fail)
+    assert (code, err, data["params"]) == (0, "", {"most": None})
+    assert [(check["rtol"], check["atol"]) for check in data["data"]] == [(0, None), (0.5, 0)]
 
 
 def test_json_stands_alone_on_standard_output_whatever_a_bench_prints(capsys, mine):

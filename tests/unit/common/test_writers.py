@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernbench.common.writers import Writers
@@ -11,6 +11,7 @@ WRITES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.none() | 
 
 
 @given(WRITES, st.integers(0, 80), st.integers(0, 40))
+@example([(0, 2, 0)], 1, 0)  # no byte, in the middle of a stretch
 def test_the_last_writer_of_every_byte_is_known(writes: list[tuple[int, int, int | None]], at: int, n: int) -> None:
     writers, plain = Writers(), [None] * 200
     for address, nbytes, op in writes:

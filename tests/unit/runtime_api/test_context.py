@@ -74,6 +74,38 @@ def test_a_launch_goes_where_it_is_sent(torch: RuntimeContext) -> None:
     assert len({pe.start_ns for pe in launch.pes}) == 1
 
 
+def test_a_launch_goes_to_all_sips_and_to_ids_in_an_array(torch: RuntimeContext) -> None:
+    everywhere = torch.launch("k", nothing, sips="all", target_cubes=0, target_pes=0)
+    assert places(everywhere) == [(0, 0, 0), (1, 0, 0)]
+    launch = torch.launch("k", nothing, sips=np.int64(1), target_cubes=np.array([0, 1]), target_pes=np.array(3))
+    assert places(launch) == [(1, 0, 3), (1, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("sips", "what"),
+    [
+        (5, "no SIP 5"),
+        (-1, "no SIP -1"),
+        ((0, 2), "no SIP 2"),
+        ((1, 1), "SIP 1 is named twice"),
+        (["0"], "no SIP '0'"),
+        ([0.0], "no SIP 0.0"),
+    ],
+)
+def test_sips_that_are_not_there_or_named_twice_are_refused(va: RuntimeContext, sips: object, what: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        va.launch("k", nothing, sips=sips)
+    assert refused.value.what == what
+    assert refused.value.mend == "the machine has SIPs 0 to 1; name each once, or give 'all'"
+
+
+@pytest.mark.parametrize("option", ["sips", "target_cubes", "target_pes"])
+@pytest.mark.parametrize("value", [(), "0", True, np.array([])])
+def test_what_is_no_id_is_refused(va: RuntimeContext, option: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"launch option {option} is"):
+        va.launch("k", nothing, **{option: value})
+
+
 def test_tensors_on_two_devices_make_one_launch(torch: RuntimeContext) -> None:
     here = torch.zeros(4)
     torch.ahbm.set_device(1)

@@ -106,6 +106,31 @@ def test_what_is_no_real_number_is_refused(torch: RuntimeContext, put: Put, numb
         put(torch, number, "f16")
 
 
+@pytest.mark.parametrize("value", [np.ones(2), [1.0, 2.0], np.ones((1, 1)), "1", None])
+def test_full_takes_one_number(torch: RuntimeContext, value: object) -> None:
+    with pytest.raises(DataError, match="full: the value is") as refused:
+        torch.full((4,), value)  # type: ignore[arg-type]
+    assert refused.value.mend == "give a Python number"
+
+
+def test_full_takes_numpys_numbers(torch: RuntimeContext) -> None:
+    for value in (np.float32(2), np.array(2.0), np.int64(2)):
+        assert torch.full((2,), value).numpy().tolist() == [2, 2]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("put", WAYS)
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+def test_a_whole_number_that_is_no_float_is_refused(torch: RuntimeContext, put: Put, dtype: str) -> None:
+    with pytest.raises(DataError):
+        put(torch, 2**1024, dtype)
+
+
+def test_the_largest_whole_number_that_full_takes_is_infinity(torch: RuntimeContext) -> None:
+    assert torch.full((1,), 2**1023 - 1, dtype="f32").numpy().tolist() == [np.inf]
+    with pytest.raises(DataError, match="a whole number of 1024 bits"):
+        torch.full((1,), 2**1023, dtype="f32")
+
+
 def test_arrays_of_types_that_numpy_does_not_know_go_in(torch: RuntimeContext) -> None:
     brain = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     assert torch.zeros(2, dtype="f32").copy_(brain).numpy().tolist() == [1.5, -2.0]

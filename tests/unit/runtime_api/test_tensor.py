@@ -419,3 +419,19 @@ def test_contents_that_are_no_numbers_are_refused(torch: RuntimeContext) -> None
         made.copy_("a")
     with pytest.raises(DataError, match="inhomogeneous"):
         torch.from_numpy([[1.0, 2.0], [3.0]], dtype="f16")
+
+
+@pytest.mark.parametrize("policy", [None, ROWS])
+def test_a_strided_write_is_one_request_a_shard_whatever_lies_between(policy: DPPolicy | None) -> None:
+    taken = []
+    for made in ("zeros", "empty"):
+        with RuntimeContext(GraphEngine(machine())) as torch:
+            x = getattr(torch, made)(16, 64, dp=policy)
+            start_ns = torch.engine.now_ns
+            x[:, ::2] = 3
+            taken.append(torch.engine.now_ns - start_ns)
+            assert (x[:, ::2] == 3).all()
+            if made == "empty":
+                with pytest.raises(DataError, match="never written"):
+                    x[:, 1]
+    assert taken[0] == taken[1]

@@ -38,6 +38,7 @@ def test_integers_must_be_equal() -> None:
 def test_tolerances_may_be_given() -> None:
     assert compare("t", F32, np.array([1.5], np.float32), [1.0], rtol=0.0, atol=0.5).ok
     assert not compare("t", F32, np.array([1.5], np.float32), [1.0], rtol=0.0, atol=0.4).ok
+    assert compare("t", F32, np.array([1.5, 0.0], np.float32), [1.0, 0.0], rtol=np.inf, atol=0.0).ok
 
 
 def test_nan_agrees_with_nan_and_infinity_with_itself() -> None:

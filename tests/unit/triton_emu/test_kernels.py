@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from kernbench.common.errors import KernelError, LaunchError, UsageError
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
-from kernbench.triton_emu.handle import TensorPtr
+from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.registry import clear_registry, get_kernel, register_kernel
 
 
@@ -480,9 +482,31 @@ class TestWhatIsNoKernel:
 
         async def coroutine(x, tl): ...
 
-        for kernel in (generator, coroutine):
+        class Yields:
+            def __call__(self, x, tl):
+                yield tl.load(x)
+
+        for kernel in (generator, coroutine, Yields(), partial(Yields()), partial(generator)):
             with pytest.raises(UsageError, match="plain function"):
                 run_kernel(kernel, f16(4))
+
+    @pytest.mark.parametrize("builtin", [max, dict])
+    def test_a_callable_that_does_not_tell_its_parameters_is_refused(self, builtin):
+        with pytest.raises(KernelError, match="does not tell its parameters") as refused:
+            run_kernel(builtin, f16(4))
+        assert refused.value.mend == "write a function that calls it: def k(x, tl)"
+
+    def test_an_object_that_cannot_be_hashed_may_be_a_kernel(self):
+        @dataclass
+        class Adds:
+            amount: int
+
+            def __call__(self, x, tl):
+                tl.store(x, tl.load(x) + self.amount)
+
+        for amount in (2, 3):
+            (found,), _ = run_kernel(Adds(amount), np.zeros(4, np.float16))
+            assert (found == amount).all()
 
     def test_a_kernel_that_exits_ends_only_itself(self):
         def kernel(x, tl):

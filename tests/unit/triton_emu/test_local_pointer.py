@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernbench
+from kernbench.common.errors import LaunchError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
@@ -126,3 +127,74 @@ def test_a_pe_that_holds_nothing_sees_all_of_a_tensor_that_is_elsewhere() -> Non
 
     kernbench.run(bench, device=0)
     assert seen == [X.sum()] * 2
+
+
+def store_sum(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+    tl.store(o.local, tl.sum(tl.load(x.local), axis=0))  # of no rows: zeros, of which there are some
+
+
+def load_some(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+    tl.load(o.local, shape=(1, 16))
+
+
+def refer_to_some(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+    tl.ref(o.local, shape=(1, 16))
+
+
+def compose(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+    tl.composite("math", tl.full((1, 16), 2.0), math_op="relu", out_ptr=o.local)
+
+
+def store_further_on(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+    tl.store(o.local + 0, tl.full((1, 16), 2.0))
+
+
+def six_rows(model: str, kernel: object, pes: object) -> tuple[str, np.ndarray]:
+    """Six rows over eight PEs, one each and none for two: how a launch on `pes` fails, and what the rows hold then."""
+    one_cube = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.address_model": model}
+    with RuntimeContext(GraphEngine(load_topology(None, one_cube))) as torch:
+        policy = DPPolicy(pe="row_wise", num_cubes=1)
+        x, o = (torch.full((6, 16), 1.0, dp=policy) for _ in "xo")
+        with pytest.raises(LaunchError) as failed:
+            torch.launch("kernel", kernel, x, o, target_pes=pes)
+        return str(failed.value), o.numpy()
+
+
+@pytest.mark.parametrize("model", ["va", "pa"])
+@pytest.mark.parametrize("kernel", [store_sum, load_some, refer_to_some, compose, store_further_on])
+def test_a_pe_without_a_part_has_no_place_to_read_or_write(model: str, kernel: object) -> None:
+    said, rows = six_rows(model, kernel, (6, 7))
+    assert "pe 6: KernelError: " in said
+    assert "this PE holds no part of 'o', got 32 bytes" in said
+    assert "test_local_pointer.py:" in said
+    assert "o.local" in said
+    assert "if 0 in o.local_shape: return" in said
+    assert (rows == 1).all()  # nobody else's part was touched
+
+
+@pytest.mark.parametrize("model", ["va", "pa"])
+@pytest.mark.parametrize(
+    ("skip", "shape", "expected"),
+    [
+        (0, (2, 16), "64 bytes at offset 0 run past this PE's part of 'o', which has 32 bytes (32 too many)"),
+        (16, (9,), "18 bytes at offset 16 run past this PE's part of 'o', which has 32 bytes (2 too many)"),
+        (32, (1,), "2 bytes at offset 32 run past this PE's part of 'o', which has 32 bytes (2 too many)"),
+        (-2, (1,), "2 bytes at offset -2 begin before this PE's part of 'o'"),
+    ],
+)
+def test_what_is_counted_from_local_stays_in_the_part(
+    model: str, skip: int, shape: tuple[int, ...], expected: str
+) -> None:
+    def write(x: TensorPtr, o: TensorPtr, tl: TLContext) -> None:
+        tl.store(skip // 2 + (o.local + (skip - skip // 2)), tl.full(shape, 2.0))
+
+    said, rows = six_rows(model, write, 2)
+    assert expected in said
+    assert (rows == 1).all()
+
+
+def test_between_two_pointers_lies_a_number_of_bytes() -> None:
+    x = TensorPtr(4096, "x", (4, 8), (1, 8), "f16", local=4128)
+    assert x.local - x == 32
+    assert type(x.local - x) is int
+    assert (x.local + np.int32(16) - 8).base.local_nbytes == 16  # type: ignore[attr-defined]

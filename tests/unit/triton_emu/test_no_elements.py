@@ -93,6 +93,14 @@ def test_views_are_numpys():
     assert run_kernel(kernel).time_ns == 0
 
 
+def test_an_axis_without_elements_has_no_index():
+    def kernel(tl):
+        tl.zeros((0, 4))[0]
+
+    with pytest.raises(LaunchError, match=r"index 0 of an axis of 0(.|\n)*there is nothing to index: use a slice"):
+        run_kernel(kernel)
+
+
 def test_products_over_nothing_are_nothing_or_zeros():
     for m, k, n in ((0, 3, 2), (2, 3, 0), (2, 0, 3), (0, 0, 0)):
         found, time_ns, _ = outcome(lambda tl, m=m, k=k, n=n: tl.zeros((m, k)) @ tl.zeros((k, n)))
@@ -112,6 +120,35 @@ class TestMemory:
         (left,), time_ns = run_kernel(kernel, x)
         assert (left == x).all()
         assert time_ns == 0
+
+    @pytest.mark.parametrize("local", [True, False])
+    def test_nothing_may_be_at_the_very_end_of_a_tensor(self, local):
+        """Also where another tensor, of another type, begins there: x is one page of virtual addresses."""
+
+        def kernel(x, y, tl):
+            assert int(y) == x + 4096
+            end = x.local + 4096 if local else x + 4096
+            nothing = tl.load(end, (0, 8))
+            assert (nothing.shape, nothing.dtype) == ((0, 8), "f32")
+            assert tl.ref(end, (0, 8)).dtype == "f32"
+            tl.store(end, nothing)
+            tl.composite("math", nothing, math_op="relu", out_ptr=end)
+            assert tl.load(y, (0, 8)).dtype == "i8"
+
+        assert run_kernel(kernel, np.zeros((128, 8), np.float32), np.zeros(4, np.int8)).time_ns == 0
+
+    def test_something_at_the_end_of_a_tensor_is_in_the_one_that_begins_there(self):
+        def kernel(x, y, tl):
+            assert tl.load(x + 4096, (4,)).dtype == "i8"
+
+        run_kernel(kernel, np.zeros(1024, np.float32), np.zeros(4, np.int8))
+
+    def test_something_at_the_end_of_the_last_tensor_is_in_none(self):
+        def kernel(x, tl):
+            tl.load(x + 4096, (1,))
+
+        with pytest.raises(LaunchError, match="is in no tensor"):
+            run_kernel(kernel, np.zeros(1024, np.float32))
 
     def test_mistakes_are_still_mistakes(self):
         def dtype(x, tl):

@@ -3,8 +3,8 @@
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
 reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
 and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
-command. The PE is free for the next launch when all commands that it was given are done. Not modelled: instruction
-fetch, and the time of scalar code.
+command. The PE is free for the next launch when all commands that it was given are done, and whoever tells it to stop
+one hears back then. Not modelled: instruction fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.call_site import failure_of
-from kernbench.triton_emu.handle import TensorPtr
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
+from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelEnv
 
@@ -53,13 +53,14 @@ _NONE = Use(0.0, 0.0, 0.0, {})
 class Turn:
     """A launch on this PE: waiting for its turn, running, or over."""
 
-    __slots__ = ("is_aborted", "launch", "packet", "runner")
+    __slots__ = ("is_aborted", "launch", "packet", "runner", "stops")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
         self.launch = launch
         self.runner: KernelRunner | None = None  # once it runs
         self.is_aborted = False
+        self.stops: list[Packet] = []  # to be answered when it is over
 
     def abort(self) -> None:
         """Stop it, unless its kernel has ended already."""
@@ -91,15 +92,21 @@ class PeCpuComponent(ActiveComponent):
         return super().accept(packet)
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch is to stop: at its next command if it has the PE, else it leaves the queue."""
+        """A launch is to stop: at its next command if it has the PE, else it leaves the queue. The answer says that
+        nothing of it is under way here any more.
+        """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
-        self.reply(packet)
-        for turn in [turn for turn in self._turns if turn.launch.id == abort.launch_id]:
+        turn = next((turn for turn in self._turns if turn.launch.id == abort.launch_id), None)
+        if turn is not None:
             turn.abort()
-            if turn is not self._turns[0]:
-                self._turns.remove(turn)
-                self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(), None))
+            if turn.runner is not None:
+                turn.stops.append(packet)
+                return None
+        self.reply(packet)
+        if turn is not None and turn is not self._turns[0]:
+            self._turns.remove(turn)
+            self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(), None))
         return None
 
     def _begin(self, turn: Turn) -> None:
@@ -121,6 +128,8 @@ class PeCpuComponent(ActiveComponent):
         if error is not None and turn.runner is not None:
             yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
         self._turns.popleft()
+        for stop in turn.stops:
+            self.reply(stop)
         if self._turns:
             self._begin(self._turns[0])
 

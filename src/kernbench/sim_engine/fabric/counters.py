@@ -19,6 +19,8 @@ from kernbench.sim_engine.fabric.transfers import (
     Transfer,
 )
 
+Done = dict[Ending, tuple[int, int]]  # whole flits and transfers
+
 
 class Counters:
     """The part of a fabric that counts. A queue is judged by the longest wait; of equal ones the earliest is told."""
@@ -39,9 +41,23 @@ class Counters:
         """What the link from `src` to `dst` has done for transfers that are done."""
         return self._all_counters()[self.network.link_index(src, dst)]
 
-    def link_busy_ns(self) -> list[float]:
-        """How long every link was busy with transfers that are done, in order of index."""
-        return self._totals()[1]
+    def done_so_far(self) -> Done:
+        """Which transfers are done, for `busy_since`."""
+        self._count_all()
+        return {ending: (flits, transfers) for ending, (flits, transfers) in self._tally.items()}
+
+    def busy_since(self, before: Done) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
+        busy_ns: dict[int, float] = {}
+        for ending, (flits, transfers) in self.done_so_far().items():
+            flits_before, transfers_before = before.get(ending, (0, 0))
+            more_flits, more = flits - flits_before, transfers - transfers_before
+            if more:
+                for step, last_step in zip(ending.route.steps, ending.steps, strict=True):
+                    spent = more_flits * step.occupy_ns + more * last_step.occupy_ns
+                    busy_ns[step.link] = busy_ns.get(step.link, 0.0) + spent
+        names, ends = self.network.names, self.network.link_ends
+        return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""

@@ -1,0 +1,91 @@
+"""Pointers: what a tensor argument is to a kernel, and what counting bytes from one gives.
+
+The rule: an address that was counted from `x.local`, through `+` and `-`, remembers it, and reaches this PE's own part
+of x and nothing else, in either address model. Any other arithmetic gives plain numbers, which remember nothing and
+reach all that their address model lets them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from numbers import Integral
+
+from kernbench.common.dtypes import dtype_of
+
+
+class Address(int):
+    """A pointer, or an address in bytes that remembers the pointer it was counted from."""
+
+    _base: TensorPtr
+
+    @property
+    def base(self) -> TensorPtr:
+        return self._base
+
+    def __add__(self, other: int) -> int:
+        return self._moved(int(other)) if isinstance(other, Integral) else super().__add__(other)
+
+    def __radd__(self, other: int) -> int:
+        return self + other
+
+    def __sub__(self, other: int) -> int:
+        """So many bytes before; between two addresses, a number of bytes."""
+        if isinstance(other, Integral) and not isinstance(other, Address):
+            return self._moved(-int(other))
+        return super().__sub__(other)
+
+    def _moved(self, by: int) -> int:
+        moved = Address(int(self) + by)
+        moved._base = self.base
+        return moved
+
+
+class TensorPtr(Address):
+    """The address of a tensor argument. Counting from it is in bytes, and gives plain addresses.
+
+    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds
+    no part of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty; there is no place
+    there to store to.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
+    dtype: str
+    is_part: bool  # whether it is what `local` gives
+    _local: int | None
+
+    def __new__(
+        cls,
+        address: int,
+        name: str,
+        shape: tuple[int, ...],
+        local_shape: tuple[int, ...],
+        dtype: str,
+        local: int | None = None,
+        is_part: bool = False,
+    ) -> TensorPtr:
+        self = super().__new__(cls, address)
+        self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
+        self.is_part = is_part
+        return self
+
+    @property
+    def base(self) -> TensorPtr:
+        return self
+
+    def _moved(self, by: int) -> int:
+        return super()._moved(by) if self.is_part else int(self) + by
+
+    @property
+    def local(self) -> TensorPtr:
+        at = int(self) if self._local is None else self._local
+        return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype, is_part=True)
+
+    @property
+    def local_nbytes(self) -> int:
+        """Of this PE's own part, which is dense."""
+        return prod(self.local_shape) * dtype_of(self.dtype).itemsize
+
+    def __repr__(self) -> str:
+        return f"<pointer {int(self):#x} to {self.name}: {self.dtype}{list(self.shape)}, {list(self.local_shape)} here>"

@@ -1,0 +1,44 @@
+"""The garbage collector is as it was once time has passed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kernbench.sim_engine.collector import YOUNG_OBJECTS, patient_collector
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+def test_it_waits_longer_inside_and_not_afterwards() -> None:
+    with patient_collector():
+        with patient_collector():
+            assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
+        assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@patient_collector()
+def fails() -> None:
+    raise ValueError("stop")
+
+
+def test_an_error_inside_leaves_it_as_it_was() -> None:
+    with pytest.raises(ValueError, match="stop"):
+        fails()
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("young", [0, 10 * YOUNG_OBJECTS])
+def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int) -> None:
+    gc.set_threshold(young, 10, 10)
+    with patient_collector():
+        assert gc.get_threshold() == (young, 10, 10)
