@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -32,24 +35,23 @@ MEDIUM = [*SMALL, 4096, 5000, 12345]
 LARGE = [1, 4096, 1 << 16]
 
 
-def check_streams(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
-    case = traffic.Case(seed, sizes=sizes, messages=messages, flit_bytes=flit_bytes)
-    expected = traffic.run_naive(case, oracle)
-    flits, adaptive = traffic.run_fabric(case, "flits"), traffic.run_fabric(case, "adaptive")
+def check_same(seed: int, expected: dict[tuple[int, int], float], run: Callable[[str], Any]) -> None:
+    """Both modes of the fabric end every transfer when the naive model says, and count the same."""
+    flits, adaptive = run("flits"), run("adaptive")
     assert flits.done == expected, f"flits, seed {seed}"
     assert adaptive.done == expected, f"adaptive, seed {seed}"
     assert adaptive.links == flits.links, f"link counters, seed {seed}"
     assert adaptive.channels == flits.channels, f"channel counters, seed {seed}"
+
+
+def check_streams(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
+    case = traffic.Case(seed, sizes=sizes, messages=messages, flit_bytes=flit_bytes)
+    check_same(seed, traffic.run_naive(case, oracle), partial(traffic.run_fabric, case))
 
 
 def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
     case = traffic.Case(seed, sizes=sizes, messages=messages, flit_bytes=flit_bytes)
-    expected = traffic.run_naive_ahead(case, oracle)
-    flits, adaptive = traffic.run_fabric_ahead(case, "flits"), traffic.run_fabric_ahead(case, "adaptive")
-    assert flits.done == expected, f"flits, seed {seed}"
-    assert adaptive.done == expected, f"adaptive, seed {seed}"
-    assert adaptive.links == flits.links, f"link counters, seed {seed}"
-    assert adaptive.channels == flits.channels, f"channel counters, seed {seed}"
+    check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))
 
 
 @pytest.mark.parametrize("chunk", range(36))
@@ -68,12 +70,7 @@ def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: i
 def test_readers_with_lanes_of_their_own_are_done_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(40_000 + 50 * chunk, 40_000 + 50 * chunk + 50):
         case = traffic.ReaderCase(seed)
-        expected = traffic.run_naive_readers(case, oracle)
-        flits, lanes = traffic.run_lanes(case, "flits"), traffic.run_lanes(case, "adaptive")
-        assert flits.done == expected, f"flits, seed {seed}"
-        assert lanes.done == expected, f"lanes, seed {seed}"
-        assert lanes.links == flits.links, f"link counters, seed {seed}"
-        assert lanes.channels == flits.channels, f"channel counters, seed {seed}"
+        check_same(seed, traffic.run_naive_readers(case, oracle), partial(traffic.run_lanes, case))
 
 
 @pytest.mark.parametrize("chunk", range(8))

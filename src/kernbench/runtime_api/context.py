@@ -240,5 +240,4 @@ class RuntimeContext:
 def _shape(size: tuple[Size, ...]) -> tuple[int, ...]:
     """`(4, 8)` and `((4, 8),)` alike."""
     sizes = size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size
-    # Placement refuses what is no whole number.
-    return tuple(int(n) if isinstance(n, np.integer) else n for n in sizes)  # type: ignore[misc]
+    return tuple(int(n) if isinstance(n, np.integer) else n for n in sizes)  # type: ignore[misc]  # placement checks

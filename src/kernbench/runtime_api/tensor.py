@@ -148,7 +148,8 @@ class Tensor:
         """What numpy's indexing gives of its contents; the rest need not have been written."""
         touched = self._touched(index)
         wanted = {at: touched[self.placement[at].index].reshape(-1) for at in self.first_holders()}
-        return np.asarray(self._gather({at: here for at, here in wanted.items() if here.any()})[index])  # type: ignore[index]
+        contents = self._gather({at: here for at, here in wanted.items() if here.any()})
+        return np.asarray(contents[index])  # type: ignore[index]  # numpy takes what this takes
 
     def __iter__(self) -> Iterator[Array]:
         return iter(self.numpy())
@@ -188,7 +189,7 @@ class Tensor:
         """
         touched = self._touched(index)
         new = np.zeros(self.shape, self.element.numpy)
-        new[index] = self._cast(source, new[index].shape)  # type: ignore[index]
+        new[index] = self._cast(source, new[index].shape)  # type: ignore[index]  # numpy takes what this takes
         parts: list[tuple[int, int, Array]] = []
         gaps: dict[int, Mask] = {}  # what lies between and was never written
         for at, part in enumerate(self.placement):

@@ -10,6 +10,7 @@ that is aborted is thrown out where it next asks for something: it runs no comma
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from inspect import isgenerator
 from typing import Protocol
 
 import simpy
@@ -111,7 +112,8 @@ class KernelRunner:
 
         def body(_: object) -> None:
             try:
-                kernel()
+                if isgenerator(kernel()):
+                    raise KernelError("the kernel returned a generator, whose body nobody runs", mend="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 

@@ -490,6 +490,10 @@ class TestWhatIsNoKernel:
             with pytest.raises(UsageError, match="plain function"):
                 run_kernel(kernel, f16(4))
 
+    def test_a_kernel_that_returns_a_generator_is_told_that_nobody_runs_it(self):
+        with pytest.raises(LaunchError, match="returned a generator"):
+            run_kernel(lambda x, tl: (tl.load(x) for _ in range(2)), f16(4))
+
     @pytest.mark.parametrize("builtin", [max, dict])
     def test_a_callable_that_does_not_tell_its_parameters_is_refused(self, builtin):
         with pytest.raises(KernelError, match="does not tell its parameters") as refused:
