@@ -74,5 +74,5 @@ def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
 def _grid(grid: int | tuple[int, ...]) -> tuple[int, int]:
     sizes = tuple(grid) if isinstance(grid, list | tuple) else (grid,)
     if not 1 <= len(sizes) <= 2 or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
-        raise UsageError(f"grid is {grid!r}", mend="give (PEs,) or (PEs, cubes), each 1 or more")
+        raise UsageError(f"grid is {grid!r}", hint="give (PEs,) or (PEs, cubes), each 1 or more")
     return int(sizes[0]), int(sizes[1]) if len(sizes) == 2 else 1

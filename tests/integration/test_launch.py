@@ -147,7 +147,8 @@ def test_the_first_failure_ends_a_fail_fast_launch() -> None:
     completion = run.wait(handle)
     assert not completion.ok
     assert completion.error_code == "KERNEL_FAILED"
-    assert str(completion.error_message) == ("ValueError on sip 0, cube 2, pe 1: no good\n  at kernel.py:7: x = 1 / 0")
+    text = "ValueError on sip 0, cube 2, pe 1: no good\n  where: kernel.py:7  x = 1 / 0"
+    assert str(completion.error_message) == text
     assert [(f.cube, f.pe) for f in handle.failures] == [(2, 1)]
 
 

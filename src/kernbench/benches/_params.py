@@ -49,7 +49,7 @@ class Param:
         if value is None or (self.least is not None and not self.least.allows(value)):
             wants = f"one of {', '.join(map(str, self.choices))}" if self.choices else WANTS[self.kind.__name__]
             least = f", {self.least}" if self.least is not None else ""
-            raise UsageError(f"{self.name} is '{word[:40]}'", where=where, mend=f"give {wants}{least}")
+            raise UsageError(f"{self.name} is '{word[:40]}'", where=where, hint=f"give {wants}{least}")
         return value
 
     def _parse(self, word: str) -> Setting | None:
@@ -83,12 +83,12 @@ def params_of(fn: Callable[..., object], env: str | None = None, bench: str | No
     arguments = list(inspect.signature(fn).parameters.values())
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not arguments or arguments[0].kind not in positional:
-        raise UsageError("a bench takes `torch`", where=where, mend="write def run(torch, *, m: int = 128)")
+        raise UsageError("a bench takes `torch`", where=where, hint="write def run(torch, *, m: int = 128)")
     try:
         hints = get_type_hints(fn, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
         raise UsageError(
-            f"an annotation cannot be read: {error}", where=where, mend="use int, float, str, bool"
+            f"an annotation cannot be read: {error}", where=where, hint="use int, float, str, bool"
         ) from None
     return tuple(_param(argument, hints, where, env) for argument in arguments[1:])
 
@@ -97,17 +97,17 @@ def _param(argument: inspect.Parameter, hints: Mapping[str, object], where: str,
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     default = None if argument.default is inspect.Parameter.empty else argument.default
     noted = hints.get(argument.name, type(default))
-    hint = get_args(noted)[0] if notes_of(noted) else noted
+    annotation = get_args(noted)[0] if notes_of(noted) else noted
     meaning = next((note for note in notes_of(noted) if isinstance(note, str)), "")
-    choices = get_args(hint) if get_origin(hint) is Literal else ()
-    kind = type(choices[0]) if choices else hint
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    kind = type(choices[0]) if choices else annotation
     fits = kind in KINDS and all(type(choice) is kind for choice in choices)
     given = default is None or isinstance(default, float | int if kind is float else KINDS)
     if argument.kind not in named or not fits or not given:
         raise UsageError(
             f"a bench cannot have the parameter '{argument}'",
             where=where,
-            mend="parameters are int, float, str, bool, or Literal of one of these",
+            hint="parameters are int, float, str, bool, or Literal of one of these",
         )
     check_least(argument.name, noted, default, where)
     variable = f"{env}_{argument.name.upper()}" if env else None
@@ -133,7 +133,7 @@ def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mappi
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
-            raise UsageError(f"--param takes NAME=VALUE, not '{setting[:40]}'", mend="write for example --param m=512")
+            raise UsageError(f"--param takes NAME=VALUE, not '{setting[:40]}'", hint="write for example --param m=512")
         if name not in known:
             raise no_such_param(name, {param.name: param.type_name for param in params})
         given[name] = text
@@ -146,5 +146,5 @@ def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mappi
         elif param.default is not None:
             found[param.name] = param.default
         else:
-            raise UsageError(f"parameter '{param.name}' has no value", mend=f"--param {param.name}={param.type_name}")
+            raise UsageError(f"parameter '{param.name}' has no value", hint=f"--param {param.name}={param.type_name}")
     return found

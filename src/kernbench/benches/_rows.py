@@ -29,7 +29,7 @@ def replicated(pes: int) -> DPPolicy:
 def blocks_of(source: TensorPtr, target: TensorPtr, block_rows: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
     """Addresses of each block of rows in two matrices of one shape, and the block's shape; the last may be smaller."""
     if block_rows < 1:
-        raise UsageError(f"blocks of {block_rows} rows", mend="take 1 or more at a time")
+        raise UsageError(f"blocks of {block_rows} rows", hint="take 1 or more at a time")
     rows, cols = source.shape
     for first in range(0, rows, block_rows):
         skip = first * cols

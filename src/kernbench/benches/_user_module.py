@@ -28,7 +28,7 @@ def load_bench(identifier: str) -> BenchSpec:
         return benches[0]
     if benches:
         names = ", ".join(spec.name for spec in benches)
-        raise UsageError(f"{place} has {len(benches)} benches", mend=f"choose one: {place}:NAME with {names}")
+        raise UsageError(f"{place} has {len(benches)} benches", hint=f"choose one: {place}:NAME with {names}")
     return _function(module, "run", place)
 
 
@@ -37,7 +37,7 @@ def _split(identifier: str) -> tuple[str, str | None]:
     if not colon or os.sep in name or "/" in name:
         return identifier, None
     if not name.strip():
-        raise UsageError(f"'{identifier}' ends in a colon", mend="name a bench after it, or leave it out")
+        raise UsageError(f"'{identifier}' ends in a colon", hint="name a bench after it, or leave it out")
     return place, name.strip()
 
 
@@ -61,7 +61,7 @@ def _function(module: ModuleType, name: str, place: str) -> BenchSpec:
     names = [spec.name for spec in registered_in(module.__name__)]
     raise UsageError(
         f"{place} has no bench '{name}'",
-        mend=f"it has {', '.join(names)}"
+        hint=f"it has {', '.join(names)}"
         if names
         else "decorate a function with @bench, or name it run: def run(torch)",
     )
@@ -69,7 +69,7 @@ def _function(module: ModuleType, name: str, place: str) -> BenchSpec:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"no file {path}", mend="give the path of a Python file, or kernbench list for names")
+        raise UsageError(f"no file {path}", hint="give the path of a Python file, or kernbench list for names")
     _on_import_path(path.resolve().parent)
     name = f"kernbench_user_{path.stem}"  # its own, so that a file may be named as a library is
     module = ModuleType(name)
@@ -110,8 +110,8 @@ def _import_failed(place: str, error: BaseException) -> KernBenchError:
             if _is_theirs(f.f_code.co_filename)
         ]
         where = own[-1] if own else place
-    mend = "check its name, and that it is installed or in the current folder" if where == place else "mend that line"
-    return UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}", where=where, mend=mend)
+    hint = "check its name, and that it is installed or in the current folder" if where == place else "fix that line"
+    return UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}", where=where, hint=hint)
 
 
 def _is_theirs(file: str) -> bool:

@@ -58,9 +58,9 @@ def bench(*, name: str, description: str, env: str | None = None) -> Callable[[F
     Raises UsageError for a name or description that will not do.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise UsageError(f"a bench cannot be named {name!r}", mend="use lower case, digits and dashes: gemm-single-pe")
+        raise UsageError(f"a bench cannot be named {name!r}", hint="use lower case, digits and dashes: gemm-single-pe")
     if not isinstance(description, str) or not description.strip():
-        raise UsageError(f"bench '{name}' has no description", mend="say in one line what it measures")
+        raise UsageError(f"bench '{name}' has no description", hint="say in one line what it measures")
 
     def register(fn: F) -> F:
         _registered.append(BenchSpec(name, description.strip(), fn, env))
@@ -86,23 +86,23 @@ def resolve(identifier: str) -> BenchSpec:
     """
     wanted = identifier.strip()
     if not wanted:
-        raise UsageError("the bench has no name", mend="kernbench list shows what there is")
+        raise UsageError("the bench has no name", hint="kernbench list shows what there is")
     table = _table()
     for spec in table:
         if wanted == spec.name or (wanted.isascii() and wanted.isdecimal() and int(wanted) == spec.number):
             return spec
     if wanted.isdecimal():
-        raise UsageError(f"no bench has number {wanted}", mend=f"numbers go from 1 to {len(table)}: kernbench list")
+        raise UsageError(f"no bench has number {wanted}", hint=f"numbers go from 1 to {len(table)}: kernbench list")
     if any(mark in wanted for mark in ".:/\\"):
         from kernbench.benches._user_module import load_bench  # it asks this module what was registered
 
         return load_bench(wanted)
     names = [spec.name for spec in table]
     close = get_close_matches(wanted, names, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    suggestion = f"; did you mean '{close[0]}'?" if close else ""
     raise UsageError(
-        f"no bench '{wanted[:60]}'{hint}",
-        mend=f"use one of {', '.join(names)}, or a file of yours: --bench path/to/file.py",
+        f"no bench '{wanted[:60]}'{suggestion}",
+        hint=f"use one of {', '.join(names)}, or a file of yours: --bench path/to/file.py",
     )
 
 
@@ -128,7 +128,7 @@ def audit(modules: Sequence[str], registered: Sequence[BenchSpec]) -> None:
     if idle:
         raise ComponentError(
             f"no @bench in {', '.join(idle)}",
-            mend="decorate its function with @bench(name=..., description=...), or let the file's name begin with _",
+            hint="decorate its function with @bench(name=..., description=...), or let the file's name begin with _",
         )
 
 
@@ -138,7 +138,7 @@ def numbered(specs: Sequence[BenchSpec]) -> tuple[BenchSpec, ...]:
     for first, second in pairwise(ordered):
         if first.name == second.name:
             places = " and ".join(sorted({first.run.__module__, second.run.__module__}))
-            raise ComponentError(f"two benches are named '{first.name}'", where=places, mend="rename one")
+            raise ComponentError(f"two benches are named '{first.name}'", where=places, hint="rename one")
     return tuple(
         BenchSpec(spec.name, spec.description, spec.run, spec.env, number) for number, spec in enumerate(ordered, 1)
     )

@@ -45,7 +45,7 @@ def va_offset_verify(
     if spec.system.address_model != "va":
         raise UsageError(
             f"va-offset-verify needs virtual addresses, the machine has '{spec.system.address_model}'",
-            mend="--set system.address_model=va",
+            hint="--set system.address_model=va",
         )
     n_cubes = min(cubes, spec.sip.n_cubes)
     parts = n_cubes * spec.cube.n_pes

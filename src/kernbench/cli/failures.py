@@ -35,5 +35,5 @@ def failed_outside(error: Exception) -> ComponentError | None:
     return ComponentError(
         f"a class of your own failed: {type(error).__name__}: {error}",
         where=f"{file}:{line}  {code}".rstrip(),
-        mend="mend it there",
+        hint="hint it there",
     )

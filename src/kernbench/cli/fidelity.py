@@ -15,7 +15,7 @@ from kernbench.report.fidelity import as_json, as_markdown, as_text
 def fidelity(json_wanted: bool, markdown: bool) -> None:
     """What the model gets right, what it approximates and in which direction, and what it leaves out."""
     if json_wanted and markdown:
-        raise UsageError("--json and --markdown exclude each other", mend="choose one")
+        raise UsageError("--json and --markdown exclude each other", hint="choose one")
     if json_wanted:
         print_json(as_json())
     elif markdown:

@@ -1,6 +1,6 @@
 """The `kernbench` command. Subcommands are imported when they are called, so that starting up stays quick.
 
-Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message that says what, where and how to mend it).
+Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message that says what, where and how to fix it).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LazyGroup(click.Group):
         unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
         if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
             near = difflib.get_close_matches(args[0].lower(), COMMANDS, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise UsageError(f"no such command '{args[0][:40]}'{hint}", mend=f"use one of {', '.join(COMMANDS)}")
+            suggestion = f"; did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"no such command '{args[0][:40]}'{suggestion}", hint=f"use one of {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -76,7 +76,7 @@ def kernbench() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line; never shows a traceback for what a user can mend."""
+    """Run the command line; never shows a traceback for what a user can fix."""
     try:
         code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -108,5 +108,5 @@ def _refuse(error: KernBenchError) -> int:
 def _in_house_style(error: click.ClickException) -> UsageError:
     """What click says of a wrong option, as every other error says it."""
     ctx = getattr(error, "ctx", None)
-    mend = f"`{ctx.command_path} --help` lists what there is" if ctx else None
-    return UsageError(error.format_message().rstrip("."), mend=mend)
+    hint = f"`{ctx.command_path} --help` lists what there is" if ctx else None
+    return UsageError(error.format_message().rstrip("."), hint=hint)

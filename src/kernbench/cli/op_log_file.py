@@ -48,5 +48,5 @@ def _check(target: Path, name: str) -> None:
         raise UsageError(
             f"the op log file cannot be written: {why}",
             where=f"--oplog {name}",
-            mend="name a file in a folder that exists",
+            hint="name a file in a folder that exists",
         )

@@ -42,12 +42,12 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
             raise UsageError(
-                f"--set takes KEY=VALUE, not '{setting}'", mend="write for example --set system.sips.count=4"
+                f"--set takes KEY=VALUE, not '{setting}'", hint="write for example --set system.sips.count=4"
             )
         overrides.pop(key.strip(), None)  # the last one rules, also over what was set below it in between
         overrides[key.strip()] = value
     if topology is not None and not topology.strip():
-        raise UsageError("--topology takes a file, not an empty name", mend="leave it out for the shipped machine")
+        raise UsageError("--topology takes a file, not an empty name", hint="leave it out for the shipped machine")
     return load_topology(topology, overrides)
 
 

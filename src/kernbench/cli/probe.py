@@ -54,7 +54,7 @@ def probe(
     """
     size = read_size(nbytes)
     if plot is not None and not plot.strip():
-        raise UsageError("--plot takes a folder, not an empty name", mend="write --plot . for the current folder")
+        raise UsageError("--plot takes a folder, not an empty name", hint="write --plot . for the current folder")
     graph = load_machine(topology, settings)
     bar = ProgressLine()
     report = run_probe(
@@ -83,11 +83,11 @@ def read_size(text: str) -> int:
     """`32768`, `32KiB`, `4k` or `1MiB` in bytes; K and M are powers of two. Raises UsageError."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise UsageError(f"--nbytes takes a size, not '{text[:40]}'", mend="write for example 32768, 32KiB or 1MiB")
+        raise UsageError(f"--nbytes takes a size, not '{text[:40]}'", hint="write for example 32768, 32KiB or 1MiB")
     number, unit = found.groups()
     nbytes = int(number) * {"k": KIB, "m": MIB}.get((unit or "").lower(), 1)
     if not 1 <= nbytes <= MAX_BYTES:
-        raise UsageError(f"--nbytes {text.strip()} is out of range", mend=f"give 1 to {MAX_BYTES} (64MiB)")
+        raise UsageError(f"--nbytes {text.strip()} is out of range", hint=f"give 1 to {MAX_BYTES} (64MiB)")
     return nbytes
 
 

@@ -90,7 +90,7 @@ def run(
         raise UsageError(
             f"{result.completion.error_message}",
             where=f"bench '{spec.name}'",
-            mend="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
+            hint="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
         )
     return 0 if result.ok else 1
 
@@ -119,5 +119,5 @@ def _bench_failed(spec: BenchSpec, error: BaseException) -> UsageError:
     return UsageError(
         f"bench '{spec.name}' failed: {type(error).__name__}: {error}{inside}",
         where=f"{file}:{line}  {getline(file, line).strip()}",
-        mend="mend the bench, or give it other parameters",
+        hint="fix the bench, or give it other parameters",
     )

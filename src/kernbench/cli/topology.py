@@ -26,7 +26,7 @@ from kernbench.report.summary_text import graph_as_text, summary_as_text
 def topology(topology: str | None, settings: tuple[str, ...], emit: str | None, nodes: bool, as_json: bool) -> int:
     """Describe a machine: counts, memories, bandwidths, the longest ways. --emit draws it."""
     if emit is not None and not emit.strip():
-        raise UsageError("--emit takes a folder, not an empty name", mend="write --emit . for the current folder")
+        raise UsageError("--emit takes a folder, not an empty name", hint="write --emit . for the current folder")
     graph = load_machine(topology, settings)
     summary = summarize(graph)
     written = [] if emit is None else [str(path) for path in emit_diagrams(graph, Path(emit))]

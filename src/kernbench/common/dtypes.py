@@ -118,7 +118,7 @@ def dtype_of(what: object) -> DType:
     found = _BY_NAME.get(name.removeprefix("torch."))
     if found is None:
         known = ", ".join(t.name for t in DTYPES)
-        raise DataError(f"no element type {name!r}", mend=f"use one of {known} (convert 64-bit arrays first)")
+        raise DataError(f"no element type {name!r}", hint=f"use one of {known} (convert 64-bit arrays first)")
     return found
 
 
@@ -150,6 +150,6 @@ def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
     low, high = INT_RANGE[result]
     if not low <= scalar <= high:
         raise DataError(
-            f"the scalar {scalar} does not fit {result}", mend=f"use {low} to {high}, or cast the tensor first"
+            f"the scalar {scalar} does not fit {result}", hint=f"use {low} to {high}, or cast the tensor first"
         )
     return result

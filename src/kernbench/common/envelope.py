@@ -16,10 +16,10 @@ Targets = tuple[int, ...] | Literal["all"]
 RequestId = tuple[str, str]  # correlation_id and request_id
 
 
-def require(ok: bool, what: str, mend: str) -> None:
+def require(ok: bool, what: str, hint: str) -> None:
     """Raise MessageError unless `ok`."""
     if not ok:
-        raise MessageError(what, mend=mend)
+        raise MessageError(what, hint=hint)
 
 
 def check_count(message: str, name: str, value: object, least: int) -> None:

@@ -1,6 +1,6 @@
-"""The error tree. Every error says what, where and how to mend it, and keeps those as attributes.
+"""The error tree. Every error says what, where and how to fix it, and keeps those as attributes.
 
-KernBenchError                 anything a user can cause and mend; the command turns it into exit code 2
+KernBenchError                 anything a user can cause and fix; the command turns it into exit code 2
     TopologyError              a machine description is wrong; carries every fault found, not only the first
     AddressError               an address does not decode, or does not fit its window
     AllocationError            a memory is full, or a free does not match an allocation
@@ -21,20 +21,20 @@ from dataclasses import dataclass
 
 
 class KernBenchError(Exception):
-    """Something the user can mend: `what` happened, `where`, and how to `mend` it."""
+    """Something the user can fix: `what` happened, `where`, and how to fix it (`hint`)."""
 
-    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
-        if self.mend:
-            lines.append(f"  mend:  {self.mend}")
+        if self.hint:
+            lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)
 
 
@@ -45,11 +45,11 @@ class Fault:
     what: str
     where: str
     key: str
-    mend: str
+    hint: str
 
     def __str__(self) -> str:
         place = f"{self.where}  {self.key}" if self.key else self.where
-        return f"{self.what}\n  where: {place}\n  mend:  {self.mend}"
+        return f"{self.what}\n  where: {place}\n  hint:  {self.hint}"
 
 
 class TopologyError(KernBenchError):
@@ -61,7 +61,7 @@ class TopologyError(KernBenchError):
         self.faults = tuple(faults)
         first = self.faults[0]
         where = f"{first.where}  {first.key}" if first.key else first.where
-        super().__init__(first.what, where=where, mend=first.mend)
+        super().__init__(first.what, where=where, hint=first.hint)
 
     def __str__(self) -> str:
         head = "" if len(self.faults) == 1 else f"{len(self.faults)} faults in the machine description\n"
@@ -100,9 +100,9 @@ class LaunchError(KernBenchError):
     """A kernel failed on some PEs. `failures` holds what each said, as a `KernelFailure`, in their order."""
 
     def __init__(
-        self, what: str, failures: Sequence[object], *, where: str | None = None, mend: str | None = None
+        self, what: str, failures: Sequence[object], *, where: str | None = None, hint: str | None = None
     ) -> None:
-        super().__init__(what, where=where, mend=mend)
+        super().__init__(what, where=where, hint=hint)
         self.failures = tuple(failures)
 
 

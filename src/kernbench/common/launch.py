@@ -251,7 +251,7 @@ class MmuUnmapMsg(CubeCommand):
 
 @dataclass(frozen=True, slots=True)
 class KernelFailure:
-    """Why a kernel ended early on one PE: what was raised, and the kernel's own line."""
+    """Why a kernel ended early on one PE: what was raised, the kernel's own line, a hint where there is one."""
 
     kind: str  # name of the exception
     message: str
@@ -261,10 +261,16 @@ class KernelFailure:
     sip: int
     cube: int
     pe: int
+    hint: str | None = None
+
+    @property
+    def where(self) -> str:
+        """`file:line  source`."""
+        return f"{self.file}:{self.line}" + (f"  {self.source_line}" if self.source_line else "")
 
     def __str__(self) -> str:
-        at = f"{self.file}:{self.line}" + (f": {self.source_line}" if self.source_line else "")
-        return f"{self.kind} on sip {self.sip}, cube {self.cube}, pe {self.pe}: {self.message}\n  at {at}"
+        text = f"{self.kind} on sip {self.sip}, cube {self.cube}, pe {self.pe}: {self.message}\n  where: {self.where}"
+        return f"{text}\n  hint:  {self.hint}" if self.hint else text
 
 
 @dataclass(frozen=True, slots=True)

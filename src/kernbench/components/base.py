@@ -181,7 +181,7 @@ class Component:
             raise ComponentError(
                 f"{found.node.id} {lacks}",
                 where=f"impl {found.node.impl}",
-                mend=f"derive its class from {kind.__module__}.{kind.__qualname__}",
+                hint=f"derive its class from {kind.__module__}.{kind.__qualname__}",
             )
         return found
 
@@ -218,7 +218,7 @@ class ActiveComponent(Component):
         raise ComponentError(
             f"{self.node.id} cannot serve a {type(packet.request).__name__}",
             where=f"impl {self.node.impl}",
-            mend="send it to a block that can, or give this one another impl",
+            hint="send it to a block that can, or give this one another impl",
         )
 
     # ---- what an issuer calls

@@ -42,19 +42,19 @@ def component_class(impl: str) -> type[Component]:
     if not colon or not module_name or not class_name:
         raise ComponentError(
             f"unknown component impl '{impl}'",
-            mend=f"use one of {', '.join(BUILTIN)}, or 'package.module:Class' for your own",
+            hint=f"use one of {', '.join(BUILTIN)}, or 'package.module:Class' for your own",
         )
     try:
         found = getattr(import_module(module_name), class_name)
     except Exception as error:  # a user's module may raise anything while it is imported
         raise ComponentError(
             f"component impl '{impl}' cannot be loaded: {type(error).__name__}: {error}",
-            mend="check the spelling, and that the package is installed or on PYTHONPATH",
+            hint="check the spelling, and that the package is installed or on PYTHONPATH",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Component)):
         raise ComponentError(
             f"component impl '{impl}' is not a component class",
-            mend="derive it from kernbench.components.base.TransitComponent or ActiveComponent",
+            hint="derive it from kernbench.components.base.TransitComponent or ActiveComponent",
         )
     return found
 
@@ -69,5 +69,5 @@ def make_component(cls: type[Component], node: Node, ctx: Context) -> Component:
         raise ComponentError(
             f"{cls.__name__} cannot be made: {type(error).__name__}: {error}",
             where=f"{node.id}, impl {node.impl}",
-            mend=f"it is given (node, ctx), and node.attrs has {', '.join(node.attrs) or 'nothing'}",
+            hint=f"it is given (node, ctx), and node.attrs has {', '.join(node.attrs) or 'nothing'}",
         ) from error

@@ -37,7 +37,7 @@ def write_charts(report: ProbeReport, folder: Path) -> list[Path]:
     charts = charts_of(report)
     if not charts:
         raise UsageError(
-            "there is no contention case to draw", mend="probe all cases, or one whose name starts with contention-"
+            "there is no contention case to draw", hint="probe all cases, or one whose name starts with contention-"
         )
     written: list[Path] = []
     try:
@@ -51,7 +51,7 @@ def write_charts(report: ProbeReport, folder: Path) -> list[Path]:
     except (OSError, ValueError) as error:  # ValueError: a name no file system takes
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"charts cannot be written: {reason}", where=str(folder), mend="name a folder you may write to"
+            f"charts cannot be written: {reason}", where=str(folder), hint="name a folder you may write to"
         ) from error
     return written
 

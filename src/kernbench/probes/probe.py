@@ -93,7 +93,7 @@ class _Teller:
 
 def _check_size(nbytes: int) -> None:
     if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not 1 <= nbytes <= MAX_BYTES:
-        raise UsageError(f"a transfer of {nbytes!r} bytes", mend=f"give 1 byte to {format_bytes(MAX_BYTES)}")
+        raise UsageError(f"a transfer of {nbytes!r} bytes", hint=f"give 1 byte to {format_bytes(MAX_BYTES)}")
 
 
 def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
@@ -104,14 +104,14 @@ def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
     if found:
         return found
     if case in [one.name for one in cases_of(graph, 1)]:
-        raise UsageError(f"{format_bytes(nbytes)} do not fit the memory of '{case}'", mend="probe with fewer bytes")
+        raise UsageError(f"{format_bytes(nbytes)} do not fit the memory of '{case}'", hint="probe with fewer bytes")
     names = [ALL, *(one.name for one in there)]
     near = difflib.get_close_matches(case.lower()[:80], names, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    suggestion = f"; did you mean '{near[0]}'?" if near else ""
     listed = [name for name in names if not name.endswith("-write")]
     raise UsageError(
-        f"this machine has no probe case '{case[:80]}'{hint}",
-        mend=f"use one of {', '.join(listed)}; those of PEs have a twin that ends in -write",
+        f"this machine has no probe case '{case[:80]}'{suggestion}",
+        hint=f"use one of {', '.join(listed)}; those of PEs have a twin that ends in -write",
     )
 
 

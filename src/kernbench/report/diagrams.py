@@ -29,7 +29,7 @@ def emit_diagrams(graph: TopologyGraph, folder: Path) -> list[Path]:
     try:
         if folder.exists() and not folder.is_dir():
             raise UsageError(
-                f"'{folder}' is a file", where="--emit", mend="name a folder; it is made if it is not there"
+                f"'{folder}' is a file", where="--emit", hint="name a folder; it is made if it is not there"
             )
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -42,7 +42,7 @@ def emit_diagrams(graph: TopologyGraph, folder: Path) -> list[Path]:
     except (OSError, ValueError) as error:  # ValueError: a name no file system takes
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"the pictures cannot be written: {reason}", where=f"{folder}", mend="name a folder you may write to"
+            f"the pictures cannot be written: {reason}", where=f"{folder}", hint="name a folder you may write to"
         ) from error
     finally:
         for part in unfinished:

@@ -81,7 +81,7 @@ def _drawing() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError("charts need matplotlib", mend="pip install 'kernbench[plot]'") from error
+        raise UsageError("charts need matplotlib", hint="pip install 'kernbench[plot]'") from error
     with matplotlib.rc_context(_SETTINGS):
         yield
 

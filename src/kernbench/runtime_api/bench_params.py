@@ -30,40 +30,40 @@ class AtLeast:
         return isinstance(value, Real) and float(value) >= self.low
 
 
-def notes_of(hint: object) -> tuple[object, ...]:
+def notes_of(annotation: object) -> tuple[object, ...]:
     """What stands beside the type in an annotation."""
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
-def least_of(hint: object) -> AtLeast | None:
-    return next((note for note in notes_of(hint) if isinstance(note, AtLeast)), None)
+def least_of(annotation: object) -> AtLeast | None:
+    return next((note for note in notes_of(annotation) if isinstance(note, AtLeast)), None)
 
 
-def check_least(name: str, hint: object, default: object, where: str) -> None:
+def check_least(name: str, annotation: object, default: object, where: str) -> None:
     """Raise UsageError for a parameter whose least value cannot be one; `default` is None where it has none."""
-    found = [note for note in notes_of(hint) if isinstance(note, AtLeast)]
+    found = [note for note in notes_of(annotation) if isinstance(note, AtLeast)]
     if not found:
         return
-    least, kind = found[0], get_args(hint)[0]
+    least, kind = found[0], get_args(annotation)[0]
     if len(found) > 1:
-        what, mend = f"{len(found)} least values", "give one AtLeast"
+        what, hint = f"{len(found)} least values", "give one AtLeast"
     elif kind not in (int, float):
-        what, mend = f"a least value, which {getattr(kind, '__name__', kind)} has not", "AtLeast is for int and float"
+        what, hint = f"a least value, which {getattr(kind, '__name__', kind)} has not", "AtLeast is for int and float"
     elif isinstance(least.low, bool) or not isinstance(least.low, Real) or not isfinite(least.low):
-        what, mend = f"the least value {least.low!r}", "give AtLeast a number"
+        what, hint = f"the least value {least.low!r}", "give AtLeast a number"
     elif default is not None and not least.allows(default):
-        what, mend = f"the default {default!r}, less than it may be", f"give {least}"
+        what, hint = f"the default {default!r}, less than it may be", f"give {least}"
     else:
         return
-    raise UsageError(f"parameter '{name}' has {what}", where=where, mend=mend)
+    raise UsageError(f"parameter '{name}' has {what}", where=where, hint=hint)
 
 
 def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:
     """Names, and what each may be."""
     close = get_close_matches(name, known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    suggestion = f"; did you mean '{close[0]}'?" if close else ""
     listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"
-    return UsageError(f"no parameter '{name[:40]}'{hint}", mend=f"parameters of this bench: {listed}")
+    return UsageError(f"no parameter '{name[:40]}'{suggestion}", hint=f"parameters of this bench: {listed}")
 
 
 def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> None:
@@ -80,10 +80,10 @@ def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> Non
             raise no_such_param(str(name), known)
     for arg in named:
         if arg.default is arg.empty and arg.name not in params:
-            raise UsageError(f"parameter '{arg.name}' has no value", mend=f"params={{'{arg.name}': ...}}")
+            raise UsageError(f"parameter '{arg.name}' has no value", hint=f"params={{'{arg.name}': ...}}")
     for name, least in _least(fn).items():
         if name in params and not least.allows(params[name]):
-            raise UsageError(f"{name} is {params[name]!r}", where=f"params['{name}']", mend=f"give {least}")
+            raise UsageError(f"{name} is {params[name]!r}", where=f"params['{name}']", hint=f"give {least}")
 
 
 def _least(fn: Callable[..., object]) -> dict[str, AtLeast]:
@@ -91,5 +91,5 @@ def _least(fn: Callable[..., object]) -> dict[str, AtLeast]:
         hints = get_type_hints(fn, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError):
         return {}  # annotations that mean nothing here are the function's own affair
-    found = {name: least_of(hint) for name, hint in hints.items()}
+    found = {name: least_of(annotation) for name, annotation in hints.items()}
     return {name: least for name, least in found.items() if least is not None}

@@ -110,7 +110,7 @@ def run(
     """
     if isinstance(topology, TopologyGraph):
         if overrides:
-            raise UsageError("overrides for a machine that is compiled already", mend="load_topology takes overrides")
+            raise UsageError("overrides for a machine that is compiled already", hint="load_topology takes overrides")
         graph = topology
     else:
         graph = load_topology(topology, overrides)
@@ -138,14 +138,14 @@ def run_bench(
 ) -> BenchResult:
     """Run a bench on a compiled machine. See `run`."""
     if not callable(fn):
-        raise UsageError(f"a bench is a function of torch, not {fn!r}", mend="give the function itself")
+        raise UsageError(f"a bench is a function of torch, not {fn!r}", hint="give the function itself")
     chosen = options or RunOptions()
     devices = devices_of(chosen.device, graph.spec.n_sips)
     check_params(fn, params or {})
     title = name or str(getattr(fn, "__name__", "bench"))
     verify = chosen.verify_data or chosen.debug_ops
     if verify and not chosen.data:
-        raise UsageError("a run without data cannot be verified", mend="leave data=False out")
+        raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     log = chosen.op_log if chosen.op_log is not None else OpLog()
     engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data)
     engine.progress = chosen.progress
@@ -193,5 +193,5 @@ def devices_of(selector: str | int, n_sips: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(n_sips))
     if isinstance(selector, bool) or not (text.isascii() and text.isdecimal()) or int(text) >= n_sips:
-        raise UsageError(f"no device '{selector}'", mend=f"use all, or sip:0 to sip:{n_sips - 1}")
+        raise UsageError(f"no device '{selector}'", hint=f"use all, or sip:0 to sip:{n_sips - 1}")
     return (int(text),)

@@ -162,7 +162,7 @@ class RuntimeContext:
         self, shape: tuple[int, ...], element: DType, dp: DPPolicy | None, name: str | None, contents: Contents | None
     ) -> Tensor:
         if dp is not None and not isinstance(dp, DPPolicy):
-            raise UsageError(f"dp is {dp!r}", mend="give a DPPolicy, or leave it out for one PE")
+            raise UsageError(f"dp is {dp!r}", hint="give a DPPolicy, or leave it out for one PE")
         return self._store.create(shape, element, dp or ONE_PE, self.ahbm.current_device(), name, contents)
 
     # ---- launching and waiting
@@ -199,7 +199,7 @@ class RuntimeContext:
             self._queue.wait([what], f"a {what.request.msg_type}")
             return what.completion
         if not isinstance(what, Launch):
-            raise UsageError(f"wait: {what!r} is no launch", mend="give what torch.launch returned")
+            raise UsageError(f"wait: {what!r} is no launch", hint="give what torch.launch returned")
         self._queue.wait(what.handles, f"kernel '{what.name}'")
         what.is_waited = True
         what.raise_failures()

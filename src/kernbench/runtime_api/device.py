@@ -37,7 +37,7 @@ class AhbmNamespace:
 
     def _checked(self, device: int) -> int:
         if isinstance(device, bool) or not isinstance(device, int) or not 0 <= device < self._count:
-            raise UsageError(f"no device {device!r}", mend=f"this machine has SIPs 0 to {self._count - 1}")
+            raise UsageError(f"no device {device!r}", hint=f"this machine has SIPs 0 to {self._count - 1}")
         return device
 
 

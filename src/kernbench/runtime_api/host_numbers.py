@@ -22,9 +22,9 @@ def real_numbers(source: ArrayLike, title: str) -> Array:
     try:
         array = np.asarray(source)
     except ValueError as error:
-        raise DataError(f"{title}: {error}", mend="give rows of one length") from None
+        raise DataError(f"{title}: {error}", hint="give rows of one length") from None
     if array.dtype.kind not in "biuf" and not _is_ours(array):
-        raise DataError(f"{title} cannot take {array.dtype} contents", mend="give real numbers")
+        raise DataError(f"{title} cannot take {array.dtype} contents", hint="give real numbers")
     return array
 
 
@@ -57,4 +57,4 @@ def _check_fits(array: Array, element: DType, title: str) -> None:
         fits &= np.equal(array, np.trunc(array))
     if not np.all(fits):
         wrong = array[~fits].reshape(-1)[0]
-        raise DataError(f"{title}: {wrong} does not fit {element}", mend=f"use whole numbers, {low} to {high}")
+        raise DataError(f"{title}: {wrong} does not fit {element}", hint=f"use whole numbers, {low} to {high}")

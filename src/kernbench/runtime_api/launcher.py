@@ -56,7 +56,7 @@ class LaunchOptions:
             if name not in known:
                 raise UsageError(
                     f"launch has no option '{name}'",
-                    mend=f"options: wait, {', '.join(known)}; give the kernel's arguments by position",
+                    hint=f"options: wait, {', '.join(known)}; give the kernel's arguments by position",
                 )
         ids = {name: _ids(name, value) for name, value in given.items() if name != "failure_policy"}
         return cls(**{**given, **ids})  # type: ignore[arg-type]  # messages check the values
@@ -72,7 +72,7 @@ def _ids(name: str, value: object) -> object:
         return (int(value),)
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         return tuple(value)
-    raise UsageError(f"launch option {name} is {value!r}", mend="give one number, several, or 'all'")
+    raise UsageError(f"launch option {name} is {value!r}", hint="give one number, several, or 'all'")
 
 
 class Launcher:
@@ -89,11 +89,11 @@ class Launcher:
     ) -> list[KernelLaunchMsg]:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
         if not callable(kernel):
-            raise UsageError(f"kernel '{name}' is {kernel!r}", mend="give a function")
+            raise UsageError(f"kernel '{name}' is {kernel!r}", hint="give a function")
         if _is_only_made(kernel):
             raise UsageError(
                 f"kernel '{name}' is a generator or a coroutine, whose body a call does not run",
-                mend="write a plain function: tl waits by itself, without yield and await",
+                hint="write a plain function: tl waits by itself, without yield and await",
             )
         signature_of(kernel)
         ref = KernelRef(self._known_as(name, kernel))
@@ -118,12 +118,12 @@ class Launcher:
         there = range(self._engine.graph.spec.n_sips)
         if asked is None or asked == "all":
             return () if asked is None else tuple(there)
-        mend = f"the machine has SIPs 0 to {len(there) - 1}; name each once, or give 'all'"
+        hint = f"the machine has SIPs 0 to {len(there) - 1}; name each once, or give 'all'"
         for at, sip in enumerate(asked):
             if isinstance(sip, bool) or not isinstance(sip, Integral) or sip not in there:
-                raise UsageError(f"no SIP {sip!r}", where="launch option sips", mend=mend)
+                raise UsageError(f"no SIP {sip!r}", where="launch option sips", hint=hint)
             if sip in asked[:at]:
-                raise UsageError(f"SIP {sip} is named twice", where="launch option sips", mend=mend)
+                raise UsageError(f"SIP {sip} is named twice", where="launch option sips", hint=hint)
         return tuple(int(sip) for sip in asked)
 
     def _known_as(self, name: str, kernel: Kernel) -> str:
@@ -226,5 +226,5 @@ def _as_arg(kernel: str, at: int, arg: object) -> KernelArg:
         return ScalarArg("fp32", arg)  # type: ignore[arg-type]  # as it was passed
     raise UsageError(
         f"argument {at} of kernel '{kernel}' is a {type(arg).__name__}",
-        mend="give tensors and numbers; torch.from_numpy makes a tensor of an array",
+        hint="give tensors and numbers; torch.from_numpy makes a tensor of an array",
     )

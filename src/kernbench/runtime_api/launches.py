@@ -150,13 +150,12 @@ class Launch:
             return
         first = failures[0]
         more = f" (and {len(failures) - 1} more PEs)" if len(failures) > 1 else ""
-        said, _, mend = first.message.partition("\n  mend:  ")
         raise LaunchError(
             f"kernel '{self.name}' failed on sip {first.sip}, cube {first.cube}, pe {first.pe}{more}: "
-            f"{first.kind}: {said}",
+            f"{first.kind}: {first.message}",
             failures,
-            where=f"{first.file}:{first.line}" + (f"  {first.source_line}" if first.source_line else ""),
-            mend=mend or None,
+            where=first.where,
+            hint=first.hint,
         )
 
     def as_json(self) -> dict[str, object]:

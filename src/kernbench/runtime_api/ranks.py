@@ -51,7 +51,7 @@ class Ranks:
         if isinstance(getcurrent(), KernelThread):
             raise UsageError(
                 f"a kernel calls the host, which waits for {what}",
-                mend="use tl inside a kernel; make, read and launch outside of it",
+                hint="use tl inside a kernel; make, read and launch outside of it",
             )
         if self.in_rank:
             self._give_way(missing, what)
@@ -157,5 +157,5 @@ def _stuck(waiting: Sequence[str]) -> KernBenchError:
     return ComponentError(
         "nothing is left that could happen, and the host still waits",
         where=f"waited for: {listed}",
-        mend="look for a block that takes a packet and never answers, or a kernel that waits for what nobody sends",
+        hint="look for a block that takes a packet and never answers, or a kernel that waits for what nobody sends",
     )

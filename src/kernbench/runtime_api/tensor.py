@@ -163,7 +163,7 @@ class Tensor:
     def item(self) -> bool | int | float:
         """The only element of a tensor that has one."""
         if self.numel() != 1:
-            raise DataError(f"{self._title} has {self.numel()} elements", mend="index it first")
+            raise DataError(f"{self._title} has {self.numel()} elements", hint="index it first")
         only = self.numpy().reshape(())
         if self.dtype == "bool":
             return bool(only)
@@ -240,7 +240,7 @@ class Tensor:
             return np.broadcast_to(array, shape)
         except ValueError:
             raise DataError(
-                f"{self._title} cannot take an array of shape {array.shape}", mend=f"give shape {shape}"
+                f"{self._title} cannot take an array of shape {array.shape}", hint=f"give shape {shape}"
             ) from None
 
     def _touched(self, index: Index) -> Mask:
@@ -249,7 +249,7 @@ class Tensor:
         try:
             touched[index] = True  # type: ignore[index]  # numpy takes what this takes
         except (IndexError, TypeError) as error:
-            raise UsageError(f"{self._title}: {error}", mend="index it as a numpy array of its shape") from None
+            raise UsageError(f"{self._title}: {error}", hint="index it as a numpy array of its shape") from None
         return touched
 
     def __repr__(self) -> str:

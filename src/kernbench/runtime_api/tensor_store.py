@@ -98,11 +98,11 @@ class TensorStore:
         if self._closed:
             raise UsageError(
                 f"tensor '{tensor.name}' is used after its context was closed",
-                mend="take its contents with numpy() inside the 'with' block",
+                hint="take its contents with numpy() inside the 'with' block",
             )
         if tensor.number not in self._resources or tensor.host is not self:
             raise UsageError(
-                f"tensor '{tensor.name}' belongs to another context", mend="use tensors where they were made"
+                f"tensor '{tensor.name}' belongs to another context", hint="use tensors where they were made"
             )
 
     # ---- contents
@@ -140,7 +140,7 @@ class TensorStore:
         missing = self.unwritten(tensor, parts, wanted)
         if missing is not None:
             raise DataError(
-                f"tensor '{tensor.name}': {missing}", mend="write them first, or make it with zeros() or full()"
+                f"tensor '{tensor.name}': {missing}", hint="write them first, or make it with zeros() or full()"
             )
         if timed:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
@@ -152,7 +152,7 @@ class TensorStore:
         """Contents are to be seen: everything issued before is done first."""
         self.check_ours(tensor)
         if not self._engine.data:
-            raise UsageError("this run keeps no data", mend="make the engine with data=True")
+            raise UsageError("this run keeps no data", hint="make the engine with data=True")
         self._queue.wait_all()
 
     def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
@@ -195,7 +195,7 @@ class TensorStore:
     def tidy(self) -> list[Handle]:
         """Free what was dropped since; raises UsageError after closing."""
         if self._closed:
-            raise UsageError("this context is closed", mend="make tensors and launches inside its 'with' block")
+            raise UsageError("this context is closed", hint="make tensors and launches inside its 'with' block")
         handles: list[Handle] = []
         while self._dropped:
             handles += self._free(self._resources.pop(self._dropped.pop(0)))

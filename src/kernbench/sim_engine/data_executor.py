@@ -53,7 +53,7 @@ def compare(
     expected = np.asarray(reference)
     if expected.shape != actual.shape:
         raise DataError(
-            f"tensor '{name}' has shape {actual.shape}, its reference {expected.shape}", mend="compare like with like"
+            f"tensor '{name}' has shape {actual.shape}, its reference {expected.shape}", hint="compare like with like"
         )
     rtol = float(dtype.rtol if rtol is None else rtol)  # numpy's own floats are no JSON
     atol = float(dtype.atol if atol is None else atol)

@@ -96,7 +96,7 @@ class GraphEngine(Machine):
             raise ComponentError(
                 f"request {handle.request.request_id} is never answered",
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                mend="a block on its way takes a packet and neither answers it nor sends it on",
+                hint="a block on its way takes a packet and neither answers it nor sends it on",
             )
         return handle.completion
 
@@ -138,7 +138,7 @@ class GraphEngine(Machine):
         """
         self._check_ours(handle)
         if handle.end_ns is None:
-            raise UsageError(f"request {handle.request.request_id} is not done", mend="wait for it first")
+            raise UsageError(f"request {handle.request.request_id} is not done", hint="wait for it first")
         trace: dict[str, Any] = {
             "total_ns": handle.end_ns - handle.start_ns,
             "start_ns": handle.start_ns,
@@ -156,21 +156,21 @@ class GraphEngine(Machine):
     def _check_ours(self, handle: Handle) -> None:
         number = handle.number if isinstance(handle, Handle) else len(self._handles)
         if not any(handle is ours for ours in self._handles[number : number + 1]):
-            raise UsageError("that handle is not one of this engine's", mend="ask the engine whose submit returned it")
+            raise UsageError("that handle is not one of this engine's", hint="ask the engine whose submit returned it")
 
     def _entry_of(self, msg: HostMessage) -> EntryPoint:
         node = entry_node(self.graph, self._wiring, msg)
         entry = self.component(node)
         if not hasattr(entry, "serve"):
             raise ComponentError(
-                f"{node} serves no requests", where=f"impl {entry.node.impl}", mend="give its class a serve method"
+                f"{node} serves no requests", where=f"impl {entry.node.impl}", hint="give its class a serve method"
             )
         return entry
 
     def _check_kernel(self, msg: HostMessage) -> None:
         if isinstance(msg, KernelLaunchMsg) and msg.kernel_ref.name not in self.kernels:
             known = ", ".join(self.kernels) or "none yet"
-            raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", mend=f"known kernels: {known}")
+            raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
 
     def _follow(self, handle: Handle, entry: EntryPoint) -> Process:
         served = yield from entry.serve(handle.request, handle.legs)

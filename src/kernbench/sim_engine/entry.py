@@ -33,12 +33,12 @@ def with_envelope(msg: HostMessage, number: int) -> HostMessage:
     elif isinstance(msg, CubeCommand):
         sip = msg.sip
     else:
-        raise MessageError(f"the engine cannot take a {type(msg).__name__}", mend="submit one of the host messages")
+        raise MessageError(f"the engine cannot take a {type(msg).__name__}", hint="submit one of the host messages")
     device = f"sip:{sip}"
     if msg.target_device not in ("", device):
         raise MessageError(
             f"{type(msg).__name__} is for device '{msg.target_device}', but names sip {sip}",
-            mend=f"leave target_device out, or write '{device}'",
+            hint=f"leave target_device out, or write '{device}'",
         )
     return replace(
         msg,
@@ -73,7 +73,7 @@ def _memory_at(wiring: Wiring, pa: int, nbytes: int) -> tuple[str, PhysAddr]:
     node = wiring.resolver.resolve(address)
     in_a_pe = address.unit_type is UnitType.PE
     if not issubclass(wiring.classes[node], MemoryComponent) or (in_a_pe and address.sub_unit is not PeSubUnit.PE_TCM):
-        raise MessageError(f"{address} is not in a memory", where=node, mend="use an address in HBM, SRAM or TCM")
+        raise MessageError(f"{address} is not in a memory", where=node, hint="use an address in HBM, SRAM or TCM")
     return node, address
 
 
@@ -89,7 +89,7 @@ def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAdd
     where = f"sip {place.sip}, cube {place.cube}" + (f", pe {owner}" if owner >= 0 else "")
     raise MessageError(
         f"the request names sip {sip}, cube {cube}, pe {pe}, but its address {address} is in {where}",
-        mend="make the tag and the address agree",
+        hint="make the tag and the address agree",
     )
 
 
@@ -98,7 +98,7 @@ def _check_kind(node_kind: str, address: PhysAddr, wanted: str) -> None:
     if wanted not in ("AUTO", kind):
         raise MessageError(
             f"the request is for {wanted}, but its address {address} is in {kind}",
-            mend="make dst_mem_kind and the address agree, or leave dst_mem_kind out",
+            hint="make dst_mem_kind and the address agree, or leave dst_mem_kind out",
         )
 
 
@@ -107,7 +107,7 @@ def _nearest_endpoint(graph: TopologyGraph, wiring: Wiring, memory: str, address
     if place.pe >= 0:
         raise MessageError(
             f"{address} is inside a PE, where host traffic does not go",
-            mend="use HBM or SRAM, and let the PE's DMA move the bytes",
+            hint="use HBM or SRAM, and let the PE's DMA move the bytes",
         )
 
     def nearness(endpoint: str) -> tuple[float, str]:
@@ -122,9 +122,9 @@ def _check_command(wiring: Wiring, msg: CubeCommand) -> None:
     for name, ids, limit in (("cube", msg.target_cubes, sizes.n_cubes), ("pe", msg.target_pes, sizes.n_pes)):
         for item in () if ids == "all" else ids:
             if item >= limit:
-                raise MessageError(f"the machine has no {name} {item}", mend=f"use 0 to {limit - 1}")
+                raise MessageError(f"the machine has no {name} {item}", hint=f"use 0 to {limit - 1}")
     if isinstance(msg, CubeDmaMsg) and msg.offset + msg.nbytes > sizes.hbm_slice_bytes:
         raise MessageError(
             f"{msg.nbytes} bytes at offset {msg.offset} run past an HBM slice of {sizes.hbm_slice_bytes} bytes",
-            mend="move less, or from a lower offset",
+            hint="move less, or from a lower offset",
         )

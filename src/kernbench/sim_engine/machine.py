@@ -151,7 +151,7 @@ class Machine:
             raise ComponentError(
                 f"{packet.node} is sent a {type(packet.request).__name__} and takes no packets",
                 where=f"impl {component.node.impl}",
-                mend="derive its class from kernbench.components.base.ActiveComponent",
+                hint="derive its class from kernbench.components.base.ActiveComponent",
             )
         process = component.handle(packet)
         if process is not None:

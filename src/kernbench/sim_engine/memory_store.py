@@ -73,7 +73,7 @@ class MemoryStore:
         combs, apart = self._layout(value.type, strides_bytes)
         if not apart:
             raise DataError(
-                f"strides {tuple(strides_bytes)} of shape {value.shape} overlap", mend="write elements apart"
+                f"strides {tuple(strides_bytes)} of shape {value.shape} overlap", hint="write elements apart"
             )
         offset = 0
         for start, rows, run, stride in combs:
@@ -153,7 +153,7 @@ class MemoryStore:
             first = addr + _first_gap(pieces, combs)
             raise DataError(
                 f"{type_.nbytes - held} of {type_.nbytes} bytes were never written, the first at {first:#x}",
-                mend="store to the whole tensor first, or make it with zeros() or full()",
+                hint="store to the whole tensor first, or make it with zeros() or full()",
             )
         if not pieces:
             return self._graph.full(type_.shape, 0, type_.dtype)
@@ -174,7 +174,7 @@ def _combs(type_: TensorType, strides: Sequence[int]) -> list[Comb]:
     if len(strides) != len(type_.shape) or any(stride < 0 for stride in strides):
         raise DataError(
             f"strides {tuple(strides)} of a tensor of shape {type_.shape}",
-            mend="give one stride of 0 or more a dimension",
+            hint="give one stride of 0 or more a dimension",
         )
     dims = [(n, stride) for n, stride in zip(type_.shape, strides, strict=True) if n != 1]
     run = type_.dtype.itemsize
@@ -206,7 +206,7 @@ def _apart(type_: TensorType, strides: Sequence[int]) -> bool:
 
 def _check_addr(addr: int) -> None:
     if addr < 0:
-        raise DataError(f"address {addr} is negative", mend="addresses count from 0")
+        raise DataError(f"address {addr} is negative", hint="addresses count from 0")
 
 
 def _covered(pieces: list[Piece]) -> list[tuple[int, int]]:

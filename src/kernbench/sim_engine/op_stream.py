@@ -27,7 +27,7 @@ def _arrow() -> tuple[ModuleType, ModuleType]:
     except ImportError:
         raise UsageError(
             "writing or reading an op log file needs pyarrow, which is not installed",
-            mend="pip install 'kernbench[log]', or keep the log in memory",
+            hint="pip install 'kernbench[log]', or keep the log in memory",
         ) from None
     return pyarrow, pyarrow.parquet
 
@@ -67,7 +67,7 @@ class StreamingOpLog(OpLog):
             raise UsageError(
                 f"the op log file cannot be written: {error}",
                 where=str(path),
-                mend="name a file in a folder that exists",
+                hint="name a file in a folder that exists",
             ) from error
 
     def __enter__(self) -> StreamingOpLog:
@@ -112,7 +112,7 @@ def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:
         table = parquet.read_table(str(path)).sort_by([("t_start", "ascending"), ("id", "ascending")])
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"the op log file cannot be read: {error}", where=str(path), mend="name a closed op log"
+            f"the op log file cannot be read: {error}", where=str(path), hint="name a closed op log"
         ) from error
     for row in table.to_pylist():
         params = {name: _as_param(value) for name, value in json.loads(row["params"]).items()}

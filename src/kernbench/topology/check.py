@@ -72,8 +72,8 @@ def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
         at = f"{key}[{index}]"
         if place.id in ids:
             what = f"the id '{place.id}' is taken by {key}[{ids[place.id]}]"
-            mend = f"give another, say io{len(sip.io_chiplets)}"
-            yield Finding(f"{at}.id", what, mend, (f"{key}[{ids[place.id]}].id",))
+            hint = f"give another, say io{len(sip.io_chiplets)}"
+            yield Finding(f"{at}.id", what, hint, (f"{key}[{ids[place.id]}].id",))
         ids.setdefault(place.id, index)
         yield from _check_cube_ports(sip, place, at, taken)
     for index, chiplet in enumerate(resolve_chiplets(sip, 0.0)):
@@ -81,11 +81,11 @@ def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
             place = sip.io_chiplets[index]
             what = f"IO chiplet '{chiplet.id}' is connected to no cube"
             if place.cube_ports is not None:
-                mend = "name a port, or delete this key for every cube of its side"
-                yield Finding(f"{key}[{index}].cube_ports", what, mend)
+                hint = "name a port, or delete this key for every cube of its side"
+                yield Finding(f"{key}[{index}].cube_ports", what, hint)
             else:
-                mend = f"side {place.side} has no port left for it: use another side, or fewer chiplets"
-                yield Finding(f"{key}[{index}]", what, mend, uses)
+                hint = f"side {place.side} has no port left for it: use another side, or fewer chiplets"
+                yield Finding(f"{key}[{index}]", what, hint, uses)
 
 
 def _check_cube_ports(
@@ -98,14 +98,14 @@ def _check_cube_ports(
         here = f"{at}.cube_ports[{n}]"
         (x, y), side = port.cube.xy, port.cube_side or place.side
         if x >= w or y >= h:
-            mend = f"x is 0 to {w - 1}, y is 0 to {h - 1}"
-            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", mend, ("sip.cube_mesh",))
+            hint = f"x is 0 to {w - 1}, y is 0 to {h - 1}"
+            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", hint, ("sip.cube_mesh",))
             continue
         if (x, y) not in shoreline(sip, side):
             open_sides = [s for s in SIDES if (x, y) in shoreline(sip, s)]
-            mend = f"use side {' or '.join(open_sides)}" if open_sides else "use a cube on the edge of the package"
+            hint = f"use side {' or '.join(open_sides)}" if open_sides else "use a cube on the edge of the package"
             what = f"side {side} of the cube at ({x}, {y}) faces another cube"
-            yield Finding(f"{here}.cube_side" if port.cube_side else here, what, mend, uses)
+            yield Finding(f"{here}.cube_side" if port.cube_side else here, what, hint, uses)
         if (x, y, side) in taken:
             what = f"side {side} of the cube at ({x}, {y}) is taken by {taken[x, y, side]}"
             other = taken[x, y, side].rpartition(".")[0]
@@ -170,11 +170,11 @@ def _check_components(spec: MachineSpec) -> Iterator[Finding]:
             what = f"this place is for a {kind}, not for a '{component.kind}'"
             yield Finding(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
         if misfit := impl_fault(kind, component.impl):
-            yield Finding(f"{key}.impl", misfit.what, misfit.mend)
+            yield Finding(f"{key}.impl", misfit.what, misfit.hint)
         wrong: list[tuple[str, Wrong]] = []
         read_attrs(kind, component.impl, component.attrs, wrong)
         for name, fault in wrong:
-            yield Finding(f"{key}.attrs.{name}", fault.what, fault.mend, (f"{key}.impl", f"{key}.attrs"))
+            yield Finding(f"{key}.attrs.{name}", fault.what, fault.hint, (f"{key}.impl", f"{key}.attrs"))
 
 
 def _check_flit(spec: MachineSpec) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""From what is wrong to faults a person can mend: key paths, lines, and pydantic's errors in plain English."""
+"""From what is wrong to faults a person can fix: key paths, lines, and pydantic's errors in plain English."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Finding:
 
     key: str
     what: str
-    mend: str
+    hint: str
     uses: tuple[str, ...] = ()
 
     def fault(self, tree: Marked, inherited: str = "") -> Fault:
@@ -69,8 +69,8 @@ class Finding:
             for use in self.uses:
                 own = _own_value(tree, key_loc(use), inherited)
                 if own:
-                    return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.mend)
-        return Fault(self.what, str(mark), self.key, self.mend)
+                    return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.hint)
+        return Fault(self.what, str(mark), self.key, self.hint)
 
 
 def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
@@ -100,17 +100,17 @@ def _finding(loc: Loc, item: ErrorDetails) -> Finding:
     key = key_path(loc)
     last = str(loc[-1]) if loc else ""
     if kind == "wrong":
-        return Finding(key, context["what"], context["mend"])
+        return Finding(key, context["what"], context["hint"])
     if kind == "extra_forbidden":
         known = _keys_at(loc[:-1])
-        mend = f"known keys here: {', '.join(known)}" if known else "delete it"
-        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", mend)
+        hint = f"known keys here: {', '.join(known)}" if known else "delete it"
+        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "missing":
         return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
     if kind in ("model_type", "model_attributes_type", "mapping_type", "dict_type"):
         known = _keys_at(loc)
-        mend = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
-        return Finding(key, f"expected keys and values, got {show(value)}", mend)
+        hint = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
+        return Finding(key, f"expected keys and values, got {show(value)}", hint)
     if kind in ("tuple_type", "list_type"):
         return Finding(key, f"expected a list, got {show(value)}", "write a list: [a, b]")
     if kind in ("too_long", "too_short"):

@@ -35,8 +35,8 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
     g, layout = cube.geometry, cube.pe_layout
     room = g.cube_mm.w - 2 * g.margin_mm
     if room < 0:
-        mend = f"keep margin_mm at {g.cube_mm.w / 2:g} or less"
-        yield Finding(f"{_KEY}.margin_mm", f"two margins of {g.margin_mm:g} mm are wider than the die", mend, _USES)
+        hint = f"keep margin_mm at {g.cube_mm.w / 2:g} or less"
+        yield Finding(f"{_KEY}.margin_mm", f"two margins of {g.margin_mm:g} mm are wider than the die", hint, _USES)
         return
     if room / g.max_spacing_mm + layout.n_pes + 2 > MAX_COLUMNS:
         what = f"relays every {g.max_spacing_mm:g} mm would make more than {MAX_COLUMNS} router columns"
@@ -47,14 +47,14 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
         if pitch < g.pe_pitch_mm:
             what += f", all that {layout.pe_per_corner} a corner leave on a die of {g.cube_mm.w:g} mm"
             need = gaps_across(layout) * g.pe_mm.w + 2 * g.margin_mm
-            mend = f"put fewer PEs in a corner, or set {_KEY}.cube_mm.w to {need:g} or more"
-            yield Finding("cube.pe_layout.pe_per_corner", what, mend, _USES)
+            hint = f"put fewer PEs in a corner, or set {_KEY}.cube_mm.w to {need:g} or more"
+            yield Finding("cube.pe_layout.pe_per_corner", what, hint, _USES)
         else:
             yield Finding(f"{_KEY}.pe_pitch_mm", what, f"make it {g.pe_mm.w:g} or more", _USES)
     if max(g.pe_mm.w, g.pe_mm.h) > 2 * g.margin_mm:
         what = f"a PE of {g.pe_mm.w:g} x {g.pe_mm.h:g} mm sticks out of the die at a margin of {g.margin_mm:g} mm"
-        mend = f"make margin_mm {max(g.pe_mm.w, g.pe_mm.h) / 2:g} or more"
-        yield Finding(f"{_KEY}.margin_mm", what, mend, _USES)
+        hint = f"make margin_mm {max(g.pe_mm.w, g.pe_mm.h) / 2:g} or more"
+        yield Finding(f"{_KEY}.margin_mm", what, hint, _USES)
 
 
 def _check_rows(cube: CubeSpec) -> Iterator[Finding]:
@@ -96,14 +96,14 @@ def _check_overlaps(cube: CubeSpec) -> Iterator[Finding]:
         for other in range(pe):
             if _overlap(box, boxes[other]):
                 what = f"PE {other} and PE {pe} overlap on the die"
-                mend = "make the die larger, the PEs smaller, or put fewer in a corner"
-                yield Finding("cube.pe_layout", what, mend, _USES)
+                hint = "make the die larger, the PEs smaller, or put fewer in a corner"
+                yield Finding("cube.pe_layout", what, hint, _USES)
                 return
     hbm: _Box = (g.cube_mm.w / 2, g.cube_mm.h / 2, g.hbm_mm.w, g.hbm_mm.h)
     for pe, box in enumerate(boxes):
         if _overlap(box, hbm):
-            mend = "make the HBM or the PEs smaller, or the die larger"
-            yield Finding(f"{_KEY}.hbm_mm", f"the HBM overlaps PE {pe} on the die", mend, _USES)
+            hint = "make the HBM or the PEs smaller, or the die larger"
+            yield Finding(f"{_KEY}.hbm_mm", f"the HBM overlaps PE {pe} on the die", hint, _USES)
             return
 
 

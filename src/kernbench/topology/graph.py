@@ -135,7 +135,7 @@ class TopologyGraph:
             return self.nodes[node_id]
         except KeyError:
             raise RoutingError(
-                f"the machine has no node '{node_id}'", mend="`kernbench topology --nodes` lists what there is"
+                f"the machine has no node '{node_id}'", hint="`kernbench topology --nodes` lists what there is"
             ) from None
 
     def edge(self, src: str, dst: str) -> Edge:
@@ -143,4 +143,4 @@ class TopologyGraph:
         try:
             return self.edge_map[src, dst]
         except KeyError:
-            raise RoutingError(f"no link from '{src}' to '{dst}'", mend="ask PathRouter for a path") from None
+            raise RoutingError(f"no link from '{src}' to '{dst}'", hint="ask PathRouter for a path") from None

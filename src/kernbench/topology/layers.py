@@ -33,8 +33,8 @@ def stacked(source: Source, overrides: Overrides) -> Marked:
     return _override(_stack(source), overrides)
 
 
-def _stop(mark: Mark | str, key: str, what: str, mend: str) -> NoReturn:
-    raise TopologyError([Fault(what, str(mark), key, mend)])
+def _stop(mark: Mark | str, key: str, what: str, hint: str) -> NoReturn:
+    raise TopologyError([Fault(what, str(mark), key, hint)])
 
 
 # ------------------------------------------------------------------------------------------------------------ layers
@@ -178,7 +178,7 @@ def _override_layer(tree: Marked, key: str, value: object) -> Marked:
         try:
             node = _remark(parse_yaml(value, where), mark) if value.strip() else Marked(None, mark)
         except TopologyError as error:
-            raise TopologyError([Fault(f.what, where, key, f.mend) for f in error.faults]) from None
+            raise TopologyError([Fault(f.what, where, key, f.hint) for f in error.faults]) from None
     else:
         node = _marked(value, mark)
     return _nest(tree, loc, 0, node, mark)

@@ -1,6 +1,6 @@
 """One value of a machine description, read: what it must be, and in plain English what is wrong when it is not.
 
-Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and mend. The models of
+Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and hint. The models of
 `spec.py` use them as pydantic validators, `attrs.py` calls them directly, so a number is refused in the same words
 everywhere. Readers know nothing of files or lines.
 """
@@ -26,10 +26,10 @@ _SHOWN = 60
 class Wrong(Exception):
     """A value is not what its key asks for."""
 
-    def __init__(self, what: str, mend: str) -> None:
+    def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
 
 def show(value: object) -> str:
@@ -55,13 +55,13 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def read_whole(value: object, low: int, high: int) -> int:
-    mend = f"give a whole number from {low} to {high}"
+    hint = f"give a whole number from {low} to {high}"
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Wrong(f"expected a whole number, got {show(value)}", mend)
+        raise Wrong(f"expected a whole number, got {show(value)}", hint)
     if not low <= value <= high:
-        raise Wrong(f"{show(value)} is out of range", mend)
+        raise Wrong(f"{show(value)} is out of range", hint)
     return value
 
 
@@ -76,13 +76,13 @@ def read_power_of_two(value: object, low: int, high: int) -> int:
 
 def read_number(value: object, low: float, high: float, *, above: bool = False) -> float:
     """A finite number from `low` to `high`; with `above`, `low` itself is refused."""
-    mend = f"give a number {'above' if above else 'from'} {low:g} {'and up to' if above else 'to'} {high:g}"
+    hint = f"give a number {'above' if above else 'from'} {low:g} {'and up to' if above else 'to'} {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Wrong(f"expected a number, got {show(value)}", mend)
+        raise Wrong(f"expected a number, got {show(value)}", hint)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{value} is not a finite number", mend)
+        raise Wrong(f"{value} is not a finite number", hint)
     if not low <= value <= high or (above and value == low):
-        raise Wrong(f"{show(value)} is out of range", mend)
+        raise Wrong(f"{show(value)} is out of range", hint)
     return float(value)
 
 
@@ -95,10 +95,10 @@ def read_text(value: object, pattern: str, like: str) -> str:
 
 
 def read_choice(value: object, choices: tuple[str, ...]) -> str:
-    mend = f"use one of {', '.join(choices)}" if len(choices) > 1 else f"use {choices[0]}"
+    hint = f"use one of {', '.join(choices)}" if len(choices) > 1 else f"use {choices[0]}"
     if not isinstance(value, str) or value not in choices:
-        hint = closest(value, choices) if isinstance(value, str) else ""
-        raise Wrong(f"{show(value)} is not a choice here{hint}", mend)
+        suggestion = closest(value, choices) if isinstance(value, str) else ""
+        raise Wrong(f"{show(value)} is not a choice here{suggestion}", hint)
     return value
 
 
@@ -111,13 +111,13 @@ def read_scalar(value: object) -> Scalar:
 
 
 def validator(read: Callable[[object], T]) -> BeforeValidator:
-    """A reader as a pydantic validator; what and mend ride along in the error's context."""
+    """A reader as a pydantic validator; what and hint ride along in the error's context."""
 
     def run(value: object) -> T:
         try:
             return read(value)
         except Wrong as wrong:
-            raise PydanticCustomError("wrong", "{what}", {"what": wrong.what, "mend": wrong.mend}) from None
+            raise PydanticCustomError("wrong", "{what}", {"what": wrong.what, "hint": wrong.hint}) from None
 
     return BeforeValidator(run)
 

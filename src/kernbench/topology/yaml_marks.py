@@ -102,8 +102,8 @@ def _offset(text: str, mark: Mark) -> int:
     return sum(len(line) for line in text.splitlines(keepends=True)[: mark.line - 1]) + mark.column - 1
 
 
-def _stop(mark: Mark, what: str, mend: str) -> NoReturn:
-    raise TopologyError([Fault(what, str(mark), "", mend)])
+def _stop(mark: Mark, what: str, hint: str) -> NoReturn:
+    raise TopologyError([Fault(what, str(mark), "", hint)])
 
 
 class _Reader:
@@ -148,8 +148,8 @@ class _Reader:
         start = event.start_mark
         return Mark(self._source, start.line + 1, start.column + 1) if start else Mark(self._source)
 
-    def _fault(self, mark: Mark, what: str, mend: str) -> None:
-        self._faults.append(Fault(what, str(mark), "", mend))
+    def _fault(self, mark: Mark, what: str, hint: str) -> None:
+        self._faults.append(Fault(what, str(mark), "", hint))
 
     def _count(self, n: int, mark: Mark) -> None:
         self._values += n

@@ -39,7 +39,7 @@ def _signature(only: _Only) -> inspect.Signature:
         return inspect.signature(only.kernel)
     except (TypeError, ValueError):
         raise KernelError(
-            f"kernel {only.kernel!r} does not tell its parameters", mend="write a function that calls it: def k(x, tl)"
+            f"kernel {only.kernel!r} does not tell its parameters", hint="write a function that calls it: def k(x, tl)"
         ) from None
 
 
@@ -68,7 +68,7 @@ def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
     except TypeError as error:
         raise KernelError(
             f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {count} arguments: {error}",
-            mend="pass as many tensors and scalars as it has parameters besides tl",
+            hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name
 

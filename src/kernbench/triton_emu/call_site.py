@@ -26,14 +26,14 @@ def kernel_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "a kernel"
 
 
-def kernel_error(what: str, mend: str) -> KernelError:
+def kernel_error(what: str, hint: str) -> KernelError:
     """An error at the user's line."""
-    return KernelError(what, where=kernel_line(), mend=mend)
+    return KernelError(what, where=kernel_line(), hint=hint)
 
 
 def at_kernel_line(error: KernBenchError) -> KernelError:
     """An error found below `tl`, said at the user's line."""
-    return KernelError(error.what, where=kernel_line(), mend=error.mend)
+    return KernelError(error.what, where=kernel_line(), hint=error.hint)
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:
@@ -47,8 +47,6 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     own = [(frame, at) for frame, at in frames if frame.f_code.co_filename == file]
     for frame, at in (own or frames)[-1:]:
         file, line = frame.f_code.co_filename, at
-    message = str(error)
-    if isinstance(error, KernBenchError):
-        message = f"{error.what}\n  mend:  {error.mend}" if error.mend else error.what
+    message, hint = (error.what, error.hint) if isinstance(error, KernBenchError) else (str(error), None)
     source = linecache.getline(file, line).strip()
-    return KernelFailure(type(error).__name__, message, file, line, source, *pe)
+    return KernelFailure(type(error).__name__, message, file, line, source, *pe, hint=hint)

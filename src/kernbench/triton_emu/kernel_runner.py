@@ -99,7 +99,7 @@ class KernelRunner:
         """Raise KernelError unless the kernel itself asks: elsewhere nobody could wait, or it would be another PE."""
         if getcurrent() is not self._thread:
             raise KernelError(
-                "tl is used outside its kernel, or after its kernel has ended", mend="keep `tl` inside the kernel"
+                "tl is used outside its kernel, or after its kernel has ended", hint="keep `tl` inside the kernel"
             )
 
     def is_done(self, number: int) -> bool:
@@ -113,7 +113,7 @@ class KernelRunner:
         def body(_: object) -> None:
             try:
                 if isgenerator(kernel()):
-                    raise KernelError("the kernel returned a generator, whose body nobody runs", mend="loop inside it")
+                    raise KernelError("the kernel returned a generator, whose body nobody runs", hint="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 

@@ -18,9 +18,9 @@ _kernels: dict[str, Kernel] = {}
 def register_kernel(name: str, fn: Kernel) -> None:
     """Remember `fn` as `name`; raises UsageError when another kernel has that name."""
     if not name or not callable(fn):
-        raise UsageError(f"register_kernel({name!r}, {fn!r})", mend="give a name and a function")
+        raise UsageError(f"register_kernel({name!r}, {fn!r})", hint="give a name and a function")
     if _kernels.setdefault(name, fn) is not fn:
-        raise UsageError(f"there is a kernel '{name}' already", mend="choose another name, or clear_registry() first")
+        raise UsageError(f"there is a kernel '{name}' already", hint="choose another name, or clear_registry() first")
 
 
 def get_kernel(name: str) -> Kernel:
@@ -28,7 +28,7 @@ def get_kernel(name: str) -> Kernel:
     found = _kernels.get(name)
     if found is None:
         known = ", ".join(_kernels) or "none so far"
-        raise UsageError(f"no kernel '{name}'", mend=f"register it first; known: {known}")
+        raise UsageError(f"no kernel '{name}'", hint=f"register it first; known: {known}")
     return found
 
 

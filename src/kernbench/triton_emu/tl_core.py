@@ -81,8 +81,8 @@ class TlCore(ABC):
 
     # ---- errors
 
-    def _fail(self, what: str, mend: str) -> NoReturn:
-        raise kernel_error(what, mend)
+    def _fail(self, what: str, hint: str) -> NoReturn:
+        raise kernel_error(what, hint)
 
     # ---- the PE
 
@@ -248,12 +248,12 @@ class TlCore(ABC):
                     f"{op}: this PE holds no part of '{tensor.name}', got {nbytes} bytes",
                     f"leave PEs without a part out: if 0 in {tensor.name}.local_shape: return",
                 )
-        offset, mend = address - start, "check the shape and the offset; offsets are in bytes"
+        offset, hint = address - start, "check the shape and the offset; offsets are in bytes"
         if offset < 0:
-            self._fail(f"{op}: {nbytes} bytes at offset {offset} begin before {whose}", mend)
+            self._fail(f"{op}: {nbytes} bytes at offset {offset} begin before {whose}", hint)
         if offset + nbytes > size:
             beyond = f"which has {size} bytes ({offset + nbytes - size} too many)"
-            self._fail(f"{op}: {nbytes} bytes at offset {offset} run past {whose}, {beyond}", mend)
+            self._fail(f"{op}: {nbytes} bytes at offset {offset} run past {whose}, {beyond}", hint)
         return address, tensor
 
     def _tensor_at(self, op: str, ptr: object, is_empty: bool) -> TensorRange:

@@ -88,9 +88,9 @@ class TlMemory(TlCore):
         self._range_of(op, ptr, source.nbytes)
         return source
 
-    def _check_dtype(self, op: str, name: str, expected: str, given: str, mend: str) -> None:
+    def _check_dtype(self, op: str, name: str, expected: str, given: str, hint: str) -> None:
         if expected != given:
-            self._fail(f"{op}: '{name}' holds {expected}, got {given}", mend)
+            self._fail(f"{op}: '{name}' holds {expected}, got {given}", hint)
 
     def _next_name(self) -> str:
         self._tensors_made += 1
@@ -173,8 +173,8 @@ class TlMemory(TlCore):
                 shape.append(len(range(start, stop, step)))
             elif isinstance(item, Integral) and not isinstance(item, bool):
                 if not -size <= item < size:
-                    mend = f"use {-size} to {size - 1}" if size else "there is nothing to index: use a slice"
-                    self._fail(f"index {item} of an axis of {size}", mend)
+                    hint = f"use {-size} to {size - 1}" if size else "there is nothing to index: use a slice"
+                    self._fail(f"index {item} of an axis of {size}", hint)
                 start, step = int(item) % size, 1
                 stop = start + 1
             else:

@@ -67,7 +67,7 @@ def thread_count(threads: int | None) -> int:
         return min(os.cpu_count() or 1, MAX_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(
-            f"threads is {threads!r}", mend="give 1 or more, or leave it out for as many as there are processors"
+            f"threads is {threads!r}", hint="give 1 or more, or leave it out for as many as there are processors"
         )
     return threads
 
@@ -79,7 +79,7 @@ def _product(backend: str) -> Product:
         from kernbench.values.torch_product import torch_product
 
         return torch_product()
-    raise UsageError(f"no backend {backend!r}", mend="use 'numpy' or 'torch'")
+    raise UsageError(f"no backend {backend!r}", hint="use 'numpy' or 'torch'")
 
 
 def _settle(values: Sequence[Value], stack: Array) -> None:

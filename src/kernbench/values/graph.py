@@ -148,7 +148,7 @@ class ValueGraph:
     ) -> tuple[tuple[Value, ...], dict[str, object]]:
         """Scalars as 0-d values, in full precision, and the result type that they may not change."""
         if "dtype" not in spec.params or spec.name == "cast":
-            raise DataError(f"{spec.name} takes tensors, got {inputs}", mend="make a tensor of the number with full()")
+            raise DataError(f"{spec.name} takes tensors, got {inputs}", hint="make a tensor of the number with full()")
         deciding = inputs[1:] if spec.name == "where" else inputs
         dtypes = [v.dtype for v in deciding if isinstance(v, Value)]
         values: list[Value] = []
@@ -177,5 +177,5 @@ class ValueGraph:
 def _plain_scalar(op: str, item: object) -> Scalar:
     plain = item.item() if isinstance(item, np.generic) else item
     if not isinstance(plain, bool | int | float):
-        raise DataError(f"{op}: an input is a {type(item).__name__}", mend="give tensors and Python numbers")
+        raise DataError(f"{op}: an input is a {type(item).__name__}", hint="give tensors and Python numbers")
     return plain

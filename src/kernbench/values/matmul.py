@@ -24,11 +24,11 @@ from kernbench.values.op import Array, Op, Params, Shape, TensorType, aligned, a
 
 def _product_type(op: str, a: TensorType, b: TensorType) -> tuple[Shape, DType]:
     if len(a.shape) < 2 or len(b.shape) < 2:
-        raise DataError(f"{op}: operands {a} and {b}", mend="give two matrices, (..., M, K) and (..., K, N)")
+        raise DataError(f"{op}: operands {a} and {b}", hint="give two matrices, (..., M, K) and (..., K, N)")
     if a.shape[-1] != b.shape[-2]:
         raise DataError(
             f"{op}: the inner sizes differ: {a.shape} has K = {a.shape[-1]}, {b.shape} has K = {b.shape[-2]}",
-            mend="expected (..., M, K) and (..., K, N)",
+            hint="expected (..., M, K) and (..., K, N)",
         )
     outer = broadcast_shape(op, [a.shape[:-2], b.shape[:-2]]) if len(a.shape) > 2 or len(b.shape) > 2 else ()
     floats = a.dtype.is_float or b.dtype.is_float
@@ -66,7 +66,7 @@ def _infer_dot_acc(types: Sequence[TensorType], params: Params) -> tuple[Shape, 
     shape, dtype = _product_type("dot_acc", types[1], types[2])
     if acc.shape != shape or acc.dtype is not dtype:
         raise DataError(
-            f"dot_acc: the accumulator is {acc}, expected {TensorType(shape, dtype)}", mend="start from dot"
+            f"dot_acc: the accumulator is {acc}, expected {TensorType(shape, dtype)}", hint="start from dot"
         )
     return shape, dtype
 

@@ -59,10 +59,10 @@ class Op:
         if len(given) > len(self.params) or any(name not in self.params for name in given):
             unknown = next(name for name in given if name not in self.params)
             takes = ", ".join(self.params) or "none"
-            raise DataError(f"{self.name} has no parameter {unknown!r}", mend=f"its parameters: {takes}")
+            raise DataError(f"{self.name} has no parameter {unknown!r}", hint=f"its parameters: {takes}")
         if REQUIRED in bound:
             missing = list(self.params)[bound.index(REQUIRED)]
-            raise DataError(f"{self.name} needs {missing!r}", mend=f"call it with {missing}=...")
+            raise DataError(f"{self.name} needs {missing!r}", hint=f"call it with {missing}=...")
         return bound
 
 
@@ -81,13 +81,13 @@ def as_int(op: str, name: str, param: object) -> int:
             raise TypeError
         return operator.index(param)  # type: ignore[arg-type]  # the TypeError is the check
     except TypeError:
-        raise DataError(f"{op}: {name} is {param!r}", mend=f"give {name} as a whole number") from None
+        raise DataError(f"{op}: {name} is {param!r}", hint=f"give {name} as a whole number") from None
 
 
 def as_shape(op: str, name: str, param: object) -> Shape:
     dims = tuple(as_int(op, name, dim) for dim in (param if isinstance(param, tuple) else (param,)))
     if any(dim < 0 for dim in dims):
-        raise DataError(f"{op}: {name} is {dims}", mend="sizes are zero or more")
+        raise DataError(f"{op}: {name} is {dims}", hint="sizes are zero or more")
     return dims
 
 
@@ -99,7 +99,7 @@ def as_axis(op: str, param: object, rank: int) -> int:
     """An axis counted from 0, from one that may count from the end."""
     axis = as_int(op, "axis", param)
     if not -rank <= axis < rank:
-        raise DataError(f"{op}: axis {axis} of a tensor of {rank} dimensions", mend=f"use {-rank} to {rank - 1}")
+        raise DataError(f"{op}: axis {axis} of a tensor of {rank} dimensions", hint=f"use {-rank} to {rank - 1}")
     return axis % rank
 
 
@@ -114,7 +114,7 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
                     listed = " and ".join(map(str, shapes))
                     raise DataError(
                         f"{op}: shapes {listed} do not broadcast: {result[at]} against {size} in dimension {at - rank}",
-                        mend="sizes, aligned at the end, must be equal or 1",
+                        hint="sizes, aligned at the end, must be equal or 1",
                     )
                 result[at] = size
     return tuple(result)

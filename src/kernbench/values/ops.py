@@ -23,7 +23,7 @@ def op_named(name: str) -> Op:
     """Raises DataError, listing the ops, when there is none of that name."""
     op = OPS.get(name)
     if op is None:
-        raise DataError(f"no op {name!r}", mend=f"use one of {', '.join(OPS)}")
+        raise DataError(f"no op {name!r}", hint=f"use one of {', '.join(OPS)}")
     return op
 
 
@@ -31,5 +31,5 @@ def infer(op: Op, types: Sequence[TensorType], params: Params) -> tuple[Shape, D
     """Shape and dtype of the result; raises DataError when the inputs do not fit the op."""
     if len(types) != op.arity and (op.arity >= 0 or not types):
         wanted = op.arity if op.arity >= 0 else "one or more"
-        raise DataError(f"{op.name} takes {wanted} inputs, got {len(types)}", mend=f"got {list(types)}")
+        raise DataError(f"{op.name} takes {wanted} inputs, got {len(types)}", hint=f"got {list(types)}")
     return op.infer(types, params)

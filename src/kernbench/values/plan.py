@@ -125,7 +125,7 @@ def plan_levels(roots: Sequence[Value]) -> list[Level]:
             unit.level = 1 + max([level_of[value] for value in unit.waits], default=-1)
             level_of[unit.last] = unit.level
     except KeyError as error:
-        raise DataError(f"{error.args[0]!r} is of another graph than what uses it", mend="use one ValueGraph") from None
+        raise DataError(f"{error.args[0]!r} is of another graph than what uses it", hint="use one ValueGraph") from None
     levels = [Level() for _ in range(1 + max(level_of.values(), default=-1))]
     for unit in units:
         _group(unit, levels[unit.level])

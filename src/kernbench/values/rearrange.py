@@ -47,7 +47,7 @@ def _infer_reshape(types: Sequence[TensorType], params: Params) -> tuple[Shape, 
     if any(dim < 0 for dim in dims) or prod(dims) != source.size:
         raise DataError(
             f"reshape: {source.shape} has {source.size} elements and does not fit {dims}",
-            mend="keep the number of elements; one size may be -1",
+            hint="keep the number of elements; one size may be -1",
         )
     return dims, source.dtype
 
@@ -59,7 +59,7 @@ def _compute_reshape(args: Sequence[Array], types: Sequence[TensorType], out: Te
 def _infer_trans(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     shape = types[0].shape
     if len(shape) < 2:
-        raise DataError(f"trans: shape {shape} has fewer than two dimensions", mend="reshape it to a matrix first")
+        raise DataError(f"trans: shape {shape} has fewer than two dimensions", hint="reshape it to a matrix first")
     return (*shape[:-2], shape[-1], shape[-2]), types[0].dtype
 
 
@@ -71,7 +71,7 @@ def _axes(params: Params, rank: int) -> tuple[int, ...]:
     axes = params[0] if isinstance(params[0], tuple) else (params[0],)
     found = tuple(as_axis("permute", axis, rank) for axis in axes)
     if sorted(found) != list(range(rank)):
-        raise DataError(f"permute: axes {axes} of {rank} dimensions", mend=f"name each of 0 to {rank - 1} once")
+        raise DataError(f"permute: axes {axes} of {rank} dimensions", hint=f"name each of 0 to {rank - 1} once")
     return found
 
 
@@ -87,7 +87,7 @@ def _compute_permute(args: Sequence[Array], types: Sequence[TensorType], out: Te
 def _infer_broadcast(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     shape = as_shape("broadcast_to", "shape", params[0])
     if broadcast_shape("broadcast_to", [types[0].shape, shape]) != shape:
-        raise DataError(f"broadcast_to: {types[0].shape} does not become {shape}", mend="sizes must be equal or 1")
+        raise DataError(f"broadcast_to: {types[0].shape} does not become {shape}", hint="sizes must be equal or 1")
     return shape, types[0].dtype
 
 
@@ -104,7 +104,7 @@ def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
     if not fits or any(not lo <= hi <= n or not by for lo, hi, by, n in zip(starts, stops, steps, shape, strict=True)):
         raise DataError(
             f"slice: {starts} to {stops} by {steps} of shape {shape}",
-            mend="one entry a dimension, 0 <= start <= stop <= size, step 1 or more",
+            hint="one entry a dimension, 0 <= start <= stop <= size, step 1 or more",
         )
     return tuple(slice(lo, hi, by) for lo, hi, by in zip(starts, stops, steps, strict=True))
 
@@ -125,7 +125,7 @@ def _infer_concat(types: Sequence[TensorType], params: Params) -> tuple[Shape, D
         if len(t.shape) != len(first) or any(
             a != b for i, (a, b) in enumerate(zip(t.shape, first, strict=True)) if i != axis
         ):
-            raise DataError(f"concat along {axis}: {t.shape} against {first}", mend="all other sizes must be equal")
+            raise DataError(f"concat along {axis}: {t.shape} against {first}", hint="all other sizes must be equal")
     length = sum(t.shape[axis] for t in types)
     return (*first[:axis], length, *first[axis + 1 :]), reduce(promote, (t.dtype for t in types))
 
@@ -148,7 +148,7 @@ def _infer_arange(types: Sequence[TensorType], params: Params) -> tuple[Shape, D
     dtype = as_dtype(params[2], dtype_of("i32"))
     low, high = INT_RANGE[dtype_of("i32") if dtype.is_float else dtype]
     if start < stop and not (low <= start and stop - 1 <= high):
-        raise DataError(f"arange: {start} to {stop - 1} do not fit {dtype}", mend=f"use whole numbers, {low} to {high}")
+        raise DataError(f"arange: {start} to {stop - 1} do not fit {dtype}", hint=f"use whole numbers, {low} to {high}")
     return (max(stop - start, 0),), dtype
 
 
@@ -163,13 +163,13 @@ _MOST_BITS = 1023  # a longer whole number is no Python float, from which every 
 def _infer_full(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     value, dtype = params[1], dtype_of(params[2])
     if not isinstance(value, bool | int | float):
-        raise DataError(f"full: the value is {value!r}", mend="give a Python number")
+        raise DataError(f"full: the value is {value!r}", hint="give a Python number")
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise DataError(f"full: a whole number of {value.bit_length()} bits", mend="give less than 2**1023, or a float")
+        raise DataError(f"full: a whole number of {value.bit_length()} bits", hint="give less than 2**1023, or a float")
     if not dtype.is_float:
         low, high = INT_RANGE[dtype]
         if value != value or not low <= value <= high or value != int(value):
-            raise DataError(f"full: {value} does not fit {dtype}", mend=f"use a whole number, {low} to {high}")
+            raise DataError(f"full: {value} does not fit {dtype}", hint=f"use a whole number, {low} to {high}")
     return as_shape("full", "shape", params[0]), dtype
 
 

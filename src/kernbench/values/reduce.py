@@ -38,7 +38,7 @@ def _reduction(name: str, fn: Callable[[Array], Array], rule: Callable[[DType], 
         reduced = range(len(shape)) if axis is None else (axis,)
         if needs_items and any(shape[at] == 0 for at in reduced):
             raise DataError(
-                f"{name} over no elements: shape {shape}, axis {axis}", mend="reduce an axis of one or more"
+                f"{name} over no elements: shape {shape}, axis {axis}", hint="reduce an axis of one or more"
             )
         if keep_dims:
             result = tuple(1 if at in reduced else size for at, size in enumerate(shape))
@@ -80,7 +80,7 @@ def _infer_softmax(types: Sequence[TensorType], params: Params) -> tuple[Shape, 
     axis = as_axis("softmax", params[0], len(types[0].shape))
     if types[0].shape[axis] == 0:
         raise DataError(
-            f"softmax over no elements: shape {types[0].shape}, axis {axis}", mend="use an axis of one or more"
+            f"softmax over no elements: shape {types[0].shape}, axis {axis}", hint="use an axis of one or more"
         )
     return types[0].shape, as_dtype(params[1], _real(types[0].dtype))
 

@@ -18,7 +18,7 @@ def torch_product() -> Product:
         import torch
     except ImportError:
         raise UsageError(
-            "the torch backend needs PyTorch, which is not installed", mend="use backend='numpy'"
+            "the torch backend needs PyTorch, which is not installed", hint="use backend='numpy'"
         ) from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
 

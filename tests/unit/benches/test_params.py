@@ -69,7 +69,7 @@ def test_an_annotation_may_say_what_a_parameter_means_and_the_least_it_may_be() 
     assert read_params(params, ["rows=1", "ratio=0.5", "variant=b"], {}) == {"rows": 1, "ratio": 0.5, "variant": "b"}
     with pytest.raises(UsageError, match="rows is '0'") as refused:
         read_params(params, ["rows=0"], {})
-    assert refused.value.mend == "give a whole number, 1 or more"
+    assert refused.value.hint == "give a whole number, 1 or more"
     with pytest.raises(UsageError, match=r"ratio is '0\.4'"):
         read_params(params, ["ratio=0.4"], {})
 
@@ -82,7 +82,7 @@ def endless(torch: object, *, n: Annotated[float, AtLeast(float("nan"))] = 2.0) 
 
 
 @pytest.mark.parametrize(
-    ("fn", "what", "mend"),
+    ("fn", "what", "hint"),
     [
         (below, "the default 4, less than it may be", "give 8 or more"),
         (of_text, "a least value, which str has not", "AtLeast is for int and float"),
@@ -91,11 +91,11 @@ def endless(torch: object, *, n: Annotated[float, AtLeast(float("nan"))] = 2.0) 
         (endless, "the least value nan", "give AtLeast a number"),
     ],
 )
-def test_a_least_value_that_cannot_be_one_is_refused(fn: Callable[..., object], what: str, mend: str) -> None:
+def test_a_least_value_that_cannot_be_one_is_refused(fn: Callable[..., object], what: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         _ = BenchSpec("my-bench", "d", fn).params
     assert refused.value.what == f"parameter 'n' has {what}"
-    assert refused.value.mend == mend
+    assert refused.value.hint == hint
     assert "test_params.py:" in (refused.value.where or "")
     assert "bench 'my-bench'" in (refused.value.where or "")
 
@@ -123,7 +123,7 @@ def test_the_caller_comes_before_the_environment_and_that_before_the_default() -
 
 
 @pytest.mark.parametrize(
-    ("settings", "what", "mend"),
+    ("settings", "what", "hint"),
     [
         (["m=1.5"], "m is '1.5'", "a whole number"),
         (["m="], "m is ''", "a whole number"),
@@ -138,11 +138,11 @@ def test_the_caller_comes_before_the_environment_and_that_before_the_default() -
         ([], "parameter 'need' has no value", "--param need=int"),
     ],
 )
-def test_a_wrong_setting_is_said_with_what_there_is(settings: list[str], what: str, mend: str) -> None:
+def test_a_wrong_setting_is_said_with_what_there_is(settings: list[str], what: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_params(PARAMS, settings if not settings else [*settings, *GIVEN], {})
     assert what in refused.value.what
-    assert mend in (refused.value.mend or "")
+    assert hint in (refused.value.hint or "")
 
 
 def test_a_wrong_variable_is_named() -> None:

@@ -105,4 +105,4 @@ def test_what_is_not_there_is_said_and_what_there_is(identifier: str, says: str)
     with pytest.raises(UsageError) as refused:
         resolve(identifier)
     assert says in refused.value.what
-    assert refused.value.mend
+    assert refused.value.hint

@@ -103,7 +103,7 @@ def test_what_cannot_be_found_is_said(identifier: str, says: str) -> None:
     with pytest.raises(UsageError) as refused:
         resolve(identifier)
     assert says in refused.value.what
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 @pytest.mark.parametrize(

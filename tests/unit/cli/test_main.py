@@ -112,7 +112,7 @@ def test_a_class_of_the_users_own_that_fails_is_named_at_its_own_line(
     assert err.splitlines() == [
         "error: a class of your own failed: KeyError: 'delay'",
         f"""  where: {my_blocks}:6  return {{}}["delay"]""",
-        "  mend:  mend it there",
+        "  hint:  hint it there",
     ]
 
 

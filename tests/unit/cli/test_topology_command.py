@@ -68,7 +68,7 @@ def test_a_file_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     code, out, err = run(capsys, *SMALL, "--emit", str(tmp_path / "taken"))
     assert (code, out) == (2, "")
     assert "is a file" in err
-    assert "mend:" in err
+    assert "hint:" in err
     assert (tmp_path / "taken").read_text() == "mine"
     code, _, err = run(capsys, *SMALL, "--emit", str(tmp_path / "taken" / "below"))
     assert code == 2

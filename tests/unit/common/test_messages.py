@@ -68,7 +68,7 @@ def test_no_bytes_are_no_request(cls: Any, fields: dict[str, int]) -> None:
 def test_choice_that_does_not_exist_is_refused(cls: Any, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(MessageError, match=says) as caught:
         cls(**fields)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_host_buffer_needs_no_pattern() -> None:

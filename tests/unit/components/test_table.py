@@ -24,8 +24,8 @@ def test_a_class_may_be_named_by_its_module() -> None:
 def test_name_of_the_wrong_form_lists_what_there_is(impl: str) -> None:
     with pytest.raises(ComponentError, match="unknown component impl") as caught:
         component_class(impl)
-    assert caught.value.mend is not None
-    assert "builtin.forwarding" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "builtin.forwarding" in caught.value.hint
 
 
 @pytest.mark.parametrize("impl", [".relative:Class", "no_such_package.blocks:Class", "json:NoSuchClass", "a b:C"])
@@ -45,5 +45,5 @@ def test_module_that_fails_while_it_is_imported_says_how(tmp_path: Path, monkeyp
 def test_what_is_no_component_class_is_refused(impl: str) -> None:
     with pytest.raises(ComponentError, match="is not a component class") as caught:
         component_class(impl)
-    assert caught.value.mend is not None
-    assert "ActiveComponent" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "ActiveComponent" in caught.value.hint

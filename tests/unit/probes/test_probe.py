@@ -34,7 +34,7 @@ def test_an_unknown_case_is_refused_with_a_near_name():
     with pytest.raises(UsageError) as caught:
         run_probe(graph(), "pe-local-hmb")
     assert "did you mean 'pe-local-hbm'?" in caught.value.what
-    assert "contention-cube-to-next" in str(caught.value.mend)
+    assert "contention-cube-to-next" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("nbytes", [0, -1, MAX_BYTES + 1, True, 1.5])

@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_page_in_the_docs_is_the_generated_one():
-    # Mend with: kernbench fidelity --markdown > docs/fidelity.md
+    # Hint with: kernbench fidelity --markdown > docs/fidelity.md
     assert (DOCS / "fidelity.md").read_text(encoding="utf-8") == as_markdown()
 
 

@@ -40,7 +40,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="charts need matplotlib") as caught:
         draw_stack_chart(chart(), tmp_path / "one")
-    assert "kernbench[plot]" in str(caught.value.mend)
+    assert "kernbench[plot]" in str(caught.value.hint)
 
 
 @pytest.fixture(scope="module")

@@ -177,10 +177,10 @@ def test_parameters_are_checked_before_anything_runs() -> None:
             kernbench.run(never, overrides=SMALL, params=params)
         return str(error.value)
 
-    assert refused(zz=1, rows=1) == "no parameter 'zz'\n  mend:  parameters of this bench: rows, cols"
+    assert refused(zz=1, rows=1) == "no parameter 'zz'\n  hint:  parameters of this bench: rows, cols"
     assert refused(row=1).startswith("no parameter 'row'; did you mean 'rows'?")
     assert refused(cols=1).startswith("parameter 'rows' has no value")
-    assert refused(rows=0) == "rows is 0\n  where: params['rows']\n  mend:  give 1 or more"
+    assert refused(rows=0) == "rows is 0\n  where: params['rows']\n  hint:  give 1 or more"
     assert refused(rows="many").startswith("rows is 'many'")
     with pytest.raises(AssertionError):
         kernbench.run(never, overrides=SMALL, params={"rows": 1})

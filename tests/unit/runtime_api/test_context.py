@@ -96,7 +96,7 @@ def test_sips_that_are_not_there_or_named_twice_are_refused(va: RuntimeContext, 
     with pytest.raises(UsageError) as refused:
         va.launch("k", nothing, sips=sips)
     assert refused.value.what == what
-    assert refused.value.mend == "the machine has SIPs 0 to 1; name each once, or give 'all'"
+    assert refused.value.hint == "the machine has SIPs 0 to 1; name each once, or give 'all'"
 
 
 @pytest.mark.parametrize("option", ["sips", "target_cubes", "target_pes"])

@@ -74,7 +74,7 @@ def test_what_an_integer_type_cannot_hold_is_refused_on_every_way_in(
 ) -> None:
     with pytest.raises(DataError, match=f"does not fit {dtype}") as refused:
         put(torch, number, dtype)
-    assert "whole number" in str(refused.value.mend)
+    assert "whole number" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("put", WAYS)
@@ -110,7 +110,7 @@ def test_what_is_no_real_number_is_refused(torch: RuntimeContext, put: Put, numb
 def test_full_takes_one_number(torch: RuntimeContext, value: object) -> None:
     with pytest.raises(DataError, match="full: the value is") as refused:
         torch.full((4,), value)  # type: ignore[arg-type]
-    assert refused.value.mend == "give a Python number"
+    assert refused.value.hint == "give a Python number"
 
 
 def test_full_takes_numpys_numbers(torch: RuntimeContext) -> None:

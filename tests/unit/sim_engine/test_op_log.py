@@ -113,7 +113,7 @@ def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match="pyarrow") as caught:
         StreamingOpLog(tmp_path / "ops")
-    assert "kernbench[log]" in str(caught.value.mend)
+    assert "kernbench[log]" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("bad", ["missing/ops", "."])

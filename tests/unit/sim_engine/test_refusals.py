@@ -93,7 +93,7 @@ def test_refused(msg: HostMessage, error: type[KernBenchError], says: str) -> No
     with pytest.raises(error, match=says) as caught:
         engine.submit(msg)
     assert type(caught.value) is error
-    assert caught.value.mend
+    assert caught.value.hint
     assert engine.now_ns == 0
 
 
@@ -162,5 +162,5 @@ def test_class_that_cannot_be_made_says_what_it_was_given(tmp_path: Any, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ComponentError, match="Picky cannot be made: KeyError: 'banks'") as caught:
         GraphEngine(with_impl("cube.components.sram", "picky_block:Picky"))
-    assert caught.value.mend is not None
-    assert "overhead_ns" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "overhead_ns" in caught.value.hint

@@ -1,4 +1,4 @@
-"""What is wrong with a description: each kind of fault, with its line, its key and its mend, all together."""
+"""What is wrong with a description: each kind of fault, with its line, its key and its hint, all together."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def faults(text: str, tmp_path: Path) -> list[Fault]:
         load_topology(path)
     for fault in caught.value.faults:
         assert fault.what
-        assert fault.mend
+        assert fault.hint
         assert fault.where
     return list(caught.value.faults)
 
@@ -52,7 +52,7 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
     }
     by_key = {fault.key: fault for fault in found}
     assert by_key["system.sips.count"].what == "expected a whole number, got 'minus one'"
-    assert by_key["system.sips.count"].mend == "give a whole number from 1 to 16"
+    assert by_key["system.sips.count"].hint == "give a whole number from 1 to 16"
     assert by_key["system.sips.colour"].what.startswith("unknown key 'colour'")
     assert "20 cubes" in by_key["sip.cube_mesh"].what
 
@@ -60,7 +60,7 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
 def test_an_unknown_key_suggests_the_one_that_was_meant(tmp_path: Path) -> None:
     (fault,) = faults("system:\n  sips:\n    cuont: 4\n", tmp_path)
     assert fault.what == "unknown key 'cuont' (did you mean 'count'?)"
-    assert "topology" in fault.mend
+    assert "topology" in fault.hint
 
 
 def test_the_error_says_what_where_and_mend(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_error_says_what_where_and_mend(tmp_path: Path) -> None:
     assert str(caught.value).splitlines()[:3] == [
         "300 is not a power of two",
         f"  where: {path}:1  system.flit_bytes",
-        "  mend:  give a power of two, say 256 or 512",
+        "  hint:  give a power of two, say 256 or 512",
     ]
 
 
@@ -259,7 +259,7 @@ def test_a_builtin_that_does_not_model_the_block_is_a_fault(key: str, impl: str,
     (fault,) = caught.value.faults
     assert fault.key == f"{key}.impl"
     assert says in fault.what
-    assert "builtin.forwarding" in fault.mend
+    assert "builtin.forwarding" in fault.hint
 
 
 def test_every_builtin_there_is_models_some_block() -> None:
@@ -272,7 +272,7 @@ def test_pes_that_do_not_fit_are_told_how_wide_the_die_must_be() -> None:
     layout = {"corners": ["NW"], "pe_per_corner": 13}
     with pytest.raises(TopologyError) as caught:
         load_spec(overrides={"cube.pe_layout": layout})
-    assert caught.value.mend == "put fewer PEs in a corner, or set cube.geometry.cube_mm.w to 21 or more"
+    assert caught.value.hint == "put fewer PEs in a corner, or set cube.geometry.cube_mm.w to 21 or more"
     assert load_spec(overrides={"cube.pe_layout": layout, "cube.geometry.cube_mm.w": 21}).cube.n_pes == 13
     with pytest.raises(TopologyError, match=r"set cube\.geometry\.cube_mm\.w to 7\.5 or more"):
         load_spec(overrides={"cube.geometry.cube_mm.w": 3})  # no room at all between the margins

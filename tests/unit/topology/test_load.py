@@ -59,8 +59,8 @@ def test_a_circle_of_bases_and_a_missing_base_are_faults_with_their_line(tmp_pat
 def test_sources_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
     assert "there is no file" in refused(tmp_path / "none.yaml").what
     assert "is not a file" in refused(tmp_path).what
-    assert refused("a\0b").mend
-    assert refused("x" * 5000).mend
+    assert refused("a\0b").hint
+    assert refused("x" * 5000).hint
     assert "cannot load a machine from 3" in refused(3).what
     assert "nothing in it" in refused(write(tmp_path / "empty.yaml", "# only a comment\n")).what
     assert "expected keys and values" in refused(write(tmp_path / "list.yaml", "- 1\n")).what
@@ -157,4 +157,4 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 def test_overrides_that_are_no_key_paths_are_refused(overrides: object) -> None:
     error = refused(None, overrides)  # type: ignore[arg-type]  # wrong overrides are the subject
     assert error.where == "load_topology"
-    assert error.mend == 'give {"system.sips.count": 4}'
+    assert error.hint == 'give {"system.sips.count": 4}'

@@ -133,7 +133,7 @@ def test_random_bytes_end_in_a_machine_or_a_topology_error(
 def test_a_tab_that_indents_is_called_a_tab(text: str, line: int) -> None:
     error = refused(text)
     assert error.what == "not valid YAML: a tab stands where only spaces may"
-    assert (error.where, error.mend) == (f"f.yaml:{line}", "indent with spaces")
+    assert (error.where, error.hint) == (f"f.yaml:{line}", "indent with spaces")
 
 
 @pytest.mark.parametrize("text", ["a: [1,\t\n", "a: @x\n", '\t"', "a:\t@"])

@@ -344,8 +344,8 @@ def bad_helper(x, y, tl):
     [
         (bad_shape, "tl.add(", "shapes (8, 6) and (5,) do not broadcast"),
         (bad_dtype, "tl.load(", "'x' holds f16, got f32"),
-        (bad_store_dtype, "tl.store(", "holds f16, got f32\n  mend:  tl.cast(value, 'f16') first"),
-        (bad_store_dtype_and_size, "tl.store(", "holds f16, got f32\n  mend:  tl.cast(value, 'f16') first"),
+        (bad_store_dtype, "tl.store(", "holds f16, got f32\n  hint:  tl.cast(value, 'f16') first"),
+        (bad_store_dtype_and_size, "tl.store(", "holds f16, got f32\n  hint:  tl.cast(value, 'f16') first"),
         (bad_pointer, "tl.load(tl", "the pointer is a TensorHandle"),
         (bad_pointer_arithmetic, "tl.load(", "the pointer is a float"),
         (bad_plain_address, "tl.load(", "load: no shape"),
@@ -498,7 +498,7 @@ class TestWhatIsNoKernel:
     def test_a_callable_that_does_not_tell_its_parameters_is_refused(self, builtin):
         with pytest.raises(KernelError, match="does not tell its parameters") as refused:
             run_kernel(builtin, f16(4))
-        assert refused.value.mend == "write a function that calls it: def k(x, tl)"
+        assert refused.value.hint == "write a function that calls it: def k(x, tl)"
 
     def test_an_object_that_cannot_be_hashed_may_be_a_kernel(self):
         @dataclass

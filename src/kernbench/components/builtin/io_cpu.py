@@ -51,6 +51,6 @@ class IoCpuComponent(CommandProcessor):
                 f"the launch of '{launch.kernel_ref.name}' is to start at {launch.target_start_ns} ns, "
                 f"but its last PE has it at {earliest} ns",
                 where=self.node.id,
-                mend="leave target_start_ns out, or choose a later one",
+                hint="leave target_start_ns out, or choose a later one",
             )
         return launch

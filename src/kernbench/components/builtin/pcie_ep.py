@@ -42,7 +42,7 @@ class PcieEpComponent(ActiveComponent):
             raise ComponentError(
                 f"{path[-1]} cannot say how long a launch takes to reach its PEs",
                 where=f"impl {io_cpu.node.impl}",
-                mend="derive its class from kernbench.components.builtin.io_cpu.IoCpuComponent, or launch SIP by SIP",
+                hint="derive its class from kernbench.components.builtin.io_cpu.IoCpuComponent, or launch SIP by SIP",
             )
         return on_grid(self.entry_ns) + self.ctx.latency_ns(path) + io_cpu.dispatch_ns(command)
 

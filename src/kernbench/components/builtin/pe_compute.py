@@ -30,7 +30,7 @@ class ComputeEngine(PeEngine):
         raise ComponentError(
             f"{type(self).__name__} does not say how long a stage takes",
             where=f"{self.node.id}, impl {self.node.impl}",
-            mend="define stage_ns(stage)",
+            hint="define stage_ns(stage)",
         )
 
     def take(self, token: TileToken) -> None:
@@ -63,6 +63,6 @@ def compute_slot(engine: PeEngine) -> Port:
         raise ComponentError(
             f"{scheduler.node.id} keeps no compute slot",
             where=f"impl {scheduler.node.impl}",
-            mend="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
+            hint="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
         )
     return slot

@@ -19,7 +19,7 @@ import simpy
 
 from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
-from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelAbortMsg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
@@ -142,8 +142,8 @@ class PeCpuComponent(ActiveComponent):
         kernel = self.ctx.kernels.get(name)
         if kernel is None:
             known = ", ".join(self.ctx.kernels) or "none"
-            error = KernelError(f"no kernel '{name}' on this device", mend=f"launch it by its function; known: {known}")
-            return KernelFailure("KernelError", str(error), "", 0, "", *self.key)
+            what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
+            return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         runner = turn.runner = KernelRunner(_Commands(self, launch))
         tl = TLContext(self._environment(launch, kernel, runner))
         try:

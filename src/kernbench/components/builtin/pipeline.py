@@ -167,7 +167,7 @@ class PipelineContext:
         if token.done:
             raise ComponentError(
                 f"tile {token.plan.tile_id} is reported done twice",
-                mend="an engine must hand each token on exactly once",
+                hint="an engine must hand each token on exactly once",
             )
         token.done = True
         self.completed_tiles += 1
@@ -247,7 +247,7 @@ class PeEngine(ActiveComponent):
         raise ComponentError(
             f"{self.node.id} cannot serve a {token.stage.type.name} stage",
             where=f"impl {self.node.impl}",
-            mend="give this block an impl whose class defines take(token)",
+            hint="give this block an impl whose class defines take(token)",
         )
 
     def has_room(self) -> bool:

@@ -103,13 +103,13 @@ def _asked(cmd: CompositeCmd, sizes: tuple[int, ...], fixed: tuple[bool, ...], l
     assert shape is not None
     axes = "(m, k, n)" if cmd.op == "gemm" else "(m, n)"
     if len(shape) != len(sizes) or any(size < 1 for size in shape):
-        raise KernelError(f"tile_shape is {shape}", mend=f"give {axes}, each 1 or more")
+        raise KernelError(f"tile_shape is {shape}", hint=f"give {axes}, each 1 or more")
     tile = tuple(min(size, whole) for size, whole in zip(shape, sizes, strict=True))
     for at, keep in enumerate(fixed):
         if keep and tile[at] != sizes[at]:
             raise KernelError(
                 f"tile_shape is {shape}, but {cmd.math_op} needs whole rows of {sizes[at]}",
-                mend=f"make the last number {sizes[at]}",
+                hint=f"make the last number {sizes[at]}",
             )
     tcm, registers = tile_needs(cmd, tile)
     if tcm > limits.tcm_bytes or registers > limits.register_bytes:
@@ -122,6 +122,6 @@ def _too_large(cmd: CompositeCmd, tile: tuple[int, ...], tcm: int, registers: in
     return KernelError(
         f"a {what} tile of this {cmd.op} needs {tcm} bytes of tile buffers and {registers} bytes of registers; the PE "
         f"has {limits.tcm_bytes} and {limits.register_bytes}",
-        mend="ask for a smaller tile_shape, or raise cube.memory_map.tcm_scheduler_reserved_mb or "
+        hint="ask for a smaller tile_shape, or raise cube.memory_map.tcm_scheduler_reserved_mb or "
         "cube.pe_template.components.pe_fetch_store.attrs.register_file_bytes",
     )

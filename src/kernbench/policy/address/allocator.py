@@ -69,4 +69,4 @@ class CubeSramAllocator:
 
 
 def _foreign(addr: PhysAddr, memory: FreeList) -> AllocationError:
-    return AllocationError(f"{memory.name}: {addr} is not in it", mend="free a block with the allocator it came from")
+    return AllocationError(f"{memory.name}: {addr} is not in it", hint="free a block with the allocator it came from")

@@ -59,7 +59,7 @@ class AddressConfig:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise AddressError(
-                    f"{name} is {value}, which the address map cannot hold", mend=f"give {least} to {most}"
+                    f"{name} is {value}, which the address map cannot hold", hint=f"give {least} to {most}"
                 )
 
     @property
@@ -89,13 +89,13 @@ class AddressConfig:
     def check(self, addr: PhysAddr, nbytes: int) -> None:
         """Refuse `nbytes` at `addr` unless they lie in one memory of this machine; raises AddressError."""
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
-            raise AddressError(f"an access of {nbytes!r} bytes", mend="give a whole number of 1 or more")
+            raise AddressError(f"an access of {nbytes!r} bytes", hint="give a whole number of 1 or more")
         self._check_place(addr)
         start, size, memory = self._memory_of(addr)
         if start + nbytes > size:
             raise AddressError(
                 f"{nbytes} bytes at {addr} run past the end of {memory}",
-                mend=f"{memory} has {format_bytes(size)}: at most {max(size - start, 0)} bytes fit there",
+                hint=f"{memory} has {format_bytes(size)}: at most {max(size - start, 0)} bytes fit there",
             )
 
     def _check_place(self, addr: PhysAddr) -> None:
@@ -117,7 +117,7 @@ class AddressConfig:
             return start, self.hbm_slice_bytes, f"HBM slice {owner}"
         offset, unit = addr.sub_offset, addr.sub_unit
         if offset is None:
-            raise AddressError(f"{addr} is in the UAL region", mend="no machine implements memory there yet")
+            raise AddressError(f"{addr} is in the UAL region", hint="no machine implements memory there yet")
         if unit is None:
             return offset, self.sram_bytes_per_cube, "the SRAM"
         if unit is PeSubUnit.PE_TCM:
@@ -132,7 +132,7 @@ class AddressConfig:
 def _in_machine(addr: PhysAddr, what: str, index: int, count: int) -> None:
     if index >= count:
         has = f"it has {what} 0..{count - 1}" if count else f"it has no {what}"
-        raise AddressError(f"{addr} names {what} {index}, which this machine does not have", mend=has)
+        raise AddressError(f"{addr} names {what} {index}, which this machine does not have", hint=has)
 
 
 def check_capacity(addr: PhysAddr, nbytes: int, spec: MachineSpec) -> None:

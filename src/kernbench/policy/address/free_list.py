@@ -14,7 +14,7 @@ from kernbench.common.errors import AllocationError
 
 def _whole(name: str, what: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise AllocationError(f"{name}: {what} is {value!r}", mend=f"give a whole number of {least} or more")
+        raise AllocationError(f"{name}: {what} is {value!r}", hint=f"give a whole number of {least} or more")
     return value
 
 
@@ -65,14 +65,14 @@ class FreeList:
         raise AllocationError(
             f"{self.name} overflow: {nbytes} bytes{aligned} required, "
             f"the largest free block has {self.largest_free_bytes} bytes",
-            mend=f"{self.free_bytes} of {self.capacity_bytes} bytes are free in {len(self._free)} blocks: "
+            hint=f"{self.free_bytes} of {self.capacity_bytes} bytes are free in {len(self._free)} blocks: "
             "free something or ask for less",
         )
 
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
         if _whole(self.name, "nbytes", nbytes, 1) != self._live.get(_whole(self.name, "start", start, 0)):
-            raise AllocationError(self._why_not(start, nbytes), mend="free each block once, as it was allocated")
+            raise AllocationError(self._why_not(start, nbytes), hint="free each block once, as it was allocated")
         del self._live[start]
         at = bisect_right(self._free, start, key=_block_start)
         self._used_bytes -= nbytes

@@ -26,7 +26,7 @@ class PageTable:
 
     def __init__(self, page_bytes: int) -> None:
         if isinstance(page_bytes, bool) or not isinstance(page_bytes, int) or not is_power_of_two(page_bytes):
-            raise AddressError(f"page_bytes is {page_bytes!r}", mend="give a power of two, say 4096")
+            raise AddressError(f"page_bytes is {page_bytes!r}", hint="give a power of two, say 4096")
         self.page_bytes = page_bytes
         self._starts: list[int] = []  # of the mapped ranges, ascending; ranges never overlap
         self._ranges: list[_Range] = []
@@ -60,7 +60,7 @@ class PageTable:
                 raise AddressError(
                     f"virtual address {at:#x} is not mapped (page {at // self.page_bytes:#x})",
                     where=f"an access of {nbytes} bytes at {va:#x}",
-                    mend="stay inside the tensors that were passed to the kernel, and keep them alive while it runs",
+                    hint="stay inside the tensors that were passed to the kernel, and keep them alive while it runs",
                 )
             entry = entries[bisect_right(entries, at, key=_va) - 1]
             size = min(entry.va + entry.nbytes, stop, end) - at
@@ -109,4 +109,4 @@ class PageTable:
 
 def _check(va: int, nbytes: int) -> None:
     if va < 0 or nbytes < 1:
-        raise AddressError(f"a virtual range of {nbytes} bytes at {va}", mend="give an address and 1 byte or more")
+        raise AddressError(f"a virtual range of {nbytes} bytes at {va}", hint="give an address and 1 byte or more")

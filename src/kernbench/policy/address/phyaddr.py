@@ -83,24 +83,24 @@ def _whole(name: str, value: object, first: int, end: int) -> int:
     """`value` if it is a whole number in [first, end); raises AddressError."""
     if isinstance(value, bool) or not isinstance(value, int) or not first <= value < end:
         shown = f"{value:#x}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
-        raise AddressError(f"{name} is {shown}", mend=f"give a whole number from {first:#x} to {end - 1:#x}")
+        raise AddressError(f"{name} is {shown}", hint=f"give a whole number from {first:#x} to {end - 1:#x}")
     return int(value)
 
 
 def _zero(raw: int, high: int, low: int) -> None:
     if raw >> low & (1 << high - low + 1) - 1:
-        raise AddressError(f"address {raw:#x} has bits set in [{high}:{low}]", mend="these bits must be zero")
+        raise AddressError(f"address {raw:#x} has bits set in [{high}:{low}]", hint="these bits must be zero")
 
 
 def _budget(raw: int, owner: str, budgets: tuple[int, ...], code: int, offset: int) -> None:
     if code >= len(budgets):
         raise AddressError(
-            f"address {raw:#x} names reserved sub-unit {code} of {owner}", mend=f"use one of 0..{len(budgets) - 1}"
+            f"address {raw:#x} names reserved sub-unit {code} of {owner}", hint=f"use one of 0..{len(budgets) - 1}"
         )
     if offset >= budgets[code]:
         raise AddressError(
             f"address {raw:#x} is at offset {offset:#x} of sub-unit {code} of {owner}",
-            mend=f"that sub-unit has {format_bytes(budgets[code])}: stay below {budgets[code]:#x}",
+            hint=f"that sub-unit has {format_bytes(budgets[code])}: stay below {budgets[code]:#x}",
         )
 
 
@@ -118,7 +118,7 @@ def _check_cube(raw: int) -> None:
     elif code == UnitType.SRAM.value:
         _zero(raw, 33, 25)
     else:
-        raise AddressError(f"address {raw:#x} names reserved resource {code}", mend="use 0 (PE), 1 (M_CPU) or 2 (SRAM)")
+        raise AddressError(f"address {raw:#x} names reserved resource {code}", hint="use 0 (PE), 1 (M_CPU) or 2 (SRAM)")
 
 
 def _check(raw: int) -> None:
@@ -131,7 +131,7 @@ def _check(raw: int) -> None:
             _budget(raw, "an IO_CPU", IOCPU_BUDGET_BYTES, raw >> IO_SUB_UNIT_SHIFT & 15, raw & IO_SLOT_BYTES - 1)
     else:
         raise AddressError(
-            f"address {raw:#x} names reserved die {die}", mend="cubes are dies 0..15, IO chiplets are dies 16..20"
+            f"address {raw:#x} names reserved die {die}", hint="cubes are dies 0..15, IO chiplets are dies 16..20"
         )
 
 

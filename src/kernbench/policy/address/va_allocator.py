@@ -21,13 +21,13 @@ class VirtualAllocator:
         self, va_base: int = DEFAULT_VA_BASE, va_size: int = DEFAULT_VA_BYTES, page_size: int = DEFAULT_PAGE_BYTES
     ) -> None:
         if isinstance(page_size, bool) or not isinstance(page_size, int) or not is_power_of_two(page_size):
-            raise AllocationError(f"page_size is {page_size!r}", mend="give a power of two, say 4096")
+            raise AllocationError(f"page_size is {page_size!r}", hint="give a power of two, say 4096")
         self.page_size = page_size
         self._space = FreeList(va_size, base=va_base, name="virtual address space")
         if va_base % page_size or va_size % page_size:
             raise AllocationError(
                 f"virtual address space {va_base:#x} + {va_size:#x} does not consist of whole pages",
-                mend=f"give multiples of {page_size:#x}",
+                hint=f"give multiples of {page_size:#x}",
             )
 
     @property
@@ -54,6 +54,6 @@ class VirtualAllocator:
     def _pages(self, nbytes: int) -> int:
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise AllocationError(
-                f"virtual address space: nbytes is {nbytes!r}", mend="give a whole number of 1 or more"
+                f"virtual address space: nbytes is {nbytes!r}", hint="give a whole number of 1 or more"
             )
         return -(-nbytes // self.page_size) * self.page_size

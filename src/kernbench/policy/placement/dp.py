@@ -41,12 +41,12 @@ class DPPolicy:
         for name in ("cube", "pe"):
             value = getattr(self, name)
             if value not in SPLITS:
-                raise UsageError(f"DPPolicy.{name} is {value!r}", mend=f"use one of {', '.join(SPLITS)}")
+                raise UsageError(f"DPPolicy.{name} is {value!r}", hint=f"use one of {', '.join(SPLITS)}")
         for name in ("num_pes", "num_cubes"):
             count = getattr(self, name)
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
                 raise UsageError(
-                    f"DPPolicy.{name} is {count!r}", mend="give a whole number of 1 or more, or None for all"
+                    f"DPPolicy.{name} is {count!r}", hint="give a whole number of 1 or more, or None for all"
                 )
 
     def split_axes(self, rank: int) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     if not 1 <= len(dims) <= MAX_DIMS or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in dims):
         raise UsageError(
             f"a tensor of shape {dims!r} cannot be placed",
-            mend=f"give 1 to {MAX_DIMS} dimensions of 1 or more elements",
+            hint=f"give 1 to {MAX_DIMS} dimensions of 1 or more elements",
         )
     return tuple(int(n) for n in dims)
 
@@ -147,6 +147,6 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 def _at_most(wanted: int | None, there_are: int, what: str) -> int:
     if wanted is not None and wanted > there_are:
         raise UsageError(
-            f"the policy wants {wanted} {what}, the machine has {there_are}", mend=f"ask for {there_are} or fewer"
+            f"the policy wants {wanted} {what}, the machine has {there_are}", hint=f"ask for {there_are} or fewer"
         )
     return there_are if wanted is None else wanted

@@ -35,7 +35,7 @@ class AddressResolver:
             return self.find_m_cpu(addr.sip_id, addr.die_id)
         if addr.pe_id is not None:
             return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
-        raise RoutingError(f"no node serves {addr}", mend="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
+        raise RoutingError(f"no node serves {addr}", hint="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
 
     @staticmethod
     def local_address(addr: PhysAddr) -> int:
@@ -88,6 +88,6 @@ class AddressResolver:
         sizes = self._sizes
         raise RoutingError(
             f"the machine has no node '{node_id}'",
-            mend=f"it has SIPs 0..{sizes.n_sips - 1}, each with cubes 0..{sizes.n_cubes - 1} "
+            hint=f"it has SIPs 0..{sizes.n_sips - 1}, each with cubes 0..{sizes.n_cubes - 1} "
             f"of PEs 0..{sizes.n_pes - 1}, and {sizes.n_io_chiplets} IO chiplets",
         )

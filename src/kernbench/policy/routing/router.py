@@ -86,7 +86,7 @@ class PathRouter:
         place = Place.of(src_pe)
         pe = PeId(place.sip, place.cube, place.pe)
         if place.pe < 0 or str(pe) != src_pe:
-            raise RoutingError(f"'{src_pe}' is not a PE", mend="name a PE, say 'sip0.cube0.pe0'")
+            raise RoutingError(f"'{src_pe}' is not a PE", hint="name a PE, say 'sip0.cube0.pe0'")
         route = self._dma[src_pe, dst] = self._data_route(pe.part("pe_dma"), dst)
         return route
 
@@ -104,7 +104,7 @@ class PathRouter:
         if not walks:
             raise RoutingError(
                 f"no way from '{src}' to '{dst}' for {str(traffic.name).lower()} traffic",
-                mend="host memory traffic reaches no PE, and data no command wire: ask for another kind of path",
+                hint="host memory traffic reaches no PE, and data no command wire: ask for another kind of path",
             )
         return min(walks, key=lambda route: (route.distance_mm, len(route.nodes)))
 

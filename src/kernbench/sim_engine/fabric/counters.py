@@ -109,7 +109,7 @@ class Counters:
     def _bank(self, node: Hashable) -> Bank:
         bank = self._banks.get(self.network.node_index(node))
         if bank is None:
-            raise FabricError(f"node {node!r} has no memory channels", mend="ask for a node with a bank")
+            raise FabricError(f"node {node!r} has no memory channels", hint="ask for a node with a bank")
         self._count_all()
         bank.flush(self.now)
         return bank
@@ -117,7 +117,7 @@ class Counters:
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:
         """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""
         if transfer.times is None:
-            raise FabricError(f"{transfer!r} was not traced", mend="inject it with trace=True")
+            raise FabricError(f"{transfer!r} was not traced", hint="inject it with trace=True")
         names, propagation = self.network.names, self.network.propagation_ns
         nodes = transfer.route.nodes
         rows = []

@@ -81,7 +81,7 @@ class FabricEnvironment(simpy.Environment):
         try:
             super().step()
         except KernBenchError as copy:
-            # SimPy raises a copy of what a process raised, made from its args alone: where and mend would be lost.
+            # SimPy raises a copy of what a process raised, made from its args alone: where and hint would be lost.
             raise copy.__cause__ if type(copy.__cause__) is type(copy) else copy from None
 
     def peek(self) -> float:

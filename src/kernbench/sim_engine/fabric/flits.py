@@ -78,13 +78,13 @@ class FlitFabric(Counters):
         at = self._time_on_grid(self.now if at_ns is None else at_ns)
         wire_bytes = nbytes + header_bytes
         if nbytes < 0 or header_bytes < 0:
-            raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", mend="give 0 or more")
+            raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", hint="give 0 or more")
         transfer = Transfer(next(self._seq), route, nbytes, at, on_done, tag)
         if read_from is not None:
             transfer.source, transfer.block = self._bank_at(route.nodes[0], read_from, header_bytes)
         if write_to is not None:
             if read_from is not None:
-                raise FabricError("a transfer that both reads and writes memory", mend="inject a read, then a write")
+                raise FabricError("a transfer that both reads and writes memory", hint="inject a read, then a write")
             transfer.sink, transfer.block = self._bank_at(route.nodes[-1], write_to, header_bytes)
         if wire_bytes == 0:
             self._agenda.push((at + route.control_ns, transfer.order, 0, transfer, AT_DONE))
@@ -127,7 +127,7 @@ class FlitFabric(Counters):
         if not self.now <= at_ns < MAX_TIME_NS:
             raise FabricError(
                 f"a transfer at {at_ns} ns, when the clock stands at {self.now} ns",
-                mend=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
+                hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
         return on_grid(at_ns)
 
@@ -135,7 +135,7 @@ class FlitFabric(Counters):
         route, flit_bytes = transfer.route, self.network.flit_bytes
         if route.dead_link is not None:
             a, b = (self.network.names[node] for node in self.network.link_ends[route.dead_link])
-            raise FabricError(f"the link from {a!r} to {b!r} carries control only", mend="give it a bandwidth")
+            raise FabricError(f"the link from {a!r} to {b!r} carries control only", hint="give it a bandwidth")
         transfer.last = last = (wire_bytes - 1) // flit_bytes
         transfer.flits = last + 1
         transfer.ending = ending = route.ending(self.network, wire_bytes - last * flit_bytes)
@@ -145,11 +145,11 @@ class FlitFabric(Counters):
         """The bank at `node`, and the address in bursts."""
         bank = self._banks.get(node)
         if bank is None:
-            raise FabricError(f"node {self.network.names[node]!r} has no memory channels", mend="add_bank there")
+            raise FabricError(f"node {self.network.names[node]!r} has no memory channels", hint="add_bank there")
         if header_bytes:
-            raise FabricError("a memory access with a header", mend="leave header_bytes out: a flit is a burst")
+            raise FabricError("a memory access with a header", hint="leave header_bytes out: a flit is a burst")
         if address < 0:
-            raise FabricError(f"a memory access at address {address}", mend="give 0 or more")
+            raise FabricError(f"a memory access at address {address}", hint="give 0 or more")
         return bank, address >> bank.shift
 
     def _set_out(self, transfer: Transfer, now: float) -> None:
@@ -370,7 +370,7 @@ class FlitFabric(Counters):
         nbytes = self._flit_bytes(transfer, i)
         delay = rule(FlitArrival(node, came_from, now, i, transfer.flits, nbytes, transfer.nbytes, transfer.tag))
         if not (isinstance(delay, int | float) and 0 <= delay < MAX_TIME_NS):
-            raise FabricError(f"the delay rule of {node!r} answered {delay!r}", mend="answer ns, 0 or more")
+            raise FabricError(f"the delay rule of {node!r} answered {delay!r}", hint="answer ns, 0 or more")
         # Order within a transfer is kept: a flit is never ready before the one ahead of it.
         if transfer.held_ns is None:
             transfer.held_ns = {}
@@ -383,7 +383,7 @@ class FlitFabric(Counters):
     def _complete(self, transfer: Transfer, now: float) -> None:
         if now > MAX_TIME_NS:
             raise FabricError(
-                f"{transfer!r} would end at {now} ns", mend=f"stay below {MAX_TIME_NS:.0f} ns: times are exact"
+                f"{transfer!r} would end at {now} ns", hint=f"stay below {MAX_TIME_NS:.0f} ns: times are exact"
             )
         transfer.done_ns = now
         if transfer.ending is not None:

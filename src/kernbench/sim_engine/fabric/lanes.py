@@ -159,7 +159,7 @@ class Fabric(TrainFabric):
         `lead_ns` is how long a request takes to get there.
         """
         if banked and route.nodes[0] not in self._banks:
-            raise FabricError(f"node {route.path[0]!r} has no memory channels", mend="add_bank there")
+            raise FabricError(f"node {route.path[0]!r} has no memory channels", hint="add_bank there")
         return Lane(self, route, self._banks[route.nodes[0]] if banked else None, on_grid(lead_ns))
 
     # ---- ownership

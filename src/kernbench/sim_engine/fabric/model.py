@@ -108,7 +108,7 @@ class Network:
 
     def __init__(self, flit_bytes: int = 256) -> None:
         if flit_bytes < 1:
-            raise FabricError(f"a flit of {flit_bytes} bytes", mend="give flit_bytes of 1 or more")
+            raise FabricError(f"a flit of {flit_bytes} bytes", hint="give flit_bytes of 1 or more")
         self.flit_bytes = flit_bytes
         self.names: list[Hashable] = []
         self.overhead_ns: list[float] = []
@@ -130,12 +130,12 @@ class Network:
         if name in self._nodes:
             raise FabricError(
                 f"node {name!r} is there already",
-                mend="give every node a name of its own",
+                hint="give every node a name of its own",
             )
         if not 0 <= overhead_ns < MAX_TIME_NS:
             raise FabricError(
                 f"node {name!r} has an overhead of {overhead_ns} ns",
-                mend="give 0 or more",
+                hint="give 0 or more",
             )
         index = self._nodes[name] = len(self.names)
         self.names.append(name)
@@ -156,17 +156,17 @@ class Network:
         if ends in self._links:
             raise FabricError(
                 f"a link from {src!r} to {dst!r} is there already",
-                mend="add up their bandwidths",
+                hint="add up their bandwidths",
             )
         if bw_gbs is not None and not self.flit_bytes / MAX_TIME_NS < bw_gbs < inf:
             raise FabricError(
                 f"link {src!r} to {dst!r} has {bw_gbs} GB/s",
-                mend="give more than 0, or None for control only",
+                hint="give more than 0, or None for control only",
             )
         if not 0 <= propagation_ns < MAX_TIME_NS:
             raise FabricError(
                 f"link {src!r} to {dst!r} takes {propagation_ns} ns",
-                mend="give 0 or more",
+                hint="give 0 or more",
             )
         index = self._links[ends] = len(self.link_ends)
         self.link_ends.append(ends)
@@ -189,17 +189,17 @@ class Network:
         if index in self.bank_specs:
             raise FabricError(
                 f"node {node!r} has memory channels already",
-                mend="give one bank with all channels",
+                hint="give one bank with all channels",
             )
         if not is_power_of_two(channels) or not is_power_of_two(self.flit_bytes):
             raise FabricError(
                 f"a bank of {channels} channels and bursts of {self.flit_bytes} B at {node!r}",
-                mend="make both powers of two, so that address bits name the channel",
+                hint="make both powers of two, so that address bits name the channel",
             )
         if not 0 < burst_ns < MAX_TIME_NS or not 0 <= switch_penalty_ns < MAX_TIME_NS:
             raise FabricError(
                 f"a bank at {node!r} with bursts of {burst_ns} ns and a switch penalty of {switch_penalty_ns} ns",
-                mend="give a burst time above 0 and a penalty of 0 or more",
+                hint="give a burst time above 0 and a penalty of 0 or more",
             )
         burst_ns = max(on_grid(burst_ns), GRID_NS)
         self.bank_specs[index] = (
@@ -213,7 +213,7 @@ class Network:
         try:
             return self._nodes[name]
         except KeyError:
-            raise FabricError(f"the network has no node {name!r}", mend="add it with add_node") from None
+            raise FabricError(f"the network has no node {name!r}", hint="add it with add_node") from None
 
     def link_index(self, src: Hashable, dst: Hashable) -> int:
         try:
@@ -221,7 +221,7 @@ class Network:
         except KeyError:
             raise FabricError(
                 f"no link from {src!r} to {dst!r}",
-                mend="add it with add_link, or take another path",
+                hint="add it with add_link, or take another path",
             ) from None
 
     def route(self, path: Sequence[Hashable]) -> Route:
@@ -232,7 +232,7 @@ class Network:
             if len(key) < 2:
                 raise FabricError(
                     f"a path of {len(key)} nodes",
-                    mend="give at least a source and a destination",
+                    hint="give at least a source and a destination",
                 )
             found = self._routes[key] = Route(self, key)
         return found
@@ -251,5 +251,5 @@ class Network:
         if self._in_use:
             raise FabricError(
                 "the network is in use by a fabric",
-                mend="build all of it first, then put a Fabric on it",
+                hint="build all of it first, then put a Fabric on it",
             )

@@ -31,7 +31,7 @@ class Rails(FlitFabric):
     def __init__(self, network: Network, *, mode: Mode = "adaptive", record: bool = False) -> None:
         super().__init__(network, record=record)
         if mode not in ("adaptive", "flits"):
-            raise FabricError(f"unknown fabric mode '{mode}'", mend="use 'adaptive' or 'flits'")
+            raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
         self.mode = mode
         self.laid = self.laid_again = self.lifted = 0  # how often; of use to see what a run was made of
         self._adaptive = mode == "adaptive"

@@ -133,7 +133,7 @@ def test_an_access_may_reach_the_end_of_its_memory_and_not_beyond(addr: PhysAddr
     CFG.check(addr, fits)
     with pytest.raises(AddressError, match="run past the end") as caught:
         CFG.check(addr, fits + 1)
-    assert f"at most {fits} bytes fit there" in str(caught.value.mend)
+    assert f"at most {fits} bytes fit there" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

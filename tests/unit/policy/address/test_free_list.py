@@ -114,7 +114,7 @@ def test_an_overflow_tells_the_size_required_and_the_largest_block() -> None:
     with pytest.raises(AllocationError) as caught:
         ours.alloc(26)
     assert caught.value.what == "pe0 HBM overflow: 26 bytes required, the largest free block has 25 bytes"
-    assert "50 of 100 bytes are free in 2 blocks" in str(caught.value.mend)
+    assert "50 of 100 bytes are free in 2 blocks" in str(caught.value.hint)
 
 
 def test_a_wrong_free_says_what_is_wrong_with_it() -> None:

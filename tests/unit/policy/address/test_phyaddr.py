@@ -188,7 +188,7 @@ def test_each_bit_that_must_be_zero_is_refused(kind: str, bit: int) -> None:
     assert not good >> bit & 1
     with pytest.raises(AddressError, match="bits set in") as caught:
         PhysAddr.decode(good | 1 << bit)
-    assert caught.value.mend == "these bits must be zero"
+    assert caught.value.hint == "these bits must be zero"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_the_factories_stop_at_the_end_of_their_windows() -> None:
     for make in calls:
         with pytest.raises(AddressError) as caught:
             make()
-        assert str(caught.value.mend).startswith("give a whole number from ")
+        assert str(caught.value.hint).startswith("give a whole number from ")
 
 
 @pytest.mark.parametrize("bad", [True, 1.0, -1, None, "1", 1 << 60])

@@ -82,7 +82,7 @@ def test_addresses_resolve_to_the_nodes_that_serve_them() -> None:
 def test_addresses_that_no_node_serves_are_errors(addr: PhysAddr) -> None:
     with pytest.raises(RoutingError) as caught:
         AddressResolver(machine()).resolve(addr)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_io_dies_count_chiplets_in_the_order_of_the_description() -> None:
@@ -110,7 +110,7 @@ def test_places_are_named_only_when_they_exist() -> None:
     for lookup in missing:
         with pytest.raises(RoutingError, match="the machine has no node") as caught:
             lookup()
-        assert caught.value.mend == "it has SIPs 0..1, each with cubes 0..15 of PEs 0..7, and 1 IO chiplets"
+        assert caught.value.hint == "it has SIPs 0..1, each with cubes 0..15 of PEs 0..7, and 1 IO chiplets"
 
 
 def test_pcie_endpoints_are_listed_in_natural_order() -> None:

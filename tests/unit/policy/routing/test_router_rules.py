@@ -268,7 +268,7 @@ def test_what_cannot_be_reached_is_an_error_that_names_both_ends() -> None:
     router = net.router()
     with pytest.raises(RoutingError, match=rf"no way from '{C0}\.noc\.r0c1' to '{pe0}\.pe_dma' for host") as caught:
         router.find_memory_path(f"{C0}.noc.r0c1", f"{pe0}.pe_dma")
-    assert "reaches no PE" in str(caught.value.mend)
+    assert "reaches no PE" in str(caught.value.hint)
 
 
 def test_unknown_nodes_are_errors() -> None:

@@ -177,7 +177,7 @@ def test_a_transfer_the_network_cannot_carry_is_an_error_in_the_process() -> Non
     env.process(process())
     with pytest.raises(FabricError, match="no link from 'c' to 'a'") as error:
         env.run()
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_conditions_of_simpy_work_on_transfers() -> None:

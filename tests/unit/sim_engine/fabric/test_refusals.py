@@ -1,4 +1,4 @@
-"""Every misuse is a FabricError that says what and how to mend it."""
+"""Every misuse is a FabricError that says what and how to fix it."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ INJECT: list[tuple[str, Callable[[Fabric], object]]] = [
 def test_a_network_refuses_what_cannot_be_built(what: str, misuse: Callable[[Network], object]) -> None:
     with pytest.raises(FabricError, match=what) as error:
         misuse(network())
-    assert error.value.mend
+    assert error.value.hint
 
 
 @pytest.mark.parametrize(("what", "misuse"), INJECT)
 def test_a_fabric_refuses_what_it_cannot_carry(what: str, misuse: Callable[[Fabric], object]) -> None:
     with pytest.raises(FabricError, match=what) as error:
         misuse(Fabric(network()))
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_time_does_not_go_back() -> None:

@@ -16,7 +16,7 @@ from kernbench.cli.options import load_machine
 SOURCE = Path(kernbench.__file__).parent
 MACHINE = yaml.safe_load((files("kernbench.topology") / "default.yaml").read_text())
 APART = ("topology", "fabric")  # the loader finds out the keys it names; the fabric is told in Python
-SAY = ("_fail", "kernel_error", "require")  # their second text says how to mend it
+SAY = ("_fail", "kernel_error", "require")  # their second text says how to fix it
 KEY = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)*")
 
 
@@ -29,13 +29,13 @@ def leaves(node: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield from leaves(below, f"{path}.{key}" if path else str(key))
 
 
-def mends() -> Iterator[tuple[str, str]]:
-    """Where, and what: the texts that say how to mend something."""
+def hints() -> Iterator[tuple[str, str]]:
+    """Where, and what: the texts that say how to fix something."""
     for path in sorted(SOURCE.rglob("*.py")):
         if path.parent.name in APART:
             continue
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            said = [word.value for word in call.keywords if word.arg == "mend"]
+            said = [word.value for word in call.keywords if word.arg == "hint"]
             name = getattr(call.func, "attr", getattr(call.func, "id", ""))
             if name in SAY:
                 said += call.args[1:]
@@ -48,7 +48,7 @@ def test_keys_that_messages_name_are_full_and_can_be_set() -> None:
     values = dict(leaves(MACHINE))
     short = {key.rpartition(".")[2] for key in values if "_" in key.rpartition(".")[2]}
     named: dict[str, str] = {}
-    for where, text in mends():
+    for where, text in hints():
         for key in KEY.findall(text):
             if key.rpartition(".")[2] in short:
                 named[key] = where
