@@ -6,14 +6,17 @@ engine; a composite is cut into tiles that pass through several. `deps` are the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import Literal
 
 from kernbench.common.dtypes import dtype_of
 
-Space = Literal["hbm", "tcm"]
+Space = Literal["hbm", "sram", "tcm"]
+Segment = tuple[int, int]  # physical address, bytes
+DmaRequest = tuple[Segment, ...]  # the runs that a DMA engine asks for in one go
 
 
 class Scope(StrEnum):
@@ -26,13 +29,18 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A dense tensor that a command reads or writes. In space `tcm` it is in the PE already and needs no DMA."""
+    """A dense tensor that a command reads or writes. One that is pinned is in the PE's own TCM and needs no DMA.
 
-    address: int
+    `segments` say where the others lie; they are found once, when a kernel names the tensor.
+    """
+
+    address: int  # as the kernel gave it
     shape: tuple[int, ...]
     dtype: str
     space: Space
     transposed: bool = False  # memory holds the matrix with its last two axes swapped
+    pinned: bool = False
+    segments: tuple[Segment, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def elements(self) -> int:
@@ -55,20 +63,37 @@ class OpSpec:
 
 @dataclass(frozen=True, slots=True)
 class DmaReadCmd:
-    """Bring bytes from memory into the PE's TCM."""
+    """Bring bytes from memory into the PE's TCM. `requests` say which, and which of them go together."""
 
     source: Operand
     handle_id: str
+    requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DmaWriteCmd:
-    """Send bytes from the PE's TCM to memory."""
+    """Send bytes from the PE's TCM to memory. `requests` say where to, and which of them go together."""
 
     source: Operand
     target: Operand
     handle_id: str
+    requests: tuple[DmaRequest, ...]
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicCmd:
+    """Send bytes to the memory that owns them, change them there, and bring back what they were.
+
+    `apply` is called when the last byte of a request is there, with the number of that request.
+    """
+
+    op: str
+    target: Operand
+    handle_id: str
+    requests: tuple[DmaRequest, ...]
+    apply: Callable[[int], object] = field(compare=False, repr=False)
     deps: tuple[int, ...] = ()
 
 
@@ -128,5 +153,6 @@ class WaitCmd:
     numbers: tuple[int, ...] = ()
 
 
-EngineCommand = DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd | CompositeCmd
+DmaCommand = DmaReadCmd | DmaWriteCmd | AtomicCmd
+EngineCommand = DmaCommand | GemmCmd | MathCmd | CompositeCmd
 Command = EngineCommand | CpuCmd | WaitCmd

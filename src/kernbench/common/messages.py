@@ -15,6 +15,7 @@ from kernbench.common.envelope import (
     Request,
     RequestId,
     Targets,
+    check_choice,
     check_count,
     require,
 )
@@ -148,7 +149,11 @@ class MemoryReadMsg(Request):
 
 @dataclass(frozen=True, slots=True)
 class PeDmaMsg(Request):
-    """A PE's DMA engine reads from, or writes to, any physical address in the tray."""
+    """A PE's DMA engine reads from, or writes to, any physical address in the tray.
+
+    `channel` is which of the engine's channels it takes: the read or write channel, which kernels' loads and stores
+    use, or the one for communication.
+    """
 
     src_sip: int
     src_cube: int
@@ -156,8 +161,10 @@ class PeDmaMsg(Request):
     dst_pa: int
     nbytes: int
     is_write: bool = False
+    channel: Literal["compute", "communication"] = "compute"
 
     def __post_init__(self) -> None:
+        check_choice("PeDmaMsg", "channel", self.channel, ("compute", "communication"))
         for name in ("src_sip", "src_cube", "src_pe", "dst_pa"):
             check_count("PeDmaMsg", name, getattr(self, name), 0)
         check_count("PeDmaMsg", "nbytes", self.nbytes, 1)

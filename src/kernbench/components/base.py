@@ -50,6 +50,7 @@ class Packet:
     is_reply: bool = False
     answer: Callable[[Packet], object] | None = None
     payload: object = None
+    on_arrival: Callable[[], object] | None = None  # called when its bytes are in the memory at the end of its path
     place: int = 0  # index in `path` of the node where it stands
     legs: Legs = field(default=None, repr=False)
 
@@ -73,25 +74,59 @@ class Arrival(Protocol):
     """What has arrived: `tag` is what the one who sent for it gave along."""
 
     @property
-    def tag(self) -> object: ...
+    def tag(self) -> Any: ...
 
 
-class Move(Protocol):
-    """Moves bytes of a plain memory from `at_ns` on; `done` is called when the bytes, or the answer, are here."""
+class Initiator(Protocol):
+    """On whose behalf bytes move: the `tag` of a transfer."""
 
-    def __call__(
-        self, nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object
-    ) -> None: ...
+    @property
+    def request(self) -> Request: ...
 
 
-class Way(NamedTuple):
-    """The way to a plain memory, with nobody on it who takes packets.
+Done = Callable[[Arrival], None]
 
-    It reads and writes as an active block does, at the same times, without a packet for the request and the answer.
+
+class MemoryPort(Protocol):
+    """One memory as a DMA engine reaches it, whatever stands between them. Addresses count within that memory.
+
+    A transfer sets out at `at_ns`, now or later. `done` is called with its `tag` when the bytes of a read, or the
+    acknowledgement of a write, are back. There are two implementations, with the same times: one hands the transfer to
+    the fabric as a whole, the other sends packets that every active block on the way takes and passes on.
     """
 
-    read: Move
-    write: Move
+    @property
+    def path(self) -> tuple[str, ...]:
+        """From the engine to the memory."""
+
+    @property
+    def burst_bytes(self) -> int:
+        """What one memory channel moves at least; 0 for a memory without channels."""
+
+    def read(self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator) -> None:
+        """Bring bytes."""
+
+    def write(
+        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+    ) -> None:
+        """Send bytes. Whoever listens there (`Context.listen`) is told, with `payload`, when the last one is in."""
+
+    def update(
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+    ) -> None:
+        """Send bytes, call `apply` when the last one is there, and bring as many back: a read-modify-write."""
+
+
+class Landed(NamedTuple):
+    """Bytes that a write has brought to a memory: which one, and where they lie as it counts."""
+
+    node: str
+    address: int
+    nbytes: int
+    payload: object
+
+
+Listener = Callable[[Landed], None]
 
 
 class Memory(Protocol):
@@ -136,8 +171,13 @@ class Context(Protocol):
     def latency_ns(self, path: Sequence[str]) -> float:
         """How long a control message takes along `path`."""
 
-    def way(self, path: tuple[str, ...]) -> Way | None:
-        """The way to the memory at the end of `path`; None where only packets will do."""
+    def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
+        """The memory at the end of `path`, for an engine at its start."""
+
+    def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
+        """Have `listener` told of every write that brings bytes of that range, when its last byte is in memory;
+        returns what ends that.
+        """
 
     def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
@@ -146,7 +186,7 @@ class Context(Protocol):
         """A PE begins with a launch: what its engines do from now on, they do for it."""
 
     def component(self, node_id: str) -> Component:
-        """Another block of the same unit, say the MMU beside a DMA engine."""
+        """Another block of the same unit, say the MMU of a DMA engine's PE."""
 
     def component_so_far(self, node_id: str) -> Component | None:
         """That block, if anything has needed it yet."""
@@ -172,7 +212,7 @@ class Component:
     def start(self) -> None:
         """Called once before time begins; a block with processes of its own starts them here."""
 
-    def beside(self, node_id: str, kind: type[C], lacks: str) -> C:
+    def sibling(self, node_id: str, kind: type[C], lacks: str) -> C:
         """Another block of the same unit, of a class that can do what it is needed for; ComponentError says what the
         block found there lacks.
         """

@@ -1,12 +1,17 @@
-"""How blocks write down what they did: records of ops, one by one or many that are told about later.
+"""How blocks write down what they did: records of ops, one by one or many that are described later.
 
-A tile goes through its stages thousands of times a kernel, so nothing is made of its records but their times until
-somebody reads them: the log keeps the tile itself, and a `Teller` who can say what the records say.
+A tile goes through its stages thousands of times per kernel, so nothing is made of its records but their times until
+somebody reads them: the log keeps the tile itself, and an `OpDescriber` that can say what the records say.
+
+A record also says what let its op start last (`Release`), as the engine knew it at that moment. Most stages start when
+the stage before them ends; only the others cost an entry. A lane's holder is often not recorded yet when it lets the
+next op start, so entries name it by its token (`stage_ref`) and the log finds its record when somebody reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Protocol
 
 Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
@@ -14,8 +19,40 @@ Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's re
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
 OpHead = tuple[str, str, str, tuple[str, ...]]
 
+NOBODY = -1  # no op let it start
+STAGE_BITS = 8
 
-class Teller(Protocol):
+
+class Release(IntEnum):
+    """What let an op start last. The latest counts; of several at one instant, the first in this order."""
+
+    DATA = 0  # the result of an op
+    MESSAGE = 1
+    CREDIT = 2
+    BARRIER = 3  # all tiles of the pass before
+    SLOT = 4  # room in a register file or in tile buffers
+    LANE = 5  # whoever had the engine, port or channel left
+    PROGRAM = 6  # the kernel issued it only then
+    LAUNCH = 7  # the kernel began
+    HOST = 8
+
+
+def stage_ref(token: int, stage: int) -> int:
+    """A stage of a token that may not be recorded yet, as `Causes` name it."""
+    return token << STAGE_BITS | stage
+
+
+def op_ref(record_id: int) -> int:
+    """An op that is recorded, as `Causes` name it."""
+    return -2 - record_id
+
+
+# Of stages that did not simply follow the stage before: stage, Release, ready_ns, who. Flat, four numbers each; of
+# several for one stage the last counts.
+Causes = Sequence[float]
+
+
+class OpDescriber(Protocol):
     """Says later what the records of a subject say: ops of one PE, each of which waited for the one before it."""
 
     @property
@@ -35,6 +72,9 @@ class Teller(Protocol):
 class Recorder(Protocol):
     """Where an engine writes down what it did."""
 
+    def new_token(self) -> int:
+        """A number for a token whose stages will be recorded."""
+
     def record(
         self,
         t_start: float,
@@ -44,13 +84,29 @@ class Recorder(Protocol):
         op_name: str,
         params: Mapping[str, Param],
         dependency_ids: tuple[int, ...] = (),
+        *,
+        flops: int = 0,
+        token: int = NOBODY,
+        asked_ns: float | None = None,
+        causes: Causes | None = None,
     ) -> int:
-        """Note an op that ends now; returns its id."""
+        """Note a single op that ends now; returns its id.
+
+        Without `asked_ns` it was asked for when it started; without `causes` its kernel issued it then.
+        """
 
     def record_chain(
-        self, teller: Teller, subject: object, times: Sequence[float], dependency_ids: tuple[int, ...]
+        self,
+        describer: OpDescriber,
+        subject: object,
+        times: Sequence[float],
+        dependency_ids: tuple[int, ...],
+        token: int,
+        asked_ns: float,
+        causes: Causes,
     ) -> int:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `teller` will say what they were.
+        `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
+        each other one when the one before it ended.
         """

@@ -13,7 +13,7 @@ from kernbench.common.bank_use import BankUse
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import RequestId
 from kernbench.common.writers import Writers
-from kernbench.components.base import ActiveComponent, Arrival, Component, Kernel, MemoryComponent, Packet, Way
+from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
 from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
@@ -21,10 +21,12 @@ from kernbench.sim_engine.fabric.counters import Done
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.hbm_use import HbmUse
+from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.wiring import network_of, wiring_of
+from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.graph import ValueGraph
 
@@ -47,7 +49,8 @@ class Machine:
         self.kernels: dict[str, Kernel] = {}
         self._wiring = wiring
         self._components: dict[str, Component] = {}
-        self._ways: dict[tuple[str, ...], Way | None] = {}
+        self._ports: dict[tuple[str, ...], MemoryPort] = {}
+        self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
         for node in wiring.eager:
             self.component(node)
@@ -81,30 +84,14 @@ class Machine:
     def latency_ns(self, path: Sequence[str]) -> float:
         return self.fabric.network.route(path).control_ns
 
-    def way(self, path: tuple[str, ...]) -> Way | None:
-        if path not in self._ways:
-            self._ways[path] = self._way(path)
-        return self._ways[path]
+    def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
+        port = self._ports.get(path)
+        if port is None:
+            port = self._ports[path] = make_port(self, self._wiring, path)
+        return port
 
-    def _way(self, path: tuple[str, ...]) -> Way | None:
-        wiring = self._wiring
-        memory = wiring.classes[path[-1]]
-        if not issubclass(memory, MemoryComponent) or not wiring.stops.isdisjoint(path[1:-1]):
-            return None
-        if memory.accept is not MemoryComponent.accept or memory.handle is not MemoryComponent.handle:
-            return None
-        there, back = self.fabric.network.route(path), self.fabric.network.route(path[::-1])
-        banked = path[-1] in wiring.banked
-
-        def write(nbytes: int, address: int, at_ns: float, done: Callable[[Arrival], None], tag: object) -> None:
-            def acknowledge(transfer: Transfer) -> None:
-                self.env.at(transfer.done_ns + back.control_ns, done, transfer)
-
-            bank = address if banked else None
-            self.fabric.inject(there, nbytes, at_ns, write_to=bank, on_done=acknowledge, tag=tag)
-
-        # Whoever has a way mostly reads, one tile after the other.
-        return Way(self.fabric.lane(back, banked=banked, lead_ns=there.control_ns).read, write)
+    def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
+        return self.listeners.add(memory, address, nbytes, listener)
 
     def send(self, packet: Packet) -> None:
         """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
@@ -146,6 +133,10 @@ class Machine:
             assert packet.answer is not None
             packet.answer(packet)
             return
+        if packet.nbytes and packet.at_end and packet.address is not None:
+            if packet.on_arrival is not None:
+                packet.on_arrival()
+            self.listeners.tell(packet.node, packet.address, packet.nbytes, packet.payload)
         component = self.component(packet.node)
         if not isinstance(component, ActiveComponent):
             raise ComponentError(

@@ -1,10 +1,10 @@
-"""The op log: what every engine did, when, and on which earlier ops it waited.
+"""The op log: what every engine did, when, what let it start, and on which earlier ops it waited.
 
-A record has seven fields. It is written when its command ends, or with those of a tile's other stages when the tile
-does, so an op's dependencies always have smaller ids than it has. Readers get records in order of start, equal starts
-in order of id. A long run has millions of records, so only their times are kept one by one, as columns; what else they
-say is made from what they are about when somebody reads. A log in memory keeps everything; a streaming log
-(`op_stream.py`) keeps one chunk.
+A record is written when its command ends, or with those of a tile's other stages when the tile does, so an op's
+dependencies always have smaller ids than it has. Readers get records in order of start, equal starts in order of id. A
+long run has millions of records, so only their times are kept one by one, as columns; what else they say is made from
+what they are about when somebody reads. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one
+chunk.
 """
 
 from __future__ import annotations
@@ -12,14 +12,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import NamedTuple
 
-from kernbench.components.recording import OpHead, Param, Teller
+from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, OpDescriber, OpHead, Param, Release
+
+_RELEASES = tuple(release.name.lower() for release in Release)
+_CAUSE = 4  # numbers per entry of `Causes`
 
 
 class OpRecord(NamedTuple):
-    """One op. Times are ns; `dependency_ids` are ids of records."""
+    """One op. Times are ns; `dependency_ids` and `released_by` are ids of records.
+
+    It was asked for at `t_asked`, had all it needs but its engine at `t_ready`, started at `t_start`. `release` is what
+    let it start last, `released_by` the op that did, if one did.
+    """
 
     t_start: float
     t_end: float
@@ -28,44 +34,43 @@ class OpRecord(NamedTuple):
     op_name: str
     params: dict[str, Param]
     dependency_ids: tuple[int, ...]
+    t_asked: float
+    t_ready: float
+    release: str
+    released_by: int | None
 
 
 class Rows(NamedTuple):
     """Some rows of a log, a row for each call that recorded. `times` has start and end of every record."""
 
-    tellers: list[Teller]
+    describers: list[OpDescriber]
     subjects: list[object]
     firsts: array[int]  # id of each row's first record
     times: array[float]
 
 
 class OneOp:
-    """Tells about single ops of one kind: the subject is the values of their params."""
+    """Describes single ops of one kind: the subject is the flops of one and the values of its params."""
 
-    __slots__ = ("_factors", "head", "pe")
+    __slots__ = ("head", "pe")
 
     def __init__(self, head: OpHead) -> None:
-        component, kind, _, names = self.head = head
-        self.pe = component.rpartition(".")[0]
-        said = () if kind == "memory" else ("m", "k", "n", "batch") if "m" in names else ("elements",)
-        self._factors = [names.index(name) for name in said if name in names]  # of flops, among the values
+        self.head = head
+        self.pe = head[0].rpartition(".")[0]
 
     def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
         assert isinstance(subject, tuple)
-        return (self.head,), subject
+        return (self.head,), subject[1:]
 
     def kind(self, subject: object) -> object:
         return self
 
     def flops(self, subjects: Sequence[object]) -> Sequence[int]:
-        """Two a multiply-accumulate, one an element of anything else."""
-        if not self._factors:
-            return (0,)
         total = 0
-        for values in subjects:
-            assert isinstance(values, tuple)
-            total += prod(values[factor] for factor in self._factors)
-        return (total * (2 if len(self._factors) > 1 else 1),)
+        for subject in subjects:
+            assert isinstance(subject, tuple)
+            total += subject[0]
+        return (total,)
 
 
 class OpLog:
@@ -73,17 +78,27 @@ class OpLog:
 
     def __init__(self) -> None:
         self._next = 0  # id of the next record
-        self._tellers: list[Teller] = []
+        self._describers: list[OpDescriber] = []
         self._subjects: list[object] = []
         self._firsts = array("q")
         self._times = array("d")
-        self._waits = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
+        self._asked = array("d")  # when each row's first record was asked for
+        self._causes = array("d")  # of all rows, see `Causes`
+        self._cause_ends = array("q")  # of each row: where its causes end there
+        self._depends = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
         self._several: list[tuple[int, ...]] = []
+        self._token_firsts = array("q")  # id of each token's first record; -1 while it is not recorded
         self._single: dict[tuple[str, ...], OneOp] = {}  # by head of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
         return self._next
+
+    def new_token(self) -> int:
+        """A number for a token whose stages will be recorded."""
+        tokens = self._token_firsts
+        tokens.append(NOBODY)
+        return len(tokens) - 1
 
     def record(
         self,
@@ -94,26 +109,55 @@ class OpLog:
         op_name: str,
         params: Mapping[str, Param],
         dependency_ids: tuple[int, ...] = (),
+        *,
+        flops: int = 0,
+        token: int = NOBODY,
+        asked_ns: float | None = None,
+        causes: Causes | None = None,
     ) -> int:
-        """Note an op that ends now; returns its id. `params` holds scalars and tuples, no arrays."""
+        """Note a single op that ends now; returns its id. `params` holds scalars and tuples, no arrays.
+
+        Without `asked_ns` it was asked for when it started; without `causes` its kernel issued it then.
+        """
         key = (component_id, op_kind, op_name, *params)
-        teller = self._single.get(key)
-        if teller is None:
-            teller = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)))
-        return self.record_chain(teller, tuple(params.values()), (t_start, t_end), dependency_ids)
+        describer = self._single.get(key)
+        if describer is None:
+            describer = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)))
+        return self.record_chain(
+            describer,
+            (flops, *params.values()),
+            (t_start, t_end),
+            dependency_ids,
+            token,
+            t_start if asked_ns is None else asked_ns,
+            (0, Release.PROGRAM, t_start, NOBODY) if causes is None else causes,
+        )
 
     def record_chain(
-        self, teller: Teller, subject: object, times: Sequence[float], dependency_ids: tuple[int, ...]
+        self,
+        describer: OpDescriber,
+        subject: object,
+        times: Sequence[float],
+        dependency_ids: tuple[int, ...],
+        token: int,
+        asked_ns: float,
+        causes: Causes,
     ) -> int:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `teller` will say what they were.
+        `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
+        each other one when the one before it ended.
         """
-        self._tellers.append(teller)
+        self._describers.append(describer)
         self._subjects.append(subject)
         self._times.extend(times)
-        self._waits.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
+        self._asked.append(asked_ns)
+        self._causes.extend(causes)
+        self._cause_ends.append(len(self._causes))
+        self._depends.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
         following = self._next
+        if token >= 0:
+            self._token_firsts[token] = following
         self._firsts.append(following)
         self._next = following = following + len(times) // 2
         return following - 1
@@ -133,9 +177,9 @@ class OpLog:
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
         first = self._first
-        told = [record for row in range(len(self._firsts)) for record in self._row(row)]
-        for at in sorted(range(len(told)), key=lambda at: told[at].t_start):
-            yield first + at, told[at]
+        made = [record for row in range(len(self._firsts)) for record in self._row(row)]
+        for at in sorted(range(len(made)), key=lambda at: made[at].t_start):
+            yield first + at, made[at]
 
     def rows_since(self, first: int) -> Rows:
         """The rows with records of ids `first` and up, as far as they are here; a row is never cut."""
@@ -143,7 +187,7 @@ class OpLog:
         if row == len(self._firsts):
             return Rows([], [], array("q"), array("d"))
         times = self._times[2 * (self._firsts[row] - self._first) :]
-        return Rows(self._tellers[row:], self._subjects[row:], self._firsts[row:], times)
+        return Rows(self._describers[row:], self._subjects[row:], self._firsts[row:], times)
 
     def __getitem__(self, record_id: int) -> OpRecord:
         """The record of an id; raises IndexError when it is not here."""
@@ -162,20 +206,50 @@ class OpLog:
 
     def _row(self, row: int) -> list[OpRecord]:
         """The records of a row, in order of id."""
-        heads, values = self._tellers[row].entries(self._subjects[row])
-        number, one = self._firsts[row], self._waits[row]
+        heads, values = self._describers[row].entries(self._subjects[row])
+        number, one = self._firsts[row], self._depends[row]
         waited = (one,) if one >= 0 else self._several[-one - 1]
-        place, at = 2 * (number - self._first), 0
-        told: list[OpRecord] = []
-        for component_id, op_kind, op_name, names in heads:
+        causes = self._causes_of(row)
+        place, at, asked = 2 * (number - self._first), 0, self._asked[row]
+        made: list[OpRecord] = []
+        for stage, (component_id, op_kind, op_name, names) in enumerate(heads):
             params = dict(zip(names, values[at : at + len(names)], strict=True))
-            t_start, t_end = self._times[place : place + 2]
-            told.append(OpRecord(t_start, t_end, component_id, op_kind, op_name, params, waited))
-            waited = (number,)
+            start, end = self._times[place : place + 2]
+            # Without an entry, a stage started when the stage before it had ended, or when that let it.
+            release, ready, by = causes.get(stage, (Release.DATA, start, number - 1 if stage else None))
+            record = OpRecord(
+                start, end, component_id, op_kind, op_name, params, waited, asked, ready, _RELEASES[release], by
+            )
+            made.append(record)
+            waited, asked = (number,), end
             number, place, at = number + 1, place + 2, at + len(names)
-        return told
+        return made
 
-    def _drop(self) -> None:
-        """Forget all records; their ids stay taken."""
-        for column in (self._tellers, self._subjects, self._firsts, self._times, self._waits, self._several):
-            del column[:]
+    def _causes_of(self, row: int) -> dict[int, tuple[int, float, int | None]]:
+        """Of the stages of a row that have an entry: the release, when it was ready, who let it start."""
+        start, end = self._cause_ends[row - 1] if row else 0, self._cause_ends[row]
+        found: dict[int, tuple[int, float, int | None]] = {}
+        for at in range(start, end, _CAUSE):
+            stage, release, ready, who = self._causes[at : at + _CAUSE]
+            found[int(stage)] = (int(release), ready, self._id_of(int(who)))
+        return found
+
+    def _id_of(self, who: int) -> int | None:
+        """The record that a cause names; None for nobody, and for a token that is not recorded."""
+        if who <= NOBODY:
+            return None if who == NOBODY else -2 - who
+        first = self._token_firsts[who >> STAGE_BITS]
+        return None if first < 0 else first + (who & (1 << STAGE_BITS) - 1)
+
+    def _drop(self, rows: int) -> None:
+        """Forget the records of the first `rows` rows; their ids stay taken."""
+        records = (self._firsts[rows] if rows < len(self._firsts) else self._next) - self._first
+        causes = self._cause_ends[rows - 1]
+        kept = [self._several[-one - 1] if one < 0 else None for one in self._depends[rows:]]
+        del self._times[: 2 * records], self._causes[:causes], self._several[:]
+        for column in (self._describers, self._subjects, self._firsts, self._asked, self._cause_ends, self._depends):
+            del column[:rows]
+        for row, several in enumerate(kept):
+            self._cause_ends[row] -= causes
+            if several is not None:
+                self._depends[row] = self._keep(several)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.components.recording import Param, Teller
+from kernbench.components.recording import STAGE_BITS, Causes, OpDescriber, Param
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
@@ -43,6 +43,10 @@ def _schema(arrow: ModuleType) -> Any:  # pyarrow has no types
             ("op_name", arrow.string()),
             ("params", arrow.string()),
             ("dependency_ids", arrow.list_(arrow.int64())),
+            ("t_asked", arrow.float64()),
+            ("t_ready", arrow.float64()),
+            ("release", arrow.string()),
+            ("released_by", arrow.int64()),
         ]
     )
 
@@ -59,6 +63,7 @@ class StreamingOpLog(OpLog):
         self.path = Path(path)
         self.before_write: Callable[[], None] | None = None
         self._chunk_records = chunk_records
+        self._write_at = chunk_records  # records here at which some are written
         self._arrow, parquet = _arrow()
         self._schema = _schema(self._arrow)
         try:
@@ -77,32 +82,51 @@ class StreamingOpLog(OpLog):
         self.close()
 
     def record_chain(
-        self, teller: Teller, subject: object, times: Sequence[float], dependency_ids: tuple[int, ...]
+        self,
+        describer: OpDescriber,
+        subject: object,
+        times: Sequence[float],
+        dependency_ids: tuple[int, ...],
+        token: int,
+        asked_ns: float,
+        causes: Causes,
     ) -> int:
-        last = super().record_chain(teller, subject, times, dependency_ids)
-        if self._next - self._first >= self._chunk_records:
-            self._write()
+        last = super().record_chain(describer, subject, times, dependency_ids, token, asked_ns, causes)
+        if self._next - self._first >= self._write_at:
+            self._write(self._resolved_rows())
+            self._write_at = self._next - self._first + self._chunk_records
         return last
 
     def close(self) -> None:
         """Write what is left and end the file. Closing twice is harmless."""
         if self._writer is not None:
-            self._write()
+            self._write(len(self._firsts))
             self._writer.close()
             self._writer = None
 
-    def _write(self) -> None:
-        if not self._firsts:
+    def _resolved_rows(self) -> int:
+        """How many of the first rows name only what is recorded: those behind wait for tokens that are under way."""
+        start, causes, firsts = 0, self._causes, self._token_firsts
+        for row, end in enumerate(self._cause_ends):
+            for at in range(start + 3, end, 4):
+                who = int(causes[at])
+                if who >= 0 and firsts[who >> STAGE_BITS] < 0:
+                    return row
+            start = end
+        return len(self._firsts)
+
+    def _write(self, rows: int) -> None:
+        if not rows:
             return
         if self.before_write is not None:
             self.before_write()
-        ids = list(range(self._first, len(self)))
-        records = (record for row in range(len(self._firsts)) for record in self._row(row))
-        t_start, t_end, component, kind, name, params, dependencies = (list(c) for c in zip(*records, strict=True))
-        columns = (ids, t_start, t_end, component, kind, name, [json.dumps(p) for p in params], dependencies)
+        records = [record for row in range(rows) for record in self._row(row)]
+        ids = list(range(self._first, self._first + len(records)))
+        start, end, component, kind, name, params, dependencies, *causes = (list(c) for c in zip(*records, strict=True))
+        columns = (ids, start, end, component, kind, name, [json.dumps(p) for p in params], dependencies, *causes)
         arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
-        self._drop()
+        self._drop(rows)
 
 
 def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:
@@ -126,6 +150,10 @@ def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:
                 row["op_name"],
                 params,
                 tuple(row["dependency_ids"]),
+                row["t_asked"],
+                row["t_ready"],
+                row["release"],
+                row["released_by"],
             ),
         )
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.messages import RequestId
-from kernbench.components.recording import Teller
+from kernbench.components.recording import OpDescriber
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 
@@ -74,11 +74,11 @@ class OpTally:
 
     def _update(self) -> None:
         first_id, self._next = self._next, len(self._log)
-        tellers, subjects, firsts, times = self._log.rows_since(first_id)
-        # By teller and kind: there may be millions of rows, and few of those.
+        describers, subjects, firsts, times = self._log.rows_since(first_id)
+        # By describer and kind: there may be millions of rows, and few of those.
         groups: dict[tuple[int, int], list[int]] = {}
-        for row, (teller, subject) in enumerate(zip(tellers, subjects, strict=True)):
-            key = id(teller), id(teller.kind(subject))
+        for row, (describer, subject) in enumerate(zip(describers, subjects, strict=True)):
+            key = id(describer), id(describer.kind(subject))
             group = groups.get(key)
             if group is None:
                 groups[key] = [row]
@@ -86,24 +86,24 @@ class OpTally:
                 group.append(row)
         ids, lasted_ns = np.asarray(firsts), np.subtract(times[1::2], times[::2])
         for rows in groups.values():
-            teller = tellers[rows[0]]
-            for launch, part in self._parts(teller.pe, rows, ids):
+            describer = describers[rows[0]]
+            for launch, part in self._parts(describer.pe, rows, ids):
                 own = self._launches.get(launch)
                 if own is not None:
-                    self._add(own, teller, [subjects[row] for row in part], lasted_ns, ids[part] - ids[0])
+                    self._add(own, describer, [subjects[row] for row in part], lasted_ns, ids[part] - ids[0])
         self._marks = {pe: marks[-1:] for pe, marks in self._marks.items()}
 
     def _add(
         self,
         own: dict[str, Work],
-        teller: Teller,
+        describer: OpDescriber,
         subjects: Sequence[object],
         lasted_ns: NDArray[np.float64],
         places: IntArray,
     ) -> None:
         """Add the ops of subjects of one kind, whose records begin at `places`."""
-        heads, _ = teller.entries(subjects[0])
-        for at, ((component, _, name, _), flops) in enumerate(zip(heads, teller.flops(subjects), strict=True)):
+        heads, _ = describer.entries(subjects[0])
+        for at, ((component, _, name, _), flops) in enumerate(zip(heads, describer.flops(subjects), strict=True)):
             if not name.startswith("composite"):
                 busy_ns = float(lasted_ns[places + at].sum())  # exact in any order: times are on the grid
                 did = Work(len(subjects), busy_ns, flops)

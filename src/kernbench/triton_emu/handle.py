@@ -12,7 +12,7 @@ from math import prod
 from types import EllipsisType
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernbench.common.commands import Operand, Space
+from kernbench.common.commands import Operand, Segment, Space
 from kernbench.triton_emu.call_site import kernel_error
 from kernbench.triton_emu.tcm_arena import TcmBlock
 from kernbench.values.graph import Value
@@ -30,7 +30,10 @@ class TensorHandle:
     broadcasting; `@` is `tl.dot`.
     """
 
-    __slots__ = ("_block", "_composite", "_tl", "address", "dtype", "records", "shape", "space", "transposed", "value")
+    __slots__ = (
+        "_block", "_composite", "_tl", "address", "dtype", "records", "segments", "shape", "space", "transposed",
+        "value",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class TensorHandle:
         block: TcmBlock | None = None,
         records: tuple[int, ...] = (),
         transposed: bool = False,
+        segments: tuple[Segment, ...] = (),
     ) -> None:
         self._tl = tl
         self.shape = shape
@@ -52,6 +56,7 @@ class TensorHandle:
         self.value = value  # None for a reference: memory is read when it is used
         self.records = records  # op-log ids of what made it
         self.transposed = transposed
+        self.segments = segments  # where a reference lies in memory
         self._block = block
         self._composite: CompletionHandle | None = None  # that has yet to write it
 
@@ -80,14 +85,20 @@ class TensorHandle:
 
     def operand(self) -> Operand:
         """As a command names it."""
-        return Operand(self.address, self.shape, self.dtype, self.space, self.transposed)
+        pinned = not self.is_reference
+        return Operand(self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it names a tensor in memory, from `tl.ref`, instead of holding one in this PE's TCM."""
+        return self.value is None
 
     @property
     def T(self) -> TensorHandle:  # noqa: N802  # as numpy and PyTorch spell it
         return self._tl.trans(self)
 
     def __repr__(self) -> str:
-        place = "in TCM" if self.space == "tcm" else "in memory"
+        place = f"in {self.space.upper()}" if self.is_reference else "in this PE's TCM"
         return f"<tensor {self.dtype}{list(self.shape)} {place} at {self.address:#x}>"
 
     # ---- looking at numbers

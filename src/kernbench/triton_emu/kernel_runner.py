@@ -16,7 +16,7 @@ from typing import Protocol
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, WaitCmd
+from kernbench.common.commands import Command, CpuCmd, EngineCommand, WaitCmd
 from kernbench.common.errors import KernBenchError, KernelError
 
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
@@ -41,8 +41,10 @@ class PeServices(Protocol):
     def cycle_ns(self) -> float:
         """How long one cycle of PE_CPU takes."""
 
-    def submit(self, cmd: EngineCommand, done: Done) -> None:
-        """Give a command to PE_SCHEDULER; `done` is called when it is finished, with its op-log ids."""
+    def submit(self, cmd: EngineCommand, done: Done, after: int | None) -> None:
+        """Give a command to PE_SCHEDULER; `done` is called when it is finished, with its op-log ids. `after` is the
+        op that the kernel waited for last, if it waited for one yet.
+        """
 
 
 class KernelRunner:
@@ -51,8 +53,9 @@ class KernelRunner:
     def __init__(self, pe: PeServices) -> None:
         self._pe = pe
         self._env = pe.env
-        self._under_way: dict[int, simpy.Event] = {}  # composites, by number
+        self._under_way: dict[int, simpy.Event] = {}  # commands that the kernel does not wait for, by number
         self._count = 0
+        self._last_op: int | None = None  # op-log id of what the kernel waited for last
         self._done: Done | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
         self.error: BaseException | None = None
@@ -74,8 +77,8 @@ class KernelRunner:
         assert isinstance(reply, tuple)
         return reply
 
-    def issue(self, cmd: CompositeCmd, done: Done) -> int:
-        """Set a composite going and return its number at once; `done` is called when it is finished. Raises what the PE
+    def issue(self, cmd: EngineCommand, done: Done) -> int:
+        """Set a command going and return its number at once; `done` is called when it is finished. Raises what the PE
         says against it, and KernelError outside the kernel.
         """
         self.check_inside()
@@ -88,9 +91,9 @@ class KernelRunner:
         def finish(records: Records) -> None:
             done(records)
             del self._under_way[number]
-            finished.succeed()
+            finished.succeed(records)
 
-        self._pe.submit(cmd, finish)
+        self._pe.submit(cmd, finish, self._last_op)
         self._count += 1
         self._under_way[number] = finished
         return number
@@ -168,13 +171,19 @@ class KernelRunner:
         def done(records: Records) -> None:
             finished.succeed(records)
 
-        self._pe.submit(cmd, done)
+        self._pe.submit(cmd, done, self._last_op)
         records = yield finished
         assert isinstance(records, tuple)
+        self._note(records)
         return records
 
     def _wait(self, cmd: WaitCmd) -> Clock:
         for number in cmd.numbers or tuple(self._under_way):
             finished = self._under_way.get(number)
             if finished is not None:
-                yield finished
+                self._note((yield finished))
+
+    def _note(self, records: object) -> None:
+        """The kernel has waited for an op, or goes on at the instant at which it ended."""
+        if isinstance(records, tuple) and records:
+            self._last_op = records[-1]

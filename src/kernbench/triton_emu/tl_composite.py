@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from numbers import Integral
 from typing import Literal
@@ -62,8 +63,8 @@ class TlComposite(TlCore):
         out, dtype = self._target(op, inputs, shape, out_ptr, out_dtype)
         tile = self._tile(tile_shape)
         used = (*inputs, *(x for _, told in steps for x in told if isinstance(x, TensorHandle)))
-        pieces = self._pieces(out.address, out.nbytes) if out is not None and out.elements else []
-        streamed = [piece for x in used for piece in self._pieces_of(x)]
+        pieces = list(out.segments) if out is not None else []
+        streamed = [piece for x in used for piece in x.segments]
         waited = self._settle([*pieces, *streamed])
         value = self._result(op, math_op, inputs, steps, acc, dtype)
         result = self._new(value) if out is None else None
@@ -223,7 +224,8 @@ class TlComposite(TlCore):
             )
         out = Operand(int(out_ptr), shape, tensor.dtype, "hbm")
         self._range_of("composite: out_ptr", out_ptr, out.nbytes)
-        return out, dtype_of(tensor.dtype)
+        segments = tuple(self._pieces(out.address, out.nbytes)) if out.elements else ()
+        return replace(out, segments=segments), dtype_of(tensor.dtype)
 
     def _product_dtype(self, a: TensorHandle, b: TensorHandle) -> DType:
         """What a product gives if nobody says: two-byte and wider floats keep their type, one-byte ones give f32."""
@@ -246,12 +248,8 @@ class TlComposite(TlCore):
             return x.value
         dtype = dtype_of(x.dtype)
         if not x.transposed:
-            return self._read(self._pieces_of(x), x.shape, dtype)
-        return self._apply("trans", (self._read(self._pieces_of(x), x.shape[::-1], dtype),))
-
-    def _pieces_of(self, x: TensorHandle) -> list[Piece]:
-        """Where an operand lies in memory; nowhere, when it is in TCM."""
-        return [] if x.space == "tcm" else self._pieces(x.address, x.operand().nbytes)
+            return self._read(list(x.segments), x.shape, dtype)
+        return self._apply("trans", (self._read(list(x.segments), x.shape[::-1], dtype),))
 
     def _result(
         self, op: str, math_op: str | None, inputs: list[TensorHandle], steps: list[Ready], acc: DType, dtype: DType

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 import numpy as np
 
-from kernbench.common.commands import Command, Space
+from kernbench.common.commands import Command, Segment, Space
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
@@ -144,8 +144,10 @@ class TlCore(ABC):
         block: TcmBlock | None = None,
         records: Records = (),
         transposed: bool = False,
+        segments: tuple[Segment, ...] = (),
     ) -> TensorHandle:
-        return TensorHandle(cast("TLContext", self), shape, dtype, space, address, value, block, records, transposed)
+        tl = cast("TLContext", self)
+        return TensorHandle(tl, shape, dtype, space, address, value, block, records, transposed, segments)
 
     def _tensor(self, op: str, x: object, name: str = "x") -> TensorHandle:
         """A tensor of this kernel; one that a composite has yet to write is waited for."""
@@ -162,7 +164,7 @@ class TlCore(ABC):
     def _local(self, op: str, x: object, name: str = "x") -> TensorHandle:
         """A tensor that is in TCM."""
         tensor = self._tensor(op, x, name)
-        if tensor.space != "tcm":
+        if tensor.is_reference:
             self._fail(
                 f"{op}: {name} is a reference to memory, expected a tensor in TCM",
                 "tl.load it first, or give the reference to tl.composite",

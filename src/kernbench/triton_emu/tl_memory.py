@@ -35,7 +35,7 @@ class TlMemory(TlCore):
         block = self._arena.alloc(source.nbytes)
         self._settle(pieces)
         deps = tuple(dict.fromkeys(self._written_by(pieces)))
-        records = self._call(DmaReadCmd(source, self._next_name(), deps))
+        records = self._call(DmaReadCmd(source, self._next_name(), (tuple(pieces),), deps))
         value = self._read(pieces, source.shape, self._dtype(source.dtype))
         return self._handle(source.shape, source.dtype, "tcm", block.address, value, block, records)
 
@@ -57,7 +57,7 @@ class TlMemory(TlCore):
         deps = tuple(dict.fromkeys((*x.records, *self._settle(pieces))))
         # Written when the engine is done: a kernel that is thrown out meanwhile does not come back here.
         written = partial(self._write, pieces, known)
-        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), deps), written)
+        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), (tuple(pieces),), deps), written)
 
     def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
         """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
@@ -67,7 +67,8 @@ class TlMemory(TlCore):
         source = self._source("ref", ptr, shape, dtype)
         if not source.elements:
             return self._nothing(source)
-        return self._handle(source.shape, source.dtype, "hbm", source.address, None)
+        segments = tuple(self._pieces(source.address, source.nbytes))
+        return self._handle(source.shape, source.dtype, "hbm", source.address, None, segments=segments)
 
     def _nothing(self, source: Operand) -> TensorHandle:
         """What a tensor without elements is, wherever it was to be: there is nothing to move or to stream."""
@@ -119,12 +120,13 @@ class TlMemory(TlCore):
         one.
         """
         tensor = self._tensor("trans", x)
-        if tensor.space != "tcm":
+        if tensor.is_reference:
             if tensor.ndim != 2:
                 self._fail(f"trans: a reference of shape {tensor.shape}", "refer to a matrix, or load it first")
             shape = (tensor.shape[1], tensor.shape[0])
             turned = not tensor.transposed
-            return self._handle(shape, tensor.dtype, "hbm", tensor.address, None, transposed=turned)
+            address, segments = tensor.address, tensor.segments
+            return self._handle(shape, tensor.dtype, tensor.space, address, None, transposed=turned, segments=segments)
         return self._alias(tensor, self._apply("trans", (self._known(tensor),)))
 
     def reshape(self, x: TensorHandle, *shape: object) -> TensorHandle:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.components.builtin.pe_gemm import gemm_ns
-from kernbench.components.builtin.pipeline import PipelineContext, Port, TilePlan, TileToken, lanes_ns
+from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TilePlan, TileToken, lanes_ns
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
@@ -38,7 +38,7 @@ class TestRules:
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=20))
     def test_a_port_serves_in_order_and_one_at_a_time(self, asked):
-        port, now, last = Port(), 0, 0.0
+        port, now, last = ServerQueue(), 0, 0.0
         for gap, ns in asked:
             now += gap
             start, end = port.book(now, ns)
@@ -56,8 +56,9 @@ class TestRules:
         for gap, ns, is_store in asked:
             now += gap
             engine.env.run(until=engine.env.timeout(gap))
-            start, end = (tcm.store if is_store else tcm.fetch)(512 * ns)
-            busy |= set(range(int(start), int(end)))
+            token = TileToken(TilePlan(0, ()), None)
+            end = (tcm.store if is_store else tcm.fetch)(token, 512 * ns)
+            busy |= set(range(int(token.start_ns), int(end)))
         assert engine.now_ns == now
         assert tcm.busy_ns == len(busy)
 

@@ -11,7 +11,7 @@ from kernbench.common.errors import KernelError
 from kernbench.components.builtin.pipeline import DmaStage, GemmStage, MathStage, MoveStage, PipelinePlan, StageType
 from kernbench.components.builtin.tile_choice import TileLimits, choose_gemm_tile, choose_math_tile, tile_needs
 from kernbench.components.builtin.tile_choice import plan_of as planned
-from kernbench.components.builtin.tiling import generate_gemm_plan, placeless, spans
+from kernbench.components.builtin.tiling import generate_gemm_plan, spans, without_addresses
 
 DMA = "pe_dma"
 LIMITS = TileLimits(1 << 20, 1 << 16, (32, 64, 32), (32, 128))
@@ -21,8 +21,11 @@ A, B, C, EXTRA = range(4)  # operands by number, in the order in which a command
 def gemm(m, k, n, *, a="hbm", b="hbm", out="hbm", dtype="f16", epilogues=(), tile=None, transposed_b=False):
     return CompositeCmd(
         "gemm",
-        (Operand(A, (m, k), dtype, a), Operand(B, (k, n), dtype, b, transposed_b)),
-        Operand(C, (m, n), dtype, out),
+        (
+            Operand(A, (m, k), dtype, a, pinned=a == "tcm"),
+            Operand(B, (k, n), dtype, b, transposed_b, pinned=b == "tcm"),
+        ),
+        Operand(C, (m, n), dtype, out, pinned=out == "tcm"),
         tile,
         epilogues=epilogues,
     )
@@ -187,7 +190,7 @@ class TestSharing:
             Operand(0x1000, (64, 64), "f16", "hbm"),
             deps=(7,),
         )
-        numbered, addresses = placeless(there)
+        numbered, addresses = without_addresses(there)
         assert addresses == (0x5000, 0x9000, 0x1000)
         assert numbered == here
         assert planned(numbered, LIMITS) is planned(here, LIMITS)

@@ -1,4 +1,4 @@
-"""The op log: seven fields, order of start, ids and dependencies; the same through a file; sums over records."""
+"""The op log: its fields, order of start, ids, dependencies and releases; the same through a file; sums of records."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import RequestId
+from kernbench.components.recording import NOBODY, Release, op_ref, stage_ref
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.sim_engine.op_tally import OpTally, Work
@@ -20,21 +21,30 @@ PE = "sip0.cube0.pe0"
 def three_ops(log: OpLog) -> None:
     """A product that starts first and ends last, so that it is recorded after what runs beside it."""
     read = log.record(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
-    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)})
-    log.record(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (read, other))
+    shapes = {"elements": 10, "input_shapes": ((2, 5),)}
+    causes = (0, Release.DATA, 2.0, op_ref(read))
+    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, asked_ns=1.5, causes=causes)
+    log.record(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (read, other), flops=48)
 
 
 def test_records_come_in_order_of_start() -> None:
     log = OpLog()
     three_ops(log)
+    issued = ("program", None)
     assert log.records == [
-        OpRecord(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256}, ()),
-        OpRecord(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (0, 1)),
-        OpRecord(2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)}, ()),
-    ]
+        OpRecord(
+            0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256}, (), 0.0, 0.0, *issued
+        ),
+        OpRecord(
+            1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (0, 1), 1.0, 1.0, *issued
+        ),
+        OpRecord(
+            2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)}, (), 1.5, 2.0, "data", 0
+        ),
+    ]  # fmt: skip
 
 
-def test_a_record_has_seven_fields() -> None:
+def test_the_fields_of_a_record_are_a_contract() -> None:
     assert OpRecord._fields == (
         "t_start",
         "t_end",
@@ -43,7 +53,61 @@ def test_a_record_has_seven_fields() -> None:
         "op_name",
         "params",
         "dependency_ids",
+        "t_asked",
+        "t_ready",
+        "release",
+        "released_by",
     )
+
+
+class Tiles:
+    """Describes tiles of two stages."""
+
+    pe = PE
+
+    def entries(self, subject):
+        heads = ((f"{PE}.pe_dma", "memory", "read", ("tile",)), (f"{PE}.pe_gemm", "gemm", "gemm", ("tile",)))
+        return heads, (subject, subject)
+
+    def kind(self, subject):
+        return self
+
+    def flops(self, subjects):
+        return 0, len(subjects)
+
+
+def two_tiles(log: OpLog) -> None:
+    """The second tile's read waits for the first one's channel, and the second is recorded first."""
+    first, second = log.new_token(), log.new_token()
+    launched = (0, Release.LAUNCH, 0.0, NOBODY)
+    behind = (0, Release.PROGRAM, 0.0, NOBODY, 0, Release.LANE, 0.0, stage_ref(first, 0))  # the later entry counts
+    log.record_chain(Tiles(), 1, (4.0, 8.0, 8.0, 9.0), (), second, 0.0, behind)
+    waited = (*launched, 1, Release.LANE, 4.0, stage_ref(second, 1))
+    log.record_chain(Tiles(), 0, (0.0, 4.0, 9.0, 12.0), (), first, 0.0, waited)
+
+
+def test_a_tile_names_what_let_each_stage_start_even_where_that_is_recorded_later() -> None:
+    log = OpLog()
+    two_tiles(log)
+    told = {number: (r.params["tile"], r.t_asked, r.t_ready, r.release, r.released_by) for number, r in log.items()}
+    assert told == {
+        0: (1, 0.0, 0.0, "lane", 2),  # the first tile's read, which is record 2
+        1: (1, 8.0, 8.0, "data", 0),
+        2: (0, 0.0, 0.0, "launch", None),
+        3: (0, 4.0, 4.0, "lane", 1),
+    }
+
+
+@pytest.mark.parametrize("chunk_records", range(1, 6))
+def test_a_file_names_them_too(tmp_path: Path, chunk_records: int) -> None:
+    kept = OpLog()
+    with StreamingOpLog(tmp_path / "ops", chunk_records=chunk_records) as log:
+        for _ in range(3):
+            two_tiles(log)
+            two_tiles(kept)
+            three_ops(log)
+            three_ops(kept)
+    assert list(read_op_stream(tmp_path / "ops")) == list(kept.items())
 
 
 def test_equal_starts_keep_the_order_of_recording() -> None:
@@ -196,6 +260,6 @@ def test_a_log_that_streams_has_the_same_sums(tmp_path: Path, chunk_records: int
 def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
     log = OpLog()
     tally = tally_of(log, LAUNCH)
-    log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1})
+    log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1}, flops=2)
     log.record(0.0, 99.0, f"{PE}.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
     assert tally.take(LAUNCH) == {f"{PE}.pe_gemm": Work(1, 16.0, 2)}

@@ -1,32 +1,24 @@
 """What the op log says of a command: its name, and the parameters that say what was done to what.
 
 A simple command has one record. A composite has one of its own, and its tiles have one for each of their stages, which
-are told from the plan when somebody reads them.
+are made from the plan when somebody reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
+from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
 from kernbench.common.ids import PeId
-from kernbench.components.builtin.pipeline import (
-    DmaStage,
-    GemmStage,
-    MathStage,
-    Params,
-    Stage,
-    TilePlan,
-    TileToken,
-)
+from kernbench.components.builtin.pipeline import Params, Stage, TilePlan, TileToken
 from kernbench.components.recording import OpHead, Param, Recorder
 
 
-def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> tuple[str, Params]:
+def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Params]:
     """Name and parameters of a simple command's record."""
     if isinstance(cmd, DmaReadCmd):
-        source = cmd.source
-        return "dma_read", {"src_addr": source.address, "nbytes": source.nbytes, "handle_id": cmd.handle_id}
+        read: Params = {"src_addr": cmd.source.address, "nbytes": moved_bytes(cmd), "handle_id": cmd.handle_id}
+        return "dma_read", read | _requests(cmd)
     if isinstance(cmd, DmaWriteCmd):
         return "dma_write", {
             "src_space": cmd.source.space,
@@ -35,9 +27,13 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> tuple[str
             "dtype": cmd.source.dtype,
             "dst_space": cmd.target.space,
             "dst_addr": cmd.target.address,
-            "nbytes": cmd.target.nbytes,
+            "nbytes": moved_bytes(cmd),
             "handle_id": cmd.handle_id,
-        }
+        } | _requests(cmd)
+    if isinstance(cmd, AtomicCmd):
+        target = cmd.target
+        atomic: Params = {"dst_space": target.space, "dst_addr": target.address, "nbytes": moved_bytes(cmd)}
+        return f"atomic_{cmd.op}", {**atomic, "dtype": target.dtype, "handle_id": cmd.handle_id} | _requests(cmd)
     if isinstance(cmd, GemmCmd):
         return f"gemm_{cmd.a.dtype}", {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
     return cmd.op, {
@@ -83,19 +79,41 @@ def _product(cmd: GemmCmd | CompositeCmd) -> Params:
     }
 
 
-def stage_kind(stage: Stage) -> str:
-    return "gemm" if isinstance(stage, GemmStage) else "math" if isinstance(stage, MathStage) else "memory"
+def moved_bytes(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> int:
+    return sum(nbytes for request in cmd.requests for _, nbytes in request)
+
+
+def _requests(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> Params:
+    """How a command is cut, where it is."""
+    return {} if len(cmd.requests) == 1 else {"requests": len(cmd.requests)}
 
 
 def simple_record(
-    log: Recorder, pe: PeId, stage: Stage, name: str, params: Params, deps: tuple[int, ...]
+    log: Recorder, pe: PeId, stages: Sequence[Stage], name: str, params: Params, deps: tuple[int, ...]
 ) -> Callable[[TileToken], int]:
-    """Writes down a simple command, of one stage."""
-    component, kind = pe.part(stage.component), stage_kind(stage)
+    """Writes down a simple command: one record, from the start of its first request to the end of its last."""
+    component, kind, flops = pe.part(stages[0].component), stages[0].op_kind, stages[0].flops
+    first: TileToken | None = None
 
     def record(token: TileToken) -> int:
-        start_ns, end_ns = token.times
-        return log.record(start_ns, end_ns, component, kind, name, params, deps)
+        nonlocal first
+        if first is None or token.times[0] < first.times[0]:
+            first = token
+        if token.context.completed_tiles < token.context.total_tiles:
+            return -1
+        return log.record(
+            first.times[0],
+            token.times[1],
+            component,
+            kind,
+            name,
+            params,
+            deps,
+            flops=flops,
+            token=token.number,
+            asked_ns=first.asked_ns,
+            causes=first.causes,
+        )
 
     return record
 
@@ -104,15 +122,15 @@ def tile_record(
     log: Recorder, pe: PeId, addresses: tuple[int, ...], deps: tuple[int, ...]
 ) -> Callable[[TileToken], int]:
     """Writes down a tile of a composite whose operands lie at `addresses`."""
-    teller, record_chain = TileTeller(str(pe), addresses), log.record_chain
+    describer, record_chain = TileDescriber(str(pe), addresses), log.record_chain
 
     def record(token: TileToken) -> int:
-        return record_chain(teller, token.plan, token.times, deps)
+        return record_chain(describer, token.plan, token.times, deps, token.number, token.asked_ns, token.causes)
 
     return record
 
 
-class TileTeller:
+class TileDescriber:
     """Says what the op log has on tiles of one command."""
 
     __slots__ = ("addresses", "pe")
@@ -127,20 +145,11 @@ class TileTeller:
         values: list[Param] = []
         for stage in subject.stages:
             name = stage.type.name
-            said = self._said(stage)
-            names = ("stage_type", "tile_id", *said)
-            heads.append((f"{self.pe}.{stage.component}", stage_kind(stage), f"TileToken/{name}", names))
-            values += (name, subject.tile_id, *said.values())
+            fields = stage.fields(self.addresses)
+            names = ("stage_type", "tile_id", *fields)
+            heads.append((f"{self.pe}.{stage.component}", stage.op_kind, f"TileToken/{name}", names))
+            values += (name, subject.tile_id, *fields.values())
         return heads, values
-
-    def _said(self, stage: Stage) -> Params:
-        if isinstance(stage, DmaStage):
-            return {"address": self.addresses[stage.operand] + stage.offset, "nbytes": stage.nbytes}
-        if isinstance(stage, GemmStage):
-            return {"m": stage.m, "k": stage.k, "n": stage.n, "dtype": stage.dtype}
-        if isinstance(stage, MathStage):
-            return {"op": stage.op, "elements": stage.elements, "dtype": stage.dtype}
-        return {"nbytes": stage.nbytes}
 
     def kind(self, subject: object) -> object:
         assert isinstance(subject, TilePlan)
@@ -149,11 +158,4 @@ class TileTeller:
     def flops(self, subjects: Sequence[object]) -> Sequence[int]:
         first = subjects[0]
         assert isinstance(first, TilePlan)
-        return [_flops(stage) * len(subjects) for stage in first.stages]
-
-
-def _flops(stage: Stage) -> int:
-    """Two a multiply-accumulate, one an element of a math op."""
-    if isinstance(stage, GemmStage):
-        return 2 * stage.m * stage.k * stage.n
-    return stage.elements if isinstance(stage, MathStage) else 0
+        return [stage.flops * len(subjects) for stage in first.stages]

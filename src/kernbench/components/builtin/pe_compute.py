@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, Port, TileToken
+from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, ServerQueue, TileToken
 from kernbench.topology.graph import Node
 
 _COMPUTE = (GemmStage, MathStage)
@@ -22,7 +22,7 @@ class ComputeEngine(PeEngine):
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self._slot: Port | None = None
+        self._slot: ServerQueue | None = None
         self._registers: PeFetchStoreComponent | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
@@ -39,27 +39,26 @@ class ComputeEngine(PeEngine):
         slot = self._slot
         if slot is None:
             slot = self._slot = compute_slot(self)
-        token.start_ns, end = slot.book(self.env.now + self.overhead_ns, self.stage_ns(stage))
-        self.ctx.at(end, self._computed, token)
+        self.ctx.at(slot.serve(token, self.env.now + self.overhead_ns, self.stage_ns(stage)), self._computed, token)
 
     def _computed(self, token: TileToken) -> None:
         stage = token.stages[token.index]
         assert isinstance(stage, _COMPUTE)
         if stage.registers:
-            (self._registers or self._find_registers()).give_back(stage.registers)
+            (self._registers or self._find_registers()).give_back(stage.registers, token.ref)
         self.finish(token)
 
     def _find_registers(self) -> PeFetchStoreComponent:
         node = self.pe.part("pe_fetch_store")
-        self._registers = found = self.beside(node, PeFetchStoreComponent, "keeps no register file")
+        self._registers = found = self.sibling(node, PeFetchStoreComponent, "keeps no register file")
         return found
 
 
-def compute_slot(engine: PeEngine) -> Port:
+def compute_slot(engine: PeEngine) -> ServerQueue:
     """The slot of an engine's PE, which its PE_SCHEDULER keeps."""
     scheduler = engine.ctx.component(engine.pe.part("pe_scheduler"))
     slot = getattr(scheduler, "compute_slot", None)
-    if not isinstance(slot, Port):
+    if not isinstance(slot, ServerQueue):
         raise ComponentError(
             f"{scheduler.node.id} keeps no compute slot",
             where=f"impl {scheduler.node.impl}",

@@ -226,11 +226,11 @@ class PeCpuComponent(ActiveComponent):
 
     @cached_property
     def scheduler(self) -> PeSchedulerComponent:
-        return self.beside(self._scheduler_id, PeSchedulerComponent, "takes no commands")
+        return self.sibling(self._scheduler_id, PeSchedulerComponent, "takes no commands")
 
     @cached_property
     def dma(self) -> PeDmaComponent:
-        return self.beside(self._dma_id, PeDmaComponent, "moves no bytes")
+        return self.sibling(self._dma_id, PeDmaComponent, "moves no bytes")
 
 
 class _Commands:
@@ -242,5 +242,5 @@ class _Commands:
         self._cpu = cpu
         self._launch = launch
 
-    def submit(self, cmd: EngineCommand, done: Callable[[Records], None]) -> None:
-        self._cpu.scheduler.submit(cmd, self._launch, done)
+    def submit(self, cmd: EngineCommand, done: Callable[[Records], None], after: int | None) -> None:
+        self._cpu.scheduler.submit(cmd, self._launch, done, after)

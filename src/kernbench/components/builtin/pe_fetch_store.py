@@ -1,8 +1,10 @@
 """PE_FETCH_STORE: the only way between a PE's TCM and its register file.
 
 A fetch waits for room in the register file, takes it, and reads the TCM's read port; the compute stage that uses the
-operands last gives their room back, a store gives back the result's. Fetches are served in order: one without room
-stalls those behind it, and nobody else. Not modelled: register banks, and partial fetches.
+operands last gives their room back, a store gives back the result's. Fetches are served in the order in which the
+scheduler let their tiles in, whatever overtook what in the DMA: a tile holds its accumulator until the last tile of its
+K loop is through, so one that came in between could wait for room that only those behind it give back. A fetch without
+room stalls those behind it, and nobody else. Not modelled: register banks, and partial fetches.
 """
 
 from __future__ import annotations
@@ -12,25 +14,28 @@ from collections import deque
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
+from kernbench.components.recording import NOBODY, Release
 from kernbench.topology.graph import Node
 
 
 class PeFetchStoreComponent(PeEngine):
     """Serves FETCH and STORE stages."""
 
-    __slots__ = ("_tcm", "_waiting", "free_bytes", "register_bytes")
+    __slots__ = ("_early", "_next", "_tcm", "_waiting", "free_bytes", "register_bytes")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self.register_bytes = int(node.attrs["register_file_bytes"])
         self.free_bytes = self.register_bytes
         self._waiting: deque[TileToken] = deque()
+        self._next = 0  # order of the tile that is to be fetched next
+        self._early: dict[int, TileToken] = {}  # tiles that came before their turn, by order
         self._tcm: PeTcmComponent | None = None
 
     @property
     def tcm(self) -> PeTcmComponent:
         if self._tcm is None:
-            self._tcm = self.beside(self.pe.part("pe_tcm"), PeTcmComponent, "has no ports to fetch from")
+            self._tcm = self.sibling(self.pe.part("pe_tcm"), PeTcmComponent, "has no ports to fetch from")
         return self._tcm
 
     def has_room(self) -> bool:
@@ -39,21 +44,27 @@ class PeFetchStoreComponent(PeEngine):
     def take(self, token: TileToken) -> None:
         stage = token.stages[token.index]
         assert isinstance(stage, MoveStage)
-        if stage.type is StageType.FETCH:
-            self._waiting.append(token)
-            self._start_fetches()
+        if stage.type is StageType.STORE:
+            self.ctx.at(self.tcm.store(token, stage.nbytes) + self.overhead_ns, self._stored, token)
+        elif token.order != self._next:
+            self._early[token.order] = token
         else:
-            token.start_ns, end = self.tcm.store(stage.nbytes)
-            self.ctx.at(end + self.overhead_ns, self._stored, token)
+            self._next += 1
+            self._waiting.append(token)
+            while (following := self._early.pop(self._next, None)) is not None:
+                following.waited(Release.LANE, self.env.now, token.ref - 1)  # the read of the tile that it overtook
+                self._next += 1
+                self._waiting.append(following)
+            self._start_fetches(NOBODY)
 
-    def give_back(self, registers: int) -> None:
-        """Room in the register file is free again."""
+    def give_back(self, registers: int, left: int) -> None:
+        """Room in the register file is free again, since stage `left` is over."""
         self.free_bytes += registers
         if self._waiting:
-            self._start_fetches()
+            self._start_fetches(left)
 
-    def _start_fetches(self) -> None:
-        waiting, started = self._waiting, False
+    def _start_fetches(self, left: int) -> None:
+        waiting, started = self._waiting, NOBODY
         while waiting:
             token = waiting[0]
             stage = token.stages[token.index]
@@ -61,12 +72,13 @@ class PeFetchStoreComponent(PeEngine):
             if stage.registers > self.free_bytes:
                 break
             waiting.popleft()
-            started = True
+            started = token.ref
             self.free_bytes -= stage.registers
-            token.start_ns, end = self.tcm.fetch(stage.nbytes)
-            self.ctx.at(end + self.overhead_ns, self._fetched, token)
-        if started and self.on_room is not None:
-            self.tell_room()
+            if left != NOBODY:
+                token.waited(Release.SLOT, self.env.now, left)
+            self.ctx.at(self.tcm.fetch(token, stage.nbytes) + self.overhead_ns, self._fetched, token)
+        if started != NOBODY and self.on_room is not None:
+            self.tell_room(started)
 
     def _fetched(self, token: TileToken) -> None:
         if token.context.on_fetched is not None:
@@ -76,5 +88,5 @@ class PeFetchStoreComponent(PeEngine):
     def _stored(self, token: TileToken) -> None:
         stage = token.stage
         assert isinstance(stage, MoveStage)
-        self.give_back(stage.registers)
+        self.give_back(stage.registers, token.ref)
         self.finish(token)

@@ -10,41 +10,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import repeat
 
-from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, EngineCommand, GemmCmd, MathCmd
+from kernbench.common.commands import (
+    AtomicCmd,
+    CompositeCmd,
+    DmaCommand,
+    DmaReadCmd,
+    EngineCommand,
+    GemmCmd,
+    MathCmd,
+    Operand,
+)
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
+from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pipeline import (
-    DmaStage,
     GemmStage,
     MathStage,
     PeEngine,
     PipelineContext,
     PipelinePlan,
-    Port,
-    Reach,
+    RunsStage,
+    ServerQueue,
     Stage,
     StageType,
     TilePlan,
     TileToken,
 )
 from kernbench.components.builtin.tile_choice import TileLimits, plan_of
-from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, placeless
+from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, without_addresses
+from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
 
-_PIECEMEAL = (None,)  # where the bytes of a single transfer lie is looked up when it starts
 Done = Callable[[tuple[int, ...]], None]  # told the op-log id of what is done
+Cause = tuple[Release, int]  # what let a command come, and who did
 
 
-class Feed:
+class TileFeed:
     """A composite whose tiles are being let in."""
 
-    __slots__ = ("barrier", "context", "fed", "following", "tiles")
+    __slots__ = ("barrier", "cause", "context", "fed", "following", "tiles")
 
-    def __init__(self, plan: PipelinePlan, context: PipelineContext) -> None:
+    def __init__(self, plan: PipelinePlan, context: PipelineContext, cause: Cause) -> None:
+        self.cause = cause
         self.tiles: Iterator[TilePlan] = plan.tiles()
         self.following: TilePlan | None = next(self.tiles, None)
         self.barrier = plan.barrier
@@ -57,17 +69,20 @@ class PeSchedulerComponent(PeEngine):
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self.compute_slot = Port()
-        self._feeds: deque[Feed] = deque()
+        self.compute_slot = ServerQueue()
+        self._feeds: deque[TileFeed] = deque()
+        self._fed = 0  # tiles so far
         self._feeding = False
-        self._held_up = False  # by tile buffers or by a barrier: what ends a tile may let the next one in
+        self._held_up: Release | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
+        self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
+        self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
     def engines(self) -> dict[str, PeEngine]:
         """The engines that stages name."""
         parts = (DMA, FETCH_STORE, GEMM, MATH)
-        return {part: self.beside(self.pe.part(part), PeEngine, "takes no commands") for part in parts}
+        return {part: self.sibling(self.pe.part(part), PeEngine, "takes no commands") for part in parts}
 
     @cached_property
     def limits(self) -> TileLimits:
@@ -80,55 +95,63 @@ class PeSchedulerComponent(PeEngine):
             (int(math["tile_m"]), int(math["tile_n"])),
         )
 
-    def submit(self, cmd: EngineCommand, request: Request, done: Done) -> None:
+    def submit(self, cmd: EngineCommand, request: Request, done: Done, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
-        tiled.
+        tiled. `after` is the op that the kernel waited for last, None when it has just begun.
         """
+        cause = (Release.LAUNCH, NOBODY)
+        if after is not None:
+            release = Release.DATA if after in cmd.deps else Release.PROGRAM
+            cause = (release, op_ref(self._ended_by.get(after, after)))
         if isinstance(cmd, CompositeCmd):
-            feed = self._composite(cmd, request, done)
+            feed = self._composite(cmd, request, done, cause)
             self.ctx.at(self.env.now + self.overhead_ns, self._begin, feed)
             return
-        stage = self._stage(cmd)
+        stages = self._stages(cmd)
         name, params = simple_entry(cmd)
         log = self.ctx.log
 
         def finished(token: TileToken) -> None:
-            done(() if log is None else (token.record,))
+            if token.context.completed_tiles == token.context.total_tiles:
+                done(() if log is None else (token.record,))
 
-        addresses: tuple[int, ...] = ()
-        if isinstance(cmd, DmaReadCmd | DmaWriteCmd):
-            addresses = (cmd.source.address if isinstance(cmd, DmaReadCmd) else cmd.target.address,)
         context = PipelineContext(
             self.engines,
-            1,
+            len(stages),
             finished,
             request,
-            addresses=addresses,
-            ways=_PIECEMEAL,
-            record=None if log is None else simple_record(log, self.pe, stage, name, params, cmd.deps),
+            record=None if log is None else simple_record(log, self.pe, stages, name, params, cmd.deps),
         )
-        token = TileToken(TilePlan(0, (stage,)), context)
-        self.ctx.at(self.env.now + self.overhead_ns, self.engines[stage.component].take, token)
+        number, asked_ns = self._new_token(), self.env.now
+        for stage in stages:
+            token = TileToken(TilePlan(0, (stage,)), context, number, asked_ns, *cause)
+            self.ctx.at(asked_ns + self.overhead_ns, self.engines[stage.component].take, token)
 
-    def _stage(self, cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> Stage:
-        """The one stage of a simple command."""
-        if isinstance(cmd, DmaReadCmd):
-            nbytes = cmd.source.nbytes
-            return DmaStage(StageType.DMA_READ, DMA, 0, 0, nbytes, 1, nbytes, nbytes)
-        if isinstance(cmd, DmaWriteCmd):
-            nbytes = cmd.target.nbytes
-            return DmaStage(StageType.DMA_WRITE, DMA, 0, 0, nbytes, 1, nbytes, nbytes)
+    def _stages(self, cmd: DmaCommand | GemmCmd | MathCmd) -> list[Stage]:
+        """The one stage of a simple command; of one that moves bytes, a stage for each request."""
         if isinstance(cmd, GemmCmd):
-            return GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)
-        return MathStage(StageType.MATH, MATH, cmd.op, cmd.elements, cmd.dtype)
+            return [GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)]
+        if isinstance(cmd, MathCmd):
+            return [MathStage(StageType.MATH, MATH, cmd.op, cmd.elements, cmd.dtype)]
+        kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
+        return [
+            RunsStage(
+                kind,
+                DMA,
+                runs,
+                sum(nbytes for _, nbytes in runs),
+                partial(cmd.apply, number) if isinstance(cmd, AtomicCmd) else None,
+            )
+            for number, runs in enumerate(cmd.requests)
+        ]
 
     # ---- composites
 
-    def _composite(self, cmd: CompositeCmd, request: Request, done: Done) -> Feed:
+    def _composite(self, cmd: CompositeCmd, request: Request, done: Done, cause: Cause) -> TileFeed:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
-        numbered, addresses = placeless(cmd)
+        numbered, addresses = without_addresses(cmd)
         plan = plan_of(numbered, self.limits)
-        start_ns, log = self.env.now + self.overhead_ns, self.ctx.log
+        asked_ns, log = self.env.now, self.ctx.log
 
         def tile_done(token: TileToken) -> None:
             context = token.context
@@ -138,11 +161,22 @@ class PeSchedulerComponent(PeEngine):
                 ids: tuple[int, ...] = ()
                 if log is not None:
                     kind, name, params = composite_entry(cmd)
-                    now = self.env.now
-                    ids = (log.record(start_ns, now, self.node.id, kind, name, params, (token.record,)),)
+                    number = log.record(
+                        asked_ns + self.overhead_ns,
+                        self.env.now,
+                        self.node.id,
+                        kind,
+                        name,
+                        params,
+                        (token.record,),
+                        asked_ns=asked_ns,
+                        causes=(0, cause[0], asked_ns + self.overhead_ns, cause[1]),
+                    )
+                    self._ended_by[number] = token.record
+                    ids = (number,)
                 done(ids)
-            if self._held_up:
-                self._feed()
+            if self._held_up is not None:
+                self._feed(self._held_up, token.ref)
 
         context = PipelineContext(
             self.engines,
@@ -150,38 +184,42 @@ class PeSchedulerComponent(PeEngine):
             tile_done,
             request,
             addresses=addresses,
-            ways=self._ways(cmd),
+            operands=self._accesses(cmd),
             record=None if log is None else tile_record(log, self.pe, addresses, cmd.deps),
             on_fetched=self._fetched,
         )
 
-        return Feed(plan, context)
+        return TileFeed(plan, context, cause)
 
-    def _begin(self, feed: Feed) -> None:
+    def _begin(self, feed: TileFeed) -> None:
         self._feeds.append(feed)
-        self._feed()
+        self._feed(*feed.cause)
 
-    def _ways(self, cmd: CompositeCmd) -> list[Reach | None]:
-        """How the DMA reaches each operand, in the order of their numbers; those in TCM are not reached at all."""
-        operands = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
+    def _accesses(self, cmd: CompositeCmd) -> list[OperandAccess | None]:
+        """How the DMA reaches each operand, in the order of their numbers."""
+        operands: list[Operand] = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
         dma = self.engines[DMA]
         if not isinstance(dma, PeDmaComponent):
             return [None] * len(operands)
-        return [None if x.space == "tcm" else dma.way_to(x.address, x.nbytes) for x in operands]
+        return [dma.access(operand) for operand in operands]
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""
         if token.plan.in_bytes:
             self._tile_bytes += token.plan.in_bytes
-            if self._held_up:
-                self._feed()
+            if self._held_up is not None:
+                self._feed(self._held_up, token.ref)
 
-    def _feed(self) -> None:
+    def _has_room(self, left: int) -> None:
+        """The engine that the next tile goes to first has a place again, since stage `left` is over."""
+        self._feed(Release.LANE, left)
+
+    def _feed(self, release: Release, released_by: int) -> None:
         """Let tiles in, until there is none or the next has to wait."""
         if self._feeding:  # a tile that enters may free a place at once; the loop below sees it
             return
-        self._feeding, self._held_up = True, False
-        feeds, engines = self._feeds, self.engines
+        self._feeding, self._held_up = True, None
+        feeds, engines, now, new_token = self._feeds, self.engines, self.env.now, self._new_token
         while feeds:
             feed = feeds[0]
             tile = feed.following
@@ -190,15 +228,19 @@ class PeSchedulerComponent(PeEngine):
                 continue
             engine = engines[tile.stages[0].component]
             if not engine.has_room():
-                engine.on_room = self._feed
+                engine.on_room = self._has_room
                 break
             need = tile.in_bytes + tile.out_bytes
-            barred = feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier
-            if barred or need > self._tile_bytes:
-                self._held_up = True
+            if feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier:
+                self._held_up = Release.BARRIER
+                break
+            if need > self._tile_bytes:
+                self._held_up = Release.SLOT
                 break
             self._tile_bytes -= need
             feed.fed += 1
             feed.following = next(feed.tiles, None)
-            engine.take(TileToken(tile, feed.context))
+            token = TileToken(tile, feed.context, new_token(), now, release, released_by, self._fed)
+            self._fed += 1
+            engine.take(token)
         self._feeding = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
-from kernbench.components.builtin.pipeline import Port
+from kernbench.components.builtin.pipeline import ServerQueue, TileToken
 from kernbench.topology.graph import Node
 
 
@@ -22,7 +22,7 @@ class PeTcmComponent(MemoryComponent):
         super().__init__(node, ctx)
         ports = ctx.graph.spec.cube.pe_template.links
         self._read_gbs, self._write_gbs = ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs
-        self.read_port, self.write_port = Port(), Port()
+        self.read_port, self.write_port = ServerQueue(), ServerQueue()
         self._read_ns: dict[int, float] = {}  # a kernel fetches few sizes, many times
         self._both_ns = 0.0  # for how long both ports are taken
 
@@ -31,21 +31,21 @@ class PeTcmComponent(MemoryComponent):
         """For how long at least one port was taken, or will be by what is under way."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
 
-    def fetch(self, nbytes: int) -> tuple[float, float]:
-        """Book the read port; returns from when to when."""
+    def fetch(self, token: TileToken, nbytes: int) -> float:
+        """Take the read port for a token's stage; returns until when."""
         ns = self._read_ns.get(nbytes)
         if ns is None:
             ns = self._read_ns[nbytes] = transfer_ns(nbytes, self._read_gbs)
-        return self._booked(self.read_port, self.write_port, ns)
+        return self._served(token, self.read_port, self.write_port, ns)
 
-    def store(self, nbytes: int) -> tuple[float, float]:
-        """Book the write port; returns from when to when."""
-        return self._booked(self.write_port, self.read_port, transfer_ns(nbytes, self._write_gbs))
+    def store(self, token: TileToken, nbytes: int) -> float:
+        """Take the write port for a token's stage; returns until when."""
+        return self._served(token, self.write_port, self.read_port, transfer_ns(nbytes, self._write_gbs))
 
-    def _booked(self, port: Port, other: Port, ns: float) -> tuple[float, float]:
-        start, end = port.book(self.env.now, ns)
-        if other.free_ns > start:
-            shared_ns = min(end, other.free_ns) - max(start, other.since_ns)
+    def _served(self, token: TileToken, port: ServerQueue, other: ServerQueue, ns: float) -> float:
+        end = port.serve(token, self.env.now, ns)
+        if other.free_ns > token.start_ns:
+            shared_ns = min(end, other.free_ns) - max(token.start_ns, other.since_ns)
             if shared_ns > 0:
                 self._both_ns += shared_ns
-        return start, end
+        return end

@@ -13,13 +13,15 @@ from enum import Enum
 from math import ceil
 from typing import NamedTuple
 
+from kernbench.common.commands import DmaRequest
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.components.base import ActiveComponent, Context, Move
-from kernbench.components.recording import Param
+from kernbench.components.base import ActiveComponent, Context
+from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.recording import NOBODY, STAGE_BITS, Param, Release
 from kernbench.topology.graph import Node
 
 Params = dict[str, Param]
@@ -49,6 +51,39 @@ class DmaStage(NamedTuple):
     row_bytes: int
     stride_bytes: int
 
+    @property
+    def op_kind(self) -> str:
+        return "memory"
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    def fields(self, addresses: Sequence[int]) -> Params:
+        """What the op log says of it; operands lie at `addresses`."""
+        return {"address": addresses[self.operand] + self.offset, "nbytes": self.nbytes}
+
+
+class RunsStage(NamedTuple):
+    """One request of a simple command: runs of bytes anywhere in memory. `apply` makes it a read-modify-write."""
+
+    type: StageType
+    component: str
+    runs: DmaRequest
+    nbytes: int
+    apply: Callable[[], object] | None = None
+
+    @property
+    def op_kind(self) -> str:
+        return "memory"
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    def fields(self, addresses: Sequence[int]) -> Params:
+        return {"nbytes": self.nbytes}
+
 
 class MoveStage(NamedTuple):
     """Bytes between TCM and the register file. A fetch takes `registers` bytes of it, a store gives them back."""
@@ -57,6 +92,17 @@ class MoveStage(NamedTuple):
     component: str
     nbytes: int
     registers: int
+
+    @property
+    def op_kind(self) -> str:
+        return "memory"
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    def fields(self, addresses: Sequence[int]) -> Params:
+        return {"nbytes": self.nbytes}
 
 
 class GemmStage(NamedTuple):
@@ -70,6 +116,18 @@ class GemmStage(NamedTuple):
     dtype: str
     registers: int = 0
 
+    @property
+    def op_kind(self) -> str:
+        return "gemm"
+
+    def fields(self, addresses: Sequence[int]) -> Params:
+        return {"m": self.m, "k": self.k, "n": self.n, "dtype": self.dtype}
+
+    @property
+    def flops(self) -> int:
+        """Two per multiply-accumulate."""
+        return 2 * self.m * self.k * self.n
+
 
 class MathStage(NamedTuple):
     """One vector op on the lanes; gives back the registers of its operands where it is their last reader."""
@@ -81,8 +139,20 @@ class MathStage(NamedTuple):
     dtype: str
     registers: int = 0
 
+    @property
+    def op_kind(self) -> str:
+        return "math"
 
-Stage = DmaStage | MoveStage | GemmStage | MathStage
+    def fields(self, addresses: Sequence[int]) -> Params:
+        return {"op": self.op, "elements": self.elements, "dtype": self.dtype}
+
+    @property
+    def flops(self) -> int:
+        """One per element."""
+        return self.elements
+
+
+Stage = DmaStage | RunsStage | MoveStage | GemmStage | MathStage
 
 
 class TilePlan(NamedTuple):
@@ -117,14 +187,6 @@ class PipelinePlan:
         return iter(self._made)
 
 
-class Reach(NamedTuple):
-    """How the DMA reaches an operand that lies in one plain memory, and its address there."""
-
-    read: Move
-    write: Move
-    base: int
-
-
 class PipelineContext:
     """One command under way: where its tokens go, how many are done, whom to tell."""
 
@@ -134,10 +196,10 @@ class PipelineContext:
         "engines",
         "on_done",
         "on_fetched",
+        "operands",
         "record",
         "request",
         "total_tiles",
-        "ways",
     )
 
     def __init__(
@@ -148,14 +210,14 @@ class PipelineContext:
         request: Request,
         *,
         addresses: tuple[int, ...] = (),
-        ways: Sequence[Reach | None] = (),
+        operands: Sequence[OperandAccess | None] = (),
         record: Callable[[TileToken], int] | None = None,
         on_fetched: Callable[[TileToken], None] | None = None,
     ) -> None:
         self.engines = engines  # by part of the PE
         self.total_tiles = total_tiles
         self.addresses = addresses  # of the command's operands, as the kernel gave them
-        self.ways = ways  # to each operand; None for one that lies in pieces, or is not reached at all
+        self.operands = operands  # how the DMA reaches each; None for one that is pinned
         self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
         self.request = request
@@ -179,15 +241,31 @@ class PipelineContext:
 class TileToken:
     """A tile on its way. One engine owns it at a time."""
 
-    __slots__ = ("context", "done", "index", "pending", "plan", "record", "stages", "start_ns", "times")
+    __slots__ = (
+        "asked_ns", "causes", "context", "done", "index", "number", "order", "pending", "plan", "record", "stages",
+        "start_ns", "times",
+    )  # fmt: skip
 
-    def __init__(self, plan: TilePlan, context: PipelineContext) -> None:
+    def __init__(
+        self,
+        plan: TilePlan,
+        context: PipelineContext,
+        number: int = NOBODY,
+        asked_ns: float = 0.0,
+        release: Release = Release.PROGRAM,
+        released_by: int = NOBODY,
+        order: int = 0,
+    ) -> None:
         self.plan = plan
         self.stages = plan.stages
         self.index = 0
         self.context = context
+        self.number = number  # that the op log knows it by
+        self.order = order  # among the tiles that its PE was fed
+        self.asked_ns = asked_ns  # when its first stage was asked for
         self.start_ns = 0.0  # of the stage being served
         self.times: list[float] = []  # start and end of the stages that are over
+        self.causes: list[float] = [0, release, asked_ns, released_by]  # see `recording.Causes`
         self.record = -1  # op-log id of its last stage, once it is done and if there is a log
         self.pending = 0  # transfers of this stage that are under way
         self.done = False
@@ -196,25 +274,52 @@ class TileToken:
     def stage(self) -> Stage:
         return self.stages[self.index]
 
+    @property
+    def request(self) -> Request:
+        return self.context.request
 
-class Port:
+    @property
+    def ref(self) -> int:
+        """The present stage, for whoever it lets start."""
+        return self.number << STAGE_BITS | self.index
+
+    def waited(self, release: Release, ready_ns: float, released_by: int) -> None:
+        """The present stage is let start by something else than the end of the stage before."""
+        self.causes += (self.index, release, ready_ns, released_by)
+
+
+class ServerQueue:
     """Something that serves one request at a time, in the order of asking."""
 
-    __slots__ = ("busy_ns", "free_ns", "since_ns")
+    __slots__ = ("busy_ns", "free_ns", "holder", "since_ns")
 
     def __init__(self) -> None:
         self.free_ns = 0.0
         self.since_ns = 0.0  # since when it is taken without a break, where it is
         self.busy_ns = 0.0
+        self.holder = NOBODY  # whom it serves last, see `TileToken.ref`
 
     def book(self, now: float, ns: float) -> tuple[float, float]:
-        """Take the port for `ns` as soon as it is free; returns from when to when."""
+        """Take the server for `ns` as soon as it is free; returns from when to when."""
         start = self.free_ns
         if start <= now:
             self.since_ns = start = now
         self.busy_ns += ns
         self.free_ns = end = start + ns
         return start, end
+
+    def serve(self, token: TileToken, now: float, ns: float) -> float:
+        """Take the server for the present stage of a token that is ready; returns when it ends."""
+        start = self.free_ns
+        if start <= now:
+            self.since_ns = start = now
+        else:
+            token.waited(Release.LANE, now, self.holder)
+        self.holder = token.number << STAGE_BITS | token.index
+        self.busy_ns += ns
+        token.start_ns = start
+        self.free_ns = end = start + ns
+        return end
 
 
 def work_ns(amount: int, per_ns: float) -> float:
@@ -240,7 +345,7 @@ class PeEngine(ActiveComponent):
         self.pe = PeId(place.sip, place.cube, place.pe)
         self.overhead_ns = on_grid(self.entry_ns)
         self.queue_depth = int(node.attrs.get("queue_depth", 1))
-        self.on_room: Callable[[], None] | None = None  # a feeder that waits for a place in the queue
+        self.on_room: Callable[[int], None] | None = None  # a feeder that waits for a place in the queue
 
     def take(self, token: TileToken) -> None:
         """Serve the token's present stage."""
@@ -254,11 +359,11 @@ class PeEngine(ActiveComponent):
         """Whether the feeder may let a token into this engine's queue."""
         return True
 
-    def tell_room(self) -> None:
-        """A place in the queue is free: wake the feeder, if it waits here."""
+    def tell_room(self, left: int) -> None:
+        """A place in the queue is free, since stage `left` left: wake the feeder, if it waits here."""
         wake, self.on_room = self.on_room, None
         if wake is not None:
-            wake()
+            wake(left)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""

@@ -65,20 +65,20 @@ def tile_needs(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[int, int]:
         held = rows * cols * dtype_of(cmd.out.dtype).itemsize
     inputs += [(operand, tile_elements(operand, rows, cols)) for operand in extras]
     tcm, registers = _sum(inputs)
-    if cmd.out.space != "tcm":
+    if not cmd.out.pinned:
         tcm += rows * cols * dtype_of(cmd.out.dtype).itemsize
     needs = [(tcm, registers + held)]
     second = [op.operand for op in cmd.epilogues if op.operand and op.scope is Scope.KERNEL]
     if any(op.scope is Scope.KERNEL for op in cmd.epilogues):
         tcm, registers = _sum([(operand, tile_elements(operand, rows, cols)) for operand in (cmd.out, *second)])
         result = rows * cols * dtype_of(cmd.out.dtype).itemsize
-        needs.append((tcm + (result if cmd.out.space != "tcm" else 0), registers + result))
+        needs.append((tcm + (result if not cmd.out.pinned else 0), registers + result))
     return max(need[0] for need in needs), max(need[1] for need in needs)
 
 
 def _sum(inputs: list[tuple[Operand, int]]) -> tuple[int, int]:
-    sizes = [(operand.space, elements * dtype_of(operand.dtype).itemsize) for operand, elements in inputs]
-    return sum(nbytes for space, nbytes in sizes if space != "tcm"), sum(nbytes for _, nbytes in sizes)
+    sizes = [(operand.pinned, elements * dtype_of(operand.dtype).itemsize) for operand, elements in inputs]
+    return sum(nbytes for pinned, nbytes in sizes if not pinned), sum(nbytes for _, nbytes in sizes)
 
 
 def _choose(

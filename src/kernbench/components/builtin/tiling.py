@@ -37,13 +37,13 @@ LaneOp = tuple[str, str]  # a math op, and the type that the lanes work in
 DMA, FETCH_STORE, GEMM, MATH = "pe_dma", "pe_fetch_store", "pe_gemm", "pe_math"  # parts of a PE, which stages name
 
 
-def placeless(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]:
+def without_addresses(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]:
     """A command whose operands are numbered instead of placed, and their addresses: one plan serves every PE."""
     addresses: list[int] = []
 
     def numbered(operand: Operand) -> Operand:
         addresses.append(operand.address)
-        return replace(operand, address=len(addresses) - 1)
+        return replace(operand, address=len(addresses) - 1, segments=())
 
     inputs, out = tuple(numbered(x) for x in cmd.inputs), numbered(cmd.out)
     steps = tuple(replace(op, operand=op.operand and numbered(op.operand)) for op in cmd.epilogues)
@@ -98,7 +98,7 @@ class _Inputs:
         for operand in self._operands:
             nbytes = tile_elements(operand, rows[1], cols[1]) * dtype_of(operand.dtype).itemsize
             fetched += nbytes
-            if operand.space != "tcm":
+            if not operand.pinned:
                 reads.append(tile_stage(StageType.DMA_READ, operand, rows, cols))
                 moved += nbytes
         return reads, moved, fetched
@@ -153,7 +153,7 @@ class _GemmTiles:
                     tile_id += 1
 
     def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
-        if operand.space == "tcm":
+        if operand.pinned:
             return [()] * len(tiles)
         return [(tile_stage(StageType.DMA_READ, operand, *tile),) for tile in tiles]
 
@@ -162,7 +162,7 @@ class _GemmTiles:
     ) -> TilePlan:
         a, b = self._cmd.inputs
         a_bytes, b_bytes = rows[1] * depth[1] * self._item_a, depth[1] * cols[1] * self._item_b
-        moved = (a_bytes if a.space != "tcm" else 0) + (b_bytes if b.space != "tcm" else 0)
+        moved = (a_bytes if not a.pinned else 0) + (b_bytes if not b.pinned else 0)
         extras = self._per_output if last else self._per_k
         fetched = a_bytes + b_bytes
         if extras:
@@ -175,7 +175,7 @@ class _GemmTiles:
         if tail is None:
             tail = self._tails[key] = self._tail(*key)
         stages, out, out_bytes = reads + tail, self._cmd.out, 0
-        if last and out.space != "tcm":
+        if last and not out.pinned:
             write = tile_stage(StageType.DMA_WRITE, out, rows, cols)
             stages, out_bytes = (*stages, write), write.nbytes
         return TilePlan(tile_id, stages, moved, out_bytes, self._kinds.setdefault(key, key))
@@ -236,10 +236,10 @@ def _math_tiles(
             stages.append(MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + result))
             stages += _math_stages(work, rows[1] * cols[1], fetched)
             stages.append(MoveStage(StageType.STORE, FETCH_STORE, result, result))
-            if out.space != "tcm":
+            if not out.pinned:
                 stages.append(tile_stage(StageType.DMA_WRITE, out, rows, cols))
             kind = kinds.setdefault(size := (rows[1], cols[1]), size)
-            yield TilePlan(tile_id, tuple(stages), moved, result if out.space != "tcm" else 0, kind)
+            yield TilePlan(tile_id, tuple(stages), moved, result if not out.pinned else 0, kind)
             tile_id += 1
 
 

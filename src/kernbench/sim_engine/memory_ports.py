@@ -1,0 +1,112 @@
+"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times.
+
+A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
+read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. A
+reader mostly reads one block after the other along the same route, which a lane of the fabric makes cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from kernbench.components.base import Context, Done, Initiator, MemoryComponent, MemoryPort, Packet
+from kernbench.sim_engine.fabric import Fabric, Transfer
+from kernbench.sim_engine.wiring import Wiring
+from kernbench.sim_engine.write_listeners import WriteListeners
+
+
+class PortOwner(Context, Protocol):
+    """What ports use of the machine."""
+
+    fabric: Fabric
+    listeners: WriteListeners
+
+
+def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> MemoryPort:
+    """The memory at the end of `path`."""
+    node = path[-1]
+    kind = wiring.classes[node]
+    burst_bytes = machine.fabric.network.flit_bytes if node in wiring.banked else 0
+    if not (issubclass(kind, MemoryComponent) and wiring.stops.isdisjoint(path[1:-1])):
+        return PacketPort(machine, path, burst_bytes)
+    if kind.accept is not MemoryComponent.accept or kind.handle is not MemoryComponent.handle:
+        return PacketPort(machine, path, burst_bytes)  # a class of the user's, which may do anything with a packet
+    return DirectPort(machine, path, burst_bytes)
+
+
+class DirectPort:
+    """By the fabric alone. `read` is that of a lane of its own."""
+
+    __slots__ = ("_back", "_fabric", "_machine", "_there", "burst_bytes", "path", "read")
+
+    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
+        self.path = path
+        self.burst_bytes = burst_bytes
+        self._machine = machine
+        self._fabric = fabric = machine.fabric
+        self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
+        self.read = fabric.lane(self._back, banked=burst_bytes > 0, lead_ns=self._there.control_ns).read
+
+    def write(
+        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+    ) -> None:
+        def arrived(transfer: Transfer) -> None:
+            machine = self._machine
+            machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
+            machine.listeners.tell(self.path[-1], address, nbytes, payload)
+
+        where = address if self.burst_bytes else None
+        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
+
+    def update(
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+    ) -> None:
+        where = address if self.burst_bytes else None
+
+        def arrived(transfer: Transfer) -> None:
+            apply()
+            self._machine.listeners.tell(self.path[-1], address, nbytes, None)
+            self._fabric.inject(self._back, nbytes, transfer.done_ns, read_from=where, on_done=done, tag=tag)
+
+        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
+
+
+class _Arrived(NamedTuple):
+    """What packets have brought."""
+
+    tag: Initiator
+
+
+class PacketPort:
+    """By packets, which active blocks on the way take and pass on."""
+
+    __slots__ = ("_machine", "burst_bytes", "path")
+
+    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
+        self.path = path
+        self.burst_bytes = burst_bytes
+        self._machine = machine
+
+    def read(self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator) -> None:
+        self._send(Packet(tag.request, self.path, wanted_bytes=nbytes, address=address), at_ns, done, tag)
+
+    def write(
+        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+    ) -> None:
+        self._send(Packet(tag.request, self.path, nbytes, address=address, payload=payload), at_ns, done, tag)
+
+    def update(
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+    ) -> None:
+        packet = Packet(tag.request, self.path, nbytes, nbytes, address, on_arrival=apply)
+        self._send(packet, at_ns, done, tag)
+
+    def _send(self, packet: Packet, at_ns: float, done: Done, tag: Initiator) -> None:
+        packet.answer = partial(_answered, done, tag)
+        self._machine.at(at_ns, self._machine.send, packet)
+
+
+def _answered(done: Done, tag: Initiator, _: Packet) -> None:
+    done(_Arrived(tag))

@@ -1,0 +1,41 @@
+"""Who is told when a write has brought bytes to a memory: ring buffers, say, that wait for a message.
+
+A listener names a range of one memory. It is told at the instant at which the last byte of a write is in that memory,
+which is before the writer has its acknowledgement, and whichever way the bytes came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernbench.components.base import Landed, Listener
+
+
+class WriteListeners:
+    """The listeners of one engine's machine, by memory."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[int, tuple[int, int, Listener]]] = {}
+        self._count = 0
+
+    def add(self, node: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of writes to [address, address + nbytes); returns what ends that."""
+        self._count = number = self._count + 1
+        self._by_node.setdefault(node, {})[number] = (address, address + nbytes, listener)
+
+        def remove() -> None:
+            here = self._by_node.get(node, {})
+            here.pop(number, None)
+            if not here:
+                self._by_node.pop(node, None)
+
+        return remove
+
+    def tell(self, node: str, address: int, nbytes: int, payload: object) -> None:
+        """A write has brought bytes to a memory; its listeners are told in the order in which they came."""
+        here = self._by_node.get(node)
+        if here:
+            landed = Landed(node, address, nbytes, payload)
+            for start, end, listener in list(here.values()):
+                if start < address + nbytes and address < end:
+                    listener(landed)
