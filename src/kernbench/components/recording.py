@@ -10,7 +10,7 @@ next op start, so entries name it by its token (`stage_ref`) and the log finds i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -35,6 +35,9 @@ class Release(IntEnum):
     PROGRAM = 6  # the kernel issued it only then
     LAUNCH = 7  # the kernel began
     HOST = 8
+
+
+SLOT, LANE = int(Release.SLOT), int(Release.LANE)  # as plain numbers, for what happens to every tile
 
 
 def stage_ref(token: int, stage: int) -> int:
@@ -72,8 +75,9 @@ class OpDescriber(Protocol):
 class Recorder(Protocol):
     """Where an engine writes down what it did."""
 
-    def new_token(self) -> int:
-        """A number for a token whose stages will be recorded."""
+    @property
+    def new_token(self) -> Callable[[], int]:
+        """Gives a number for a token whose stages will be recorded."""
 
     def record(
         self,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, OpDescriber, OpHead, Param, Release
@@ -87,18 +88,13 @@ class OpLog:
         self._cause_ends = array("q")  # of each row: where its causes end there
         self._depends = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
         self._several: list[tuple[int, ...]] = []
-        self._token_firsts = array("q")  # id of each token's first record; -1 while it is not recorded
+        self._token_firsts = array("q")  # id of each token's first record; -1, or none yet, while it is not recorded
+        self.new_token: Callable[[], int] = count().__next__
         self._single: dict[tuple[str, ...], OneOp] = {}  # by head of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
         return self._next
-
-    def new_token(self) -> int:
-        """A number for a token whose stages will be recorded."""
-        tokens = self._token_firsts
-        tokens.append(NOBODY)
-        return len(tokens) - 1
 
     def record(
         self,
@@ -157,7 +153,10 @@ class OpLog:
         self._depends.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
         following = self._next
         if token >= 0:
-            self._token_firsts[token] = following
+            known = self._token_firsts
+            if token >= len(known):
+                known.extend([NOBODY] * (token + 1 - len(known)))
+            known[token] = following
         self._firsts.append(following)
         self._next = following = following + len(times) // 2
         return following - 1
@@ -238,8 +237,10 @@ class OpLog:
         """The record that a cause names; None for nobody, and for a token that is not recorded."""
         if who <= NOBODY:
             return None if who == NOBODY else -2 - who
-        first = self._token_firsts[who >> STAGE_BITS]
-        return None if first < 0 else first + (who & (1 << STAGE_BITS) - 1)
+        token, known = who >> STAGE_BITS, self._token_firsts
+        if token >= len(known) or known[token] < 0:
+            return None
+        return known[token] + (who & (1 << STAGE_BITS) - 1)
 
     def _drop(self, rows: int) -> None:
         """Forget the records of the first `rows` rows; their ids stay taken."""

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.components.recording import STAGE_BITS, Causes, OpDescriber, Param
+from kernbench.components.recording import Causes, OpDescriber, Param
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
@@ -106,11 +106,11 @@ class StreamingOpLog(OpLog):
 
     def _resolved_rows(self) -> int:
         """How many of the first rows name only what is recorded: those behind wait for tokens that are under way."""
-        start, causes, firsts = 0, self._causes, self._token_firsts
+        start, causes = 0, self._causes
         for row, end in enumerate(self._cause_ends):
             for at in range(start + 3, end, 4):
                 who = int(causes[at])
-                if who >= 0 and firsts[who >> STAGE_BITS] < 0:
+                if who >= 0 and self._id_of(who) is None:
                     return row
             start = end
         return len(self._firsts)

@@ -39,7 +39,8 @@ def test_records_come_in_order_of_start() -> None:
             1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (0, 1), 1.0, 1.0, *issued
         ),
         OpRecord(
-            2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)}, (), 1.5, 2.0, "data", 0
+            2.0, 3.0, f"{PE}.pe_math", "math", "exp", {"elements": 10, "input_shapes": ((2, 5),)}, (), 1.5, 2.0,
+            "data", 0,
         ),
     ]  # fmt: skip
 

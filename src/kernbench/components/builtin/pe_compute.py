@@ -10,6 +10,7 @@ from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, ServerQueue, TileToken
+from kernbench.components.recording import STAGE_BITS
 from kernbench.topology.graph import Node
 
 _COMPUTE = (GemmStage, MathStage)
@@ -45,7 +46,9 @@ class ComputeEngine(PeEngine):
         stage = token.stages[token.index]
         assert isinstance(stage, _COMPUTE)
         if stage.registers:
-            (self._registers or self._find_registers()).give_back(stage.registers, token.ref)
+            (self._registers or self._find_registers()).give_back(
+                stage.registers, token.number << STAGE_BITS | token.index
+            )
         self.finish(token)
 
     def _find_registers(self) -> PeFetchStoreComponent:

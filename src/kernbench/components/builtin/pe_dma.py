@@ -23,7 +23,7 @@ from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Proces
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
-from kernbench.components.recording import NOBODY, Release
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
@@ -85,12 +85,13 @@ class PeDmaComponent(PeEngine):
         token.start_ns = now = self.env.now
         request_ns = self._request_ns
         at_ns = now + (self.request_ns if request_ns is None else request_ns)
-        if isinstance(stage, RunsStage):
-            self._start_runs(token, stage, at_ns)
+        operands = token.context.operands
+        if not operands:
+            self._start_runs(token, at_ns)
             return
         assert isinstance(stage, DmaStage)
         is_write = stage.type is StageType.DMA_WRITE
-        access = token.context.operands[stage.operand]
+        access = operands[stage.operand]
         assert access is not None
         port = access.port
         if port is not None:
@@ -104,8 +105,10 @@ class PeDmaComponent(PeEngine):
         for port, address, nbytes in transfers:
             (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
 
-    def _start_runs(self, token: TileToken, stage: RunsStage, at_ns: float) -> None:
+    def _start_runs(self, token: TileToken, at_ns: float) -> None:
         """A request of a simple command: all of its runs set out at once."""
+        stage = token.stage
+        assert isinstance(stage, RunsStage)
         pieces = [piece for run in stage.runs for piece in self._whole_bursts(run)]
         token.pending = len(pieces)
         if stage.apply is not None:
@@ -142,7 +145,8 @@ class PeDmaComponent(PeEngine):
                 token.index = following
                 self._start(token)
                 return
-        self._leave_place(self._read if stage.type is StageType.DMA_READ else self._write, token.ref)
+        left = token.number << STAGE_BITS | token.index
+        self._leave_place(self._read if stage.type is StageType.DMA_READ else self._write, left)
         self.finish(token)
 
     # ---- places
@@ -158,7 +162,7 @@ class PeDmaComponent(PeEngine):
         if channel.waiting:
             following, since_ns = channel.waiting.popleft()
             if isinstance(following, TileToken):
-                following.waited(Release.LANE, since_ns, left)
+                following.causes += (following.index, LANE, since_ns, left)
                 self._start(following)
             else:
                 following.succeed()

@@ -14,7 +14,7 @@ from collections import deque
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
-from kernbench.components.recording import NOBODY, Release
+from kernbench.components.recording import NOBODY, SLOT, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 
 
@@ -51,11 +51,16 @@ class PeFetchStoreComponent(PeEngine):
         else:
             self._next += 1
             self._waiting.append(token)
-            while (following := self._early.pop(self._next, None)) is not None:
-                following.waited(Release.LANE, self.env.now, token.ref - 1)  # the read of the tile that it overtook
-                self._next += 1
-                self._waiting.append(following)
+            if self._early:
+                self._admit_early(token)
             self._start_fetches(NOBODY)
+
+    def _admit_early(self, token: TileToken) -> None:
+        """Tiles that came before their turn follow the one that they overtook, when its read is over."""
+        while (following := self._early.pop(self._next, None)) is not None:
+            following.waited(Release.LANE, self.env.now, token.ref - 1)
+            self._next += 1
+            self._waiting.append(following)
 
     def give_back(self, registers: int, left: int) -> None:
         """Room in the register file is free again, since stage `left` is over."""
@@ -72,10 +77,10 @@ class PeFetchStoreComponent(PeEngine):
             if stage.registers > self.free_bytes:
                 break
             waiting.popleft()
-            started = token.ref
+            started = token.number << STAGE_BITS | token.index
             self.free_bytes -= stage.registers
             if left != NOBODY:
-                token.waited(Release.SLOT, self.env.now, left)
+                token.causes += (token.index, SLOT, self.env.now, left)
             self.ctx.at(self.tcm.fetch(token, stage.nbytes) + self.overhead_ns, self._fetched, token)
         if started != NOBODY and self.on_room is not None:
             self.tell_room(started)

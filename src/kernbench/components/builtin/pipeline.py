@@ -21,7 +21,7 @@ from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.components.base import ActiveComponent, Context
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.recording import NOBODY, STAGE_BITS, Param, Release
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Param, Release
 from kernbench.topology.graph import Node
 
 Params = dict[str, Param]
@@ -314,7 +314,7 @@ class ServerQueue:
         if start <= now:
             self.since_ns = start = now
         else:
-            token.waited(Release.LANE, now, self.holder)
+            token.causes += (token.index, LANE, now, self.holder)
         self.holder = token.number << STAGE_BITS | token.index
         self.busy_ns += ns
         token.start_ns = start
