@@ -135,6 +135,9 @@ class Memory(Protocol):
     def read(self, addr: int, shape: Sequence[int], dtype: DType | str, *, zero_fill: bool = False) -> Value:
         """The value that the bytes at `addr` hold now; raises DataError for bytes never written."""
 
+    def read_strided(self, addr: int, shape: Sequence[int], strides_bytes: Sequence[int], dtype: DType | str) -> Value:
+        """The value that strided bytes from `addr` on hold now."""
+
     def write(self, addr: int, value: Value) -> None:
         """Bytes from `addr` on hold `value` from now on."""
 

@@ -231,3 +231,31 @@ class CompletionHandle:
         if self.out is not None:
             self.out.records = records
             self.out.awaits(None)
+
+
+class TransferHandle:
+    """A load or a store under way, from `tl.load_async` or `tl.store_async`."""
+
+    __slots__ = ("_held", "_out", "_tl", "number", "records")
+
+    def __init__(self, tl: object, held: TensorHandle | None = None) -> None:
+        self._tl = tl
+        self._held = held  # what a store sends stays in TCM until it is done
+        self._out: TensorHandle | None = None
+        self.number = -1  # until it is issued
+        self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
+
+    @property
+    def tl(self) -> object:
+        return self._tl
+
+    def finish(self, records: tuple[int, ...], out: TensorHandle | None) -> None:
+        """It is done; `out` is what a load brought."""
+        self._held = None
+        self._out = out
+        self.records = records
+
+    @property
+    def out(self) -> TensorHandle | None:
+        """What a load brought, once it is done."""
+        return self._out

@@ -1,8 +1,8 @@
 """Pointers: what a tensor argument is to a kernel, and what counting bytes from one gives.
 
-The rule: an address that was counted from `x.local`, through `+` and `-`, remembers it, and reaches this PE's own part
-of x and nothing else, in either address model. Any other arithmetic gives plain numbers, which remember nothing and
-reach all that their address model lets them.
+The rule: an address that was counted from a pointer, through `+` and `-`, remembers it, and reaches that tensor and
+nothing else; from `x.local`, this PE's own part of it. Any other arithmetic gives plain numbers, which remember nothing
+and reach all that their address model lets them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Address(int):
 
 
 class TensorPtr(Address):
-    """The address of a tensor argument. Counting from it is in bytes, and gives plain addresses.
+    """The address of a tensor argument. Counting from it is in bytes.
 
     `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds
     no part of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty; there is no place
@@ -53,6 +53,7 @@ class TensorPtr(Address):
     local_shape: tuple[int, ...]
     dtype: str
     is_part: bool  # whether it is what `local` gives
+    has_whole_rows: bool  # whether its rows lie end to end
     _local: int | None
 
     def __new__(
@@ -64,18 +65,16 @@ class TensorPtr(Address):
         dtype: str,
         local: int | None = None,
         is_part: bool = False,
+        has_whole_rows: bool = True,
     ) -> TensorPtr:
         self = super().__new__(cls, address)
         self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
-        self.is_part = is_part
+        self.is_part, self.has_whole_rows = is_part, has_whole_rows
         return self
 
     @property
     def base(self) -> TensorPtr:
         return self
-
-    def _moved(self, by: int) -> int:
-        return super()._moved(by) if self.is_part else int(self) + by
 
     @property
     def local(self) -> TensorPtr:

@@ -10,15 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, WaitCmd
+from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, Segment, WaitCmd
 from kernbench.common.dtypes import F32, DType, dtype_of, promote
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.epilogues import MATH_OPS, SCOPES, STEPS
-from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
+from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_core import TlCore
-from kernbench.triton_emu.under_way import Piece
 from kernbench.values.graph import Value
 from kernbench.values.op import broadcast_shape
 
@@ -65,7 +64,7 @@ class TlComposite(TlCore):
         used = (*inputs, *(x for _, told in steps for x in told if isinstance(x, TensorHandle)))
         pieces = list(out.segments) if out is not None else []
         streamed = [piece for x in used for piece in x.segments]
-        waited = self._settle([*pieces, *streamed])
+        waited = (*self._settle(pieces, writing=True), *self._settle(streamed))
         value = self._result(op, math_op, inputs, steps, acc, dtype)
         result = self._new(value) if out is None else None
         handle = CompletionHandle(inputs[0].tl, used, result)
@@ -82,7 +81,7 @@ class TlComposite(TlCore):
         self._issue(cmd, handle, pieces, value)
         return handle
 
-    def _issue(self, cmd: CompositeCmd, handle: CompletionHandle, pieces: list[Piece], value: Value) -> None:
+    def _issue(self, cmd: CompositeCmd, handle: CompletionHandle, pieces: list[Segment], value: Value) -> None:
         """Hand a composite to the PE; what it writes to memory is there when it is done."""
 
         def done(records: Records) -> None:
@@ -100,13 +99,18 @@ class TlComposite(TlCore):
         if handle.out is not None:
             handle.out.awaits(handle)
 
-    def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, or for all under way; returns its result where that is in TCM. Engine: none."""
+    def wait(self, handle: CompletionHandle | TransferHandle | None = None) -> TensorHandle | None:
+        """Wait for a composite, a load or a store, or for all under way; returns the tensor that it left in TCM, if it
+        did. Engine: none.
+        """
         if handle is None:
             self._call(WaitCmd())
             return None
-        if not isinstance(handle, CompletionHandle) or handle.tl is not self:
-            self._fail(f"wait: {handle!r} is not a composite of this kernel", "give what tl.composite returned")
+        if not isinstance(handle, CompletionHandle | TransferHandle) or handle.tl is not self:
+            self._fail(
+                f"wait: {handle!r} is nothing of this kernel that is under way",
+                "give what tl.composite, tl.load_async or tl.store_async returned",
+            )
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
         return handle.out
@@ -222,8 +226,8 @@ class TlComposite(TlCore):
             self._fail(
                 f"composite: '{tensor.name}' holds {tensor.dtype}, got out_dtype {out_dtype!r}", "leave out_dtype out"
             )
-        out = Operand(int(out_ptr), shape, tensor.dtype, "hbm")
-        self._range_of("composite: out_ptr", out_ptr, out.nbytes)
+        out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space)
+        self._range_of("composite: out_ptr", out_ptr, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
         segments = tuple(self._pieces(out.address, out.nbytes)) if out.elements else ()
         return replace(out, segments=segments), dtype_of(tensor.dtype)
 

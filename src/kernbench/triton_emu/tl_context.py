@@ -12,6 +12,7 @@ from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
 from kernbench.triton_emu.pointer import TensorPtr
+from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
 from kernbench.triton_emu.tl_math import TlMath
@@ -22,7 +23,7 @@ __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "Tensor
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlMemory, TlMath, TlComposite):
+class TLContext(TlAtomics, TlMemory, TlMath, TlComposite):
     """What a kernel gets as `tl`."""
 
     # ---- where this kernel runs

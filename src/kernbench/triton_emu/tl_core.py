@@ -17,11 +17,11 @@ from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
-from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle
+from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
-from kernbench.triton_emu.under_way import Piece, UnderWay
+from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
 if TYPE_CHECKING:
@@ -34,18 +34,25 @@ class Memory(Protocol):
     def read(self, address: int, shape: tuple[int, ...], dtype: DType | str) -> Value:
         """What the bytes hold now."""
 
+    def read_strided(
+        self, address: int, shape: tuple[int, ...], strides_bytes: tuple[int, ...], dtype: DType | str
+    ) -> Value:
+        """What strided bytes hold now."""
+
     def write(self, address: int, value: Value) -> None:
         """Put a value there."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRange:
-    """Addresses that belong to a tensor argument."""
+    """Addresses that belong to a tensor argument: all of it, or with physical addresses one of its parts."""
 
     name: str
     start: int
     end: int
     dtype: str
+    space: Space = "hbm"
+    is_one_of_several: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class KernelEnv:
     runner: KernelRunner
     values: ValueGraph
     memory: Memory
-    translate: Callable[[int, int], list[Piece]]
+    translate: Callable[[int, int], list[Segment]]
     tensors: tuple[TensorRange, ...]
     tcm_base: Callable[[], int]
     tcm_bytes: int
@@ -177,32 +184,44 @@ class TlCore(ABC):
         return x.value
 
     @abstractmethod
-    def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
-        """Wait for composites."""
+    def wait(self, handle: CompletionHandle | TransferHandle | None = None) -> TensorHandle | None:
+        """Wait for commands under way."""
 
     # ---- memory
 
-    def _pieces(self, address: int, nbytes: int) -> list[Piece]:
+    def _pieces(self, address: int, nbytes: int) -> list[Segment]:
         try:
             self._runner.check_inside()  # pages are gone when the kernel is
             return self._env.translate(address, nbytes)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
 
-    def _settle(self, pieces: Sequence[Piece]) -> Records:
-        """Wait for what composites of this kernel have yet to write there; returns the op-log ids of those."""
+    def _settle(self, segments: Sequence[Segment], *, writing: bool = False) -> Records:
+        """Wait for what this kernel has yet to write there, and before writing for what it has yet to read; returns the
+        op-log ids of the writers.
+        """
         records: Records = ()
-        for composite in self._under_way.writers_of(pieces):
-            self.wait(composite)
-            records += composite.records
+        for writer in self._under_way.writers_of(segments):
+            self.wait(writer)
+            records += writer.records
+        if writing:
+            for reader in self._under_way.readers_of(segments):
+                self.wait(reader)
         return records
 
-    def _written_by(self, pieces: Sequence[Piece]) -> Records:
+    def _written_by(self, pieces: Sequence[Segment]) -> Records:
         """The op-log ids of what wrote these bytes."""
         writers = self._env.writers
         return () if writers is None else tuple(op for pa, nbytes in pieces for op in writers.of(pa, nbytes))
 
-    def _read(self, pieces: list[Piece], shape: tuple[int, ...], dtype: DType) -> Value:
+    def _read_strided(self, pa: int, shape: tuple[int, ...], strides_bytes: tuple[int, ...], dtype: DType) -> Value:
+        """The value that strided bytes hold from a physical address on."""
+        try:
+            return self._env.memory.read_strided(pa, shape, strides_bytes, dtype)
+        except DataError as error:
+            raise at_kernel_line(error) from None
+
+    def _read(self, pieces: Sequence[Segment], shape: tuple[int, ...], dtype: DType) -> Value:
         """The value that physical pieces hold, one after the other."""
         memory, values = self._env.memory, self._values
         try:
@@ -217,12 +236,10 @@ class TlCore(ABC):
             at += nbytes
         return values.gather(values.type_of(shape, dtype), parts, patches)
 
-    def _write(self, pieces: list[Piece], value: Value, records: Records) -> None:
+    def _write(self, pieces: Sequence[Segment], value: Value, records: Records) -> None:
         """Leave a value in physical pieces, one after the other; `records` are the op-log ids of what wrote it."""
-        memory, values, writers = self._env.memory, self._values, self._env.writers
-        if writers is not None:
-            for pa, nbytes in pieces:
-                writers.note(pa, nbytes, records[-1] if records else None)
+        memory, values = self._env.memory, self._values
+        self._note_writers(pieces, records)
         if len(pieces) == 1:
             memory.write(pieces[0][0], value)
             return
@@ -231,18 +248,28 @@ class TlCore(ABC):
             memory.write(pa, values.view(value, values.type_of((nbytes,), I8), at, nbytes, 1))
             at += nbytes
 
+    def _note_writers(self, pieces: Sequence[Segment], records: Records) -> None:
+        """The ops of these ids have written these bytes."""
+        writers = self._env.writers
+        if writers is not None:
+            for pa, nbytes in pieces:
+                writers.note(pa, nbytes, records[-1] if records else None)
+
     def _address(self, op: str, ptr: object) -> int:
         if isinstance(ptr, bool) or not isinstance(ptr, Integral):
             hint = "give the pointer that a tensor argument is, or that plus a whole number of bytes"
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)
 
-    def _range_of(self, op: str, ptr: object, nbytes: int) -> tuple[int, TensorRange]:
-        """The tensor that an address lies in. The whole access must be inside it; one that was counted from `x.local`,
-        inside this PE's own part.
+    def _range_of(self, op: str, ptr: object, first: int, nbytes: int, itemsize: int) -> tuple[int, TensorRange]:
+        """The tensor that an address lies in, of which `nbytes` from `first` behind it on are touched.
+
+        All of them must be inside it, whole elements of it, and for an address that was counted from `x.local` inside
+        this PE's own part.
         """
         address, tensor = self._address(op, ptr), self._tensor_at(op, ptr, not nbytes)
         whose, start, size = f"'{tensor.name}'", tensor.start, tensor.end - tensor.start
+        hint = "check the shape and the offset; offsets are in bytes"
         if isinstance(ptr, Address) and ptr.base.is_part:
             whose, start, size = f"this PE's part of '{tensor.name}'", int(ptr.base), ptr.base.local_nbytes
             if nbytes and not size:
@@ -250,7 +277,18 @@ class TlCore(ABC):
                     f"{op}: this PE holds no part of '{tensor.name}', got {nbytes} bytes",
                     f"leave PEs without a part out: if 0 in {tensor.name}.local_shape: return",
                 )
-        offset, hint = address - start, "check the shape and the offset; offsets are in bytes"
+        elif tensor.is_one_of_several:
+            whose = f"this PE's part of '{tensor.name}'"
+            hint = (
+                "with physical addresses the parts of other PEs do not follow it: load only x.local, "
+                "or set system.address_model to va"
+            )
+        offset = address + first - start
+        if (address - start) % itemsize:
+            self._fail(
+                f"{op}: offset {address - start} of {whose} is inside an element of {itemsize} bytes",
+                f"offsets are in bytes: use a multiple of {itemsize}",
+            )
         if offset < 0:
             self._fail(f"{op}: {nbytes} bytes at offset {offset} begin before {whose}", hint)
         if offset + nbytes > size:

@@ -1,101 +1,19 @@
-"""`tl`: moving tensors, making them, and looking at them another way."""
+"""`tl`: making tensors, and looking at them another way."""
 
 from __future__ import annotations
 
-from functools import partial
-from math import prod
 from numbers import Integral
 
-from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.errors import DataError
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.handle import Index, Scalar, TensorHandle
-from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.evaluate import evaluate
 from kernbench.values.op import Array
 
 
 class TlMemory(TlCore):
-    """Loads, stores, references, constants and views."""
-
-    # ---- between memory and TCM
-
-    def load(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
-        """Bring a dense tensor from memory to TCM, and wait for it. It holds what the bytes are when the last one
-        arrives.
-
-        Shape: as given; without, the local shape of the tensor that `ptr` is the pointer of. dtype: the tensor's own.
-        Engine: DMA (read channel); none where there are no elements. Waits for composites that have yet to write there.
-        """
-        source = self._source("load", ptr, shape, dtype)
-        if not source.elements:
-            return self._nothing(source)
-        pieces = self._pieces(source.address, source.nbytes)
-        block = self._arena.alloc(source.nbytes)
-        self._settle(pieces)
-        deps = tuple(dict.fromkeys(self._written_by(pieces)))
-        records = self._call(DmaReadCmd(source, self._next_name(), (tuple(pieces),), deps))
-        value = self._read(pieces, source.shape, self._dtype(source.dtype))
-        return self._handle(source.shape, source.dtype, "tcm", block.address, value, block, records)
-
-    def store(self, ptr: int, value: TensorHandle) -> None:
-        """Write a tensor to memory, dense, and wait for the acknowledgement; memory holds it from then on.
-
-        Shape: any; its bytes must fit the tensor that `ptr` points into. dtype: that tensor's. Engine: DMA (write
-        channel); none where there are no elements. Waits for composites that have yet to write there.
-        """
-        x = self._local("store", value, "value")
-        known = self._known(x)
-        tensor = self._tensor_at("store", ptr, not x.size)
-        self._check_dtype("store", tensor.name, tensor.dtype, x.dtype, f"tl.cast(value, '{tensor.dtype}') first")
-        address, _ = self._range_of("store", ptr, known.nbytes)
-        if not x.size:
-            return
-        pieces = self._pieces(address, known.nbytes)
-        target = Operand(address, x.shape, x.dtype, "hbm")
-        deps = tuple(dict.fromkeys((*x.records, *self._settle(pieces))))
-        # Written when the engine is done: a kernel that is thrown out meanwhile does not come back here.
-        written = partial(self._write, pieces, known)
-        self._call(DmaWriteCmd(x.operand(), target, self._next_name(), (tuple(pieces),), deps), written)
-
-    def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
-        """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
-
-        Shape and dtype: as in `load`. Engine: none.
-        """
-        source = self._source("ref", ptr, shape, dtype)
-        if not source.elements:
-            return self._nothing(source)
-        segments = tuple(self._pieces(source.address, source.nbytes))
-        return self._handle(source.shape, source.dtype, "hbm", source.address, None, segments=segments)
-
-    def _nothing(self, source: Operand) -> TensorHandle:
-        """What a tensor without elements is, wherever it was to be: there is nothing to move or to stream."""
-        return self._new(self._values.full(source.shape, 0, source.dtype))
-
-    def _source(self, op: str, ptr: int, shape: object, dtype: object) -> Operand:
-        address = self._address(op, ptr)
-        if shape is None:
-            if not isinstance(ptr, TensorPtr):
-                self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
-            shape = ptr.local_shape
-        dims = self._shape(op, shape)
-        tensor = self._tensor_at(op, ptr, not prod(dims))
-        if dtype is not None:
-            wanted = self._dtype(dtype).name
-            self._check_dtype(op, tensor.name, tensor.dtype, wanted, f"leave dtype out, or give '{tensor.dtype}'")
-        source = Operand(address, dims, tensor.dtype, "hbm")
-        self._range_of(op, ptr, source.nbytes)
-        return source
-
-    def _check_dtype(self, op: str, name: str, expected: str, given: str, hint: str) -> None:
-        if expected != given:
-            self._fail(f"{op}: '{name}' holds {expected}, got {given}", hint)
-
-    def _next_name(self) -> str:
-        self._tensors_made += 1
-        return f"t{self._tensors_made}"
+    """Constants and views."""
 
     # ---- constants
 

@@ -197,7 +197,10 @@ class PeCpuComponent(ActiveComponent):
     def _pointer(self, arg: TensorArg) -> TensorPtr:
         key = self.key
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
-        return TensorPtr(arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local)
+        whole_rows = not any(axis for axis in arg.split_axes)
+        return TensorPtr(
+            arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local, has_whole_rows=whole_rows
+        )
 
     def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner) -> KernelEnv:
         spec = self.ctx.graph.spec

@@ -13,7 +13,7 @@ passes through flit by flit and needs no channel.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import simpy
 
@@ -40,6 +40,21 @@ class Channel:
         self.places = places
         self.taken = 0
         self.waiting: deque[tuple[TileToken | simpy.Event, float]] = deque()  # and since when
+
+
+class _LastOf:
+    """Called for each piece of a read-modify-write that arrives; the last one changes memory."""
+
+    __slots__ = ("_apply", "_missing")
+
+    def __init__(self, pieces: int, apply: Callable[[], object]) -> None:
+        self._missing = pieces
+        self._apply = apply
+
+    def __call__(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._apply()
 
 
 class PeDmaComponent(PeEngine):
@@ -112,8 +127,9 @@ class PeDmaComponent(PeEngine):
         pieces = [piece for run in stage.runs for piece in self._whole_bursts(run)]
         token.pending = len(pieces)
         if stage.apply is not None:
-            (port, address, nbytes) = pieces[0]
-            port.update(nbytes, address, at_ns, stage.apply, self._moved, token)
+            arrived = _LastOf(len(pieces), stage.apply)
+            for port, address, nbytes in pieces:
+                port.update(nbytes, address, at_ns, arrived, self._moved, token)
             return
         is_write = stage.type is StageType.DMA_WRITE
         for port, address, nbytes in pieces:

@@ -1,0 +1,351 @@
+"""`tl`: between memory and TCM. Loads, stores and references; dense, strided, masked, or by row numbers.
+
+Strides are in elements, as PyTorch and Triton count them. A lane that is masked out touches no memory and costs
+nothing: a load gives `other` there (0 without it), a store leaves memory as it is. Each run of bytes pays whole bursts
+on the memory channels it touches; runs of one length at one distance are one request of the DMA engine, any others a
+request each, of which the engine has `outstanding` under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from numbers import Integral
+
+import numpy as np
+
+from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
+from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.errors import KernBenchError
+from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, placed, strided
+from kernbench.triton_emu.call_site import at_kernel_line
+from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.pointer import Address, TensorPtr
+from kernbench.triton_emu.tl_core import TlCore
+from kernbench.values.graph import Value
+
+
+class TlAccess(TlCore):
+    """Loads, stores, references."""
+
+    def load(
+        self,
+        ptr: int,
+        shape: object = None,
+        dtype: object = None,
+        *,
+        mask: TensorHandle | bool | None = None,
+        other: Scalar | None = None,
+        strides: Sequence[int] | None = None,
+        rows: TensorHandle | Sequence[int] | None = None,
+    ) -> TensorHandle:
+        """Bring a block from memory to TCM, and wait for it. It holds what the bytes are when the last one arrives.
+
+        `strides` are in elements, one per axis; `rows` are numbers of rows of the tensor that `ptr` is the pointer of;
+        `mask` says which lanes are touched, and `other` is what the rest hold. Shape: as given; without, the local
+        shape of the tensor, or with `rows` as many rows. dtype: the tensor's own, or `dtype`, as which its bytes are
+        read. Engine: DMA (read channel); none where nothing is touched. Waits for what this kernel has yet to write
+        there.
+        """
+        source, block, fill = self._source("load", ptr, shape, dtype, mask, other, strides, rows)
+        tcm = self._arena.alloc(source.nbytes)
+        records: Records = ()
+        if block.requests:
+            self._settle(block.segments)
+            records = self._call(DmaReadCmd(source, self._next_name(), block.requests, self._writers_of(block)))
+        value = self._filled(self._read_block(block), fill)
+        return self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
+
+    def load_async(
+        self,
+        ptr: int,
+        shape: object = None,
+        dtype: object = None,
+        *,
+        mask: TensorHandle | bool | None = None,
+        other: Scalar | None = None,
+        strides: Sequence[int] | None = None,
+        rows: TensorHandle | Sequence[int] | None = None,
+    ) -> TransferHandle:
+        """As `load`, without waiting for it: `tl.wait` does, and returns the tensor. Its place in TCM is taken now."""
+        source, block, fill = self._source("load_async", ptr, shape, dtype, mask, other, strides, rows)
+        tcm = self._arena.alloc(source.nbytes)
+        handle = TransferHandle(self)
+
+        def arrived(records: Records) -> None:
+            value = self._filled(self._read_block(block), fill)
+            out = self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
+            self._under_way.end(handle)
+            handle.finish(records, out)
+
+        if not block.requests:
+            arrived(())
+            return handle
+        self._settle(block.segments)
+        cmd = DmaReadCmd(source, self._next_name(), block.requests, self._writers_of(block))
+        self._under_way.begin_reading(handle, block.segments)
+        handle.number = self._issue_command(cmd, arrived)
+        return handle
+
+    def store(
+        self,
+        ptr: int,
+        value: TensorHandle,
+        *,
+        mask: TensorHandle | bool | None = None,
+        strides: Sequence[int] | None = None,
+        rows: TensorHandle | Sequence[int] | None = None,
+    ) -> None:
+        """Write a tensor to memory and wait for the acknowledgement; memory holds it from then on.
+
+        Shape: any; with `rows` the first axis has as many. dtype: the tensor's that `ptr` points into. Engine: DMA
+        (write channel); none where nothing is touched. Of two lanes at one place the later one stays. Waits for what
+        this kernel has yet to write or read there.
+        """
+        cmd, block, known = self._target_of("store", ptr, value, mask, strides, rows)
+        if cmd is not None:
+            # Written when the engine is done: a kernel that is thrown out meanwhile does not come back here.
+            self._call(cmd, partial(self._write_block, block, known))
+
+    def store_async(
+        self,
+        ptr: int,
+        value: TensorHandle,
+        *,
+        mask: TensorHandle | bool | None = None,
+        strides: Sequence[int] | None = None,
+        rows: TensorHandle | Sequence[int] | None = None,
+    ) -> TransferHandle:
+        """As `store`, without waiting for it: `tl.wait` does. What is written is what `value` holds now."""
+        cmd, block, known = self._target_of("store_async", ptr, value, mask, strides, rows)
+        handle = TransferHandle(self, value)
+
+        def written(records: Records) -> None:
+            self._write_block(block, known, records)
+            self._under_way.end(handle)
+            handle.finish(records, None)
+
+        if cmd is None:
+            handle.finish((), None)
+        else:
+            self._under_way.begin(handle, block.segments)
+            handle.number = self._issue_command(cmd, written)
+        return handle
+
+    def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:
+        """Name a dense tensor in memory without moving it: for tl.composite, which streams it tile by tile.
+
+        Shape and dtype: as in `load`. Engine: none.
+        """
+        source, block, _ = self._source("ref", ptr, shape, dtype)
+        if not source.elements:
+            return self._new(self._values.full(source.shape, 0, source.dtype))
+        return self._handle(source.shape, source.dtype, source.space, source.address, None, segments=block.segments)
+
+    def _issue_command(self, cmd: DmaReadCmd | DmaWriteCmd, done: Done) -> int:
+        try:
+            return self._runner.issue(cmd, done)
+        except KernBenchError as error:
+            raise at_kernel_line(error) from None
+
+    # ---- what is asked for
+
+    def _source(
+        self,
+        op: str,
+        ptr: int,
+        shape: object,
+        dtype: object,
+        mask: TensorHandle | bool | None = None,
+        other: Scalar | None = None,
+        strides: Sequence[int] | None = None,
+        rows: TensorHandle | Sequence[int] | None = None,
+    ) -> tuple[Operand, Block, tuple[Value, Scalar] | None]:
+        """What a load reads: as a command names it, where it lies, and what masked lanes hold."""
+        address = self._address(op, ptr)
+        element = None if dtype is None else self._dtype(dtype)
+        numbers = self._row_numbers(op, ptr, rows)
+        if shape is None:
+            shape = self._own_shape(op, ptr, element, numbers)
+        dims = self._shape(op, shape)
+        tensor = self._tensor_at(op, ptr, not prod(dims))
+        element = element or dtype_of(tensor.dtype)
+        lanes_mask = self._mask(op, mask, dims)
+        if other is not None and lanes_mask is None:
+            self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
+        lanes = self._lanes(op, ptr, dims, element, strides, numbers, lanes_mask)
+        block = self._placed(op, ptr, lanes)
+        source = Operand(address, dims, element.name, tensor.space, segments=block.segments)
+        fill = None
+        if lanes_mask is not None and other is not None:
+            fill = (self._values.constant(lanes_mask, "bool"), self._number(op, other))
+        return source, block, fill
+
+    def _target_of(
+        self,
+        op: str,
+        ptr: int,
+        value: TensorHandle,
+        mask: TensorHandle | bool | None,
+        strides: Sequence[int] | None,
+        rows: TensorHandle | Sequence[int] | None,
+    ) -> tuple[DmaWriteCmd | None, Block, Value]:
+        """The command of a store, where its lanes lie, and what they hold; no command where nothing is touched."""
+        x = self._local(op, value, "value")
+        known = self._known(x)
+        tensor = self._tensor_at(op, ptr, not x.size)
+        if tensor.dtype != x.dtype:
+            self._fail(
+                f"{op}: '{tensor.name}' holds {tensor.dtype}, got {x.dtype}", f"tl.cast(value, '{tensor.dtype}') first"
+            )
+        numbers = self._row_numbers(op, ptr, rows)
+        lanes = self._lanes(op, ptr, x.shape, known.dtype, strides, numbers, self._mask(op, mask, x.shape))
+        block = self._placed(op, ptr, lanes)
+        if not block.requests:
+            return None, block, known
+        target = Operand(self._address(op, ptr), x.shape, x.dtype, tensor.space)
+        deps = tuple(dict.fromkeys((*x.records, *self._settle(block.segments, writing=True))))
+        return DmaWriteCmd(x.operand(), target, self._next_name(), block.requests, deps), block, known
+
+    def _next_name(self) -> str:
+        self._tensors_made += 1
+        return f"t{self._tensors_made}"
+
+    def _own_shape(self, op: str, ptr: int, element: DType | None, rows: Offsets | None) -> tuple[int, ...]:
+        """The shape of a load that gives none."""
+        if not isinstance(ptr, TensorPtr):
+            self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
+        if element is not None and element.itemsize != dtype_of(ptr.dtype).itemsize:
+            self._fail(
+                f"{op}: no shape for {ptr.dtype} read as {element}", "give the shape in elements of the new dtype"
+            )
+        return ptr.local_shape if rows is None else (len(rows), *ptr.shape[1:])
+
+    def _mask(self, op: str, mask: TensorHandle | bool | None, dims: tuple[int, ...]) -> Mask | None:
+        """The lanes that are let through, as numbers; None for all of them."""
+        if mask is None or mask is True:
+            return None
+        if mask is False:
+            return np.zeros(dims, bool)
+        tensor = self._local(op, mask, "mask")
+        if tensor.dtype != "bool":
+            self._fail(f"{op}: mask is {tensor.dtype}", "give a bool tensor, say tl.arange(0, 32) < n")
+        try:
+            return np.broadcast_to(tensor.numpy(), dims).astype(bool)
+        except ValueError:
+            self._fail(f"{op}: mask has shape {tensor.shape}, the block {dims}", "give a mask that broadcasts to it")
+
+    def _row_numbers(self, op: str, ptr: int, rows: TensorHandle | Sequence[int] | None) -> Offsets | None:
+        if rows is None:
+            return None
+        if not isinstance(ptr, Address):
+            self._fail(f"{op}: rows= of a plain number", "give the pointer that a tensor argument is")
+        if not ptr.base.has_whole_rows:
+            self._fail(
+                f"{op}: the columns of '{ptr.base.name}' are split over PEs, so that its rows do not lie end to end",
+                "take rows of x.local, or split its rows instead",
+            )
+        if isinstance(rows, TensorHandle):
+            numbers = self._local(op, rows, "rows").numpy()
+        else:
+            numbers = np.asarray(rows)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            self._fail(f"{op}: rows is {numbers.dtype}{list(numbers.shape)}", "give whole numbers along one axis")
+        return numbers.astype(np.int64)
+
+    def _lanes(
+        self,
+        op: str,
+        ptr: int,
+        dims: tuple[int, ...],
+        element: DType,
+        strides: Sequence[int] | None,
+        rows: Offsets | None,
+        mask: Mask | None,
+    ) -> Lanes:
+        if rows is not None:
+            if strides is not None:
+                self._fail(f"{op}: both rows= and strides=", "give one of them")
+            assert isinstance(ptr, Address)  # _row_numbers looked
+            base = ptr.base
+            row_bytes = prod(base.shape[1:]) * dtype_of(base.dtype).itemsize
+            self._check_rows(op, base, rows, dims, row_bytes, prod(dims[1:]) * element.itemsize)
+            return of_rows(rows, row_bytes, dims, element, mask)
+        if strides is not None:
+            return strided(dims, self._steps(op, strides, dims), element, mask)
+        if mask is not None:
+            return strided(dims, tuple(prod(dims[axis + 1 :]) for axis in range(len(dims))), element, mask)
+        return dense(dims, element)
+
+    def _steps(self, op: str, strides: Sequence[int], dims: tuple[int, ...]) -> tuple[int, ...]:
+        steps = tuple(strides) if isinstance(strides, list | tuple) else (strides,)
+        if len(steps) != len(dims) or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in steps):
+            self._fail(
+                f"{op}: strides {strides!r} of a block of shape {dims}",
+                "give one per axis, in elements, each a whole number of 1 or more",
+            )
+        return tuple(int(n) for n in steps)
+
+    def _check_rows(
+        self, op: str, base: TensorPtr, rows: Offsets, dims: tuple[int, ...], row_bytes: int, width_bytes: int
+    ) -> None:
+        if not dims or dims[0] != len(rows):
+            self._fail(f"{op}: {len(rows)} rows for a block of shape {dims}", f"make its first axis {len(rows)}")
+        if width_bytes > row_bytes:
+            self._fail(
+                f"{op}: rows of {width_bytes} bytes, '{base.name}' has rows of {row_bytes}", "take narrower rows"
+            )
+        wrong = rows[(rows < 0) | (rows >= base.shape[0])]
+        if wrong.size:
+            self._fail(
+                f"{op}: row {int(wrong[0])} of '{base.name}', which has {base.shape[0]}",
+                f"use 0 to {base.shape[0] - 1}; a mask does not make other rows good",
+            )
+
+    def _placed(self, op: str, ptr: int, lanes: Lanes) -> Block:
+        """Lanes where they lie; an error at the user's line for those that lie outside their tensor."""
+        first, end = lanes.span
+        address, _ = self._range_of(op, ptr, first, end - first, lanes.dtype.itemsize)
+        return placed(lanes, address, self._pieces)
+
+    # ---- contents
+
+    def _filled(self, value: Value, fill: tuple[Value, Scalar] | None) -> Value:
+        if fill is None:
+            return value
+        lanes, other = fill
+        return self._apply("where", (lanes, value, other), dtype=value.dtype)
+
+    def _writers_of(self, block: Block) -> Records:
+        return tuple(dict.fromkeys(self._written_by(block.segments)))
+
+    def _read_block(self, block: Block) -> Value:
+        """What memory holds of a block now; zeros where it is masked out."""
+        lanes = block.lanes
+        if not block.segments:
+            return self._values.full(lanes.shape, 0, lanes.dtype)
+        if block.strided_from is not None and lanes.strides_bytes is not None:
+            return self._read_strided(block.strided_from, lanes.shape, lanes.strides_bytes, lanes.dtype)
+        if block.is_whole:
+            return self._read(block.segments, lanes.shape, lanes.dtype)
+        return self._gather(block)
+
+    def _gather(self, block: Block) -> Value:
+        lanes, values = block.lanes, self._values
+        parts, patches = [], []
+        for (pa, nbytes), at in zip(block.segments, block.lane_offsets, strict=True):
+            parts.append(self._read(((pa, nbytes),), (nbytes,), dtype_of("i8")))
+            patches.append((0, nbytes, at, nbytes, 1, nbytes))
+        return values.gather(values.type_of(lanes.shape, lanes.dtype), parts, patches)
+
+    def _write_block(self, block: Block, value: Value, records: Records) -> None:
+        """Leave the lanes of a value in memory."""
+        values = self._values
+        if block.is_whole:
+            self._write(block.segments, value, records)
+            return
+        for segment, at in zip(block.segments, block.lane_offsets, strict=True):
+            part = values.view(value, values.type_of((segment[1],), dtype_of("i8")), at, segment[1], 1)
+            self._write((segment,), part, records)
