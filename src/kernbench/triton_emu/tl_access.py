@@ -243,8 +243,9 @@ class TlAccess(TlCore):
         if not isinstance(ptr, Address):
             self._fail(f"{op}: rows= of a plain number", "give the pointer that a tensor argument is")
         if not ptr.base.has_whole_rows:
+            name = self._tensor_at(op, ptr, False).name
             self._fail(
-                f"{op}: the columns of '{self._tensor_at(op, ptr, False).name}' are split over PEs, so that its rows do not lie end to end",
+                f"{op}: the columns of '{name}' are split over PEs, so that its rows do not lie end to end",
                 "take rows of x.local, or split its rows instead",
             )
         if isinstance(rows, TensorHandle):
@@ -271,7 +272,10 @@ class TlAccess(TlCore):
             assert isinstance(ptr, Address)  # _row_numbers looked
             base = ptr.base
             row_bytes = prod(base.shape[1:]) * dtype_of(base.dtype).itemsize
-            self._check_rows(op, ptr, rows, dims, row_bytes, prod(dims[1:]) * element.itemsize)
+            used = (
+                rows if mask is None or mask.shape[:1] != rows.shape else rows[mask.reshape(len(rows), -1).any(axis=1)]
+            )
+            self._check_rows(op, ptr, rows, used, dims, row_bytes, prod(dims[1:]) * element.itemsize)
             return of_rows(rows, row_bytes, dims, element, mask)
         if strides is not None:
             return strided(dims, self._steps(op, strides, dims), element, mask)
@@ -289,18 +293,26 @@ class TlAccess(TlCore):
         return tuple(int(n) for n in steps)
 
     def _check_rows(
-        self, op: str, ptr: Address, rows: Offsets, dims: tuple[int, ...], row_bytes: int, width_bytes: int
+        self,
+        op: str,
+        ptr: Address,
+        rows: Offsets,
+        used: Offsets,
+        dims: tuple[int, ...],
+        row_bytes: int,
+        width_bytes: int,
     ) -> None:
+        """Rows fit the block, and those of which a lane is let through are there."""
         name, there_are = self._tensor_at(op, ptr, False).name, ptr.base.shape[0]
         if not dims or dims[0] != len(rows):
             self._fail(f"{op}: {len(rows)} rows for a block of shape {dims}", f"make its first axis {len(rows)}")
         if width_bytes > row_bytes:
             self._fail(f"{op}: rows of {width_bytes} bytes, '{name}' has rows of {row_bytes}", "take narrower rows")
-        wrong = rows[(rows < 0) | (rows >= there_are)]
+        wrong = used[(used < 0) | (used >= there_are)]
         if wrong.size:
             self._fail(
                 f"{op}: row {int(wrong[0])} of '{name}', which has {there_are}",
-                f"use 0 to {there_are - 1}; a mask does not make other rows good",
+                f"use 0 to {there_are - 1}, or mask the others out",
             )
 
     def _placed(self, op: str, ptr: int, lanes: Lanes) -> Block:
