@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernbench.topology.graph import View, ViewNode
-from kernbench.topology.svg_route import Point, crosses, link_points
-from kernbench.topology.svg_style import OUTLINE, ZONE, link_px, link_style, role_of
-from kernbench.topology.svg_text import READABLE_PX, Rect, Tag, Text, fitted, room_for, width_px
+from kernbench.report.diagrams.svg_route import Point, crosses, link_points
+from kernbench.report.diagrams.svg_style import OUTLINE, ZONE, link_px, link_style, role_of
+from kernbench.report.diagrams.svg_text import READABLE_PX, Rect, Tag, Text, fitted, room_for, width_px
+from kernbench.report.diagrams.view import MachineView, ViewNode
 
 _PAGE_PX2 = 860.0 * 640.0  # what a drawing takes up
 _LONGEST_PX = 1300.0
@@ -76,12 +76,12 @@ def is_zone(node: ViewNode) -> bool:
     return role_of(node.kind) is ZONE
 
 
-def scale_px_per_mm(view: View) -> float:
+def scale_px_per_mm(view: MachineView) -> float:
     """All drawings have about the same area, but for very long ones."""
     return min(math.sqrt(_PAGE_PX2 / (view.w_mm * view.h_mm)), _LONGEST_PX / max(view.w_mm, view.h_mm))
 
 
-def zoom_of(view: View, px_per_mm: float) -> float:
+def zoom_of(view: MachineView, px_per_mm: float) -> float:
     """How much larger than its page a picture is shown so that the smallest label is readable; at most three times."""
     zoom = 1.0
     for node in view.nodes:
@@ -93,7 +93,7 @@ def zoom_of(view: View, px_per_mm: float) -> float:
     return min(zoom, _MOST_ZOOM)
 
 
-def draw(view: View, frame: Frame, zoom: float) -> Drawing:
+def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
     """Everything at its place."""
     rects = {node.id: frame.rect(node) for node in view.nodes}
     back: list[Box | Line] = []
@@ -162,7 +162,7 @@ def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[Line]) ->
 # ------------------------------------------------------------------------------------------------------------- links
 
 
-def _lines(view: View, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[Line]:
+def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[Line]:
     in_cube = view.name == "cube"
     routers = [node.id for node in view.nodes if node.kind == "noc_router"]
     lines = []
