@@ -25,7 +25,7 @@ _TITLES: dict[Category, str] = {
     "pe-dma": "PE DMA: one PE and the HBM of its SIP",
     "pe-sram": "PE SRAM: one PE and its cube's SRAM",
     "pe-cross-sip-hbm": "Cross SIP: one PE and another SIP's HBM",
-    "contention": "Contention: many PEs at once (terms of the PE that finishes last)",
+    "contention": "Contention: many PEs at once, or the host and many PEs' HBM (terms of the PE that finishes last)",
 }
 
 
@@ -36,7 +36,7 @@ def plain(text: str, role: str) -> str:
 
 def report_as_text(report: ProbeReport, paint: Paint = plain) -> str:
     """The whole report."""
-    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} a transfer", ""]
+    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} per transfer", ""]
     for category in CATEGORIES:
         results = [result for result in report.cases if result.category == category]
         if results:

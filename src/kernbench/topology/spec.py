@@ -128,7 +128,7 @@ class IoLinks(Spec):
     pcie_ep_to_noc_bw_gbs: Gbs
     io_cpu_to_noc_bw_gbs: Gbs | None
     per_connection_bw_gbs: Gbs
-    io_ucie_to_cube_bw_gbs: Gbs
+    io_ucie_to_cube_bw_gbs: Gbs | None
 
 
 class IoChipletSpec(Spec):
@@ -137,6 +137,12 @@ class IoChipletSpec(Spec):
     cube_distance_mm: Mm
     components: IoComponents
     links: IoLinks
+
+    @property
+    def phy_bw_gbs(self) -> float:
+        """The link from a PHY to its cube: what the PHY's connections carry together, unless it is given."""
+        given = self.links.io_ucie_to_cube_bw_gbs
+        return self.n_connections * self.links.per_connection_bw_gbs if given is None else given
 
 
 # ------------------------------------------------------------------------------------------------------- the machine

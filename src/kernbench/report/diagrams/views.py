@@ -120,7 +120,7 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
                     there = str(CubeId(0, spec.sip.cube_at(nx, ny)))
                     label = bandwidth_label(seam.bw_gbs)
                     edges.append(ViewEdge(here, there, EdgeKind.UCIE_MESH, label, seam.bw_gbs))
-    bw_gbs = spec.io_chiplet.links.io_ucie_to_cube_bw_gbs
+    bw_gbs = spec.io_chiplet.phy_bw_gbs
     inside = spec.io_chiplet.n_connections * spec.io_chiplet.links.per_connection_bw_gbs
     for chiplet in chiplets:
         for port in chiplet.ports:
