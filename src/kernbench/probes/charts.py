@@ -1,6 +1,6 @@
 """One chart for each family of contention cases: where the time went, and how much of the bandwidth was had.
 
-The figures are drawn by `report.figures`; their values are written beside them as JSON.
+The figures are drawn by `report.figures`; their values are written next to them as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TITLES = {
     "sip-own-slice": "Every PE of a SIP to its own HBM slice",
     "sip-to-slice": "Every PE of a SIP onto one HBM slice",
     "host-to-cube": "The host and every HBM slice of a cube",
-    "host-to-row": "The host and every HBM slice of the cubes beside an IO chiplet",
+    "host-to-row": "The host and every HBM slice of the cubes at an IO chiplet",
 }
 
 

@@ -1,4 +1,4 @@
-"""What must hold of every machine. A check whose cases the machine does not have, or nobody asked for, is left out."""
+"""What must hold of every machine. A check whose cases were not measured, or that the machine lacks, is left out."""
 
 from __future__ import annotations
 

@@ -33,6 +33,8 @@ from kernbench.topology.spec_cube import CubeSpec
 
 
 class SipsSpec(Spec):
+    """How many SIPs there are, and who is whose neighbour. The topology is logical: all SIPs are on one switch."""
+
     count: Annotated[int, whole(1, MAX_SIPS)]
     topology: Annotated[
         Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"], choice("ring_1d", "torus_2d", "mesh_2d_no_wrap")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
-from kernbench.report.diagrams.svg_layout import Box, Frame, Line, draw, is_outline, scale_px_per_mm, zoom_of
+from kernbench.report.diagrams.svg_layout import DrawnBox, Frame, Line, draw, is_outline, scale_px_per_mm, zoom_of
 from kernbench.report.diagrams.svg_legend import Legend, dimensions, legend, scale_bar
 from kernbench.report.diagrams.svg_route import Points
 from kernbench.report.diagrams.svg_style import FAINT_INK, INK, PAPER
@@ -38,7 +38,7 @@ class Picture:
     w: float
     h: float
     zoom: float
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
 
 
@@ -119,10 +119,10 @@ def _counts(spec: MachineSpec) -> str:
     return " x ".join(f"{n} {name}{'' if n == 1 else 's'}" for n, name in parts)
 
 
-def _moved(key: Legend, dx: float, dy: float) -> tuple[list[Box | Line], list[Text]]:
-    shapes: list[Box | Line] = []
+def _moved(key: Legend, dx: float, dy: float) -> tuple[list[DrawnBox | Line], list[Text]]:
+    shapes: list[DrawnBox | Line] = []
     for shape in key.shapes:
-        if isinstance(shape, Box):
+        if isinstance(shape, DrawnBox):
             r = shape.rect
             shapes.append(replace(shape, rect=Rect(r.left + dx, r.top + dy, r.right + dx, r.bottom + dy)))
         else:
@@ -138,10 +138,10 @@ def _n(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
-def _shape(shape: Box | Line) -> str:
+def _shape(shape: DrawnBox | Line) -> str:
     title = f"<title>{escape(shape.about)}</title>" if shape.about else ""
     dash = f' stroke-dasharray="{shape.dash}"' if shape.dash else ""
-    if isinstance(shape, Box):
+    if isinstance(shape, DrawnBox):
         r = shape.rect
         at = f'x="{_n(r.left)}" y="{_n(r.top)}" width="{_n(r.w)}" height="{_n(r.h)}"'
         radius = f' rx="{_n(shape.radius)}"' if shape.radius else ""

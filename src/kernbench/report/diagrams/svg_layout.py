@@ -20,7 +20,7 @@ _MOST_ZOOM = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class DrawnBox:
     """A filled rectangle; `about` is what a reader sees who points at it."""
 
     rect: Rect
@@ -61,7 +61,7 @@ class Frame:
 class Drawing:
     """The view itself, without title and legend: shapes from back to front, then words. `unplaced` found no room."""
 
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
     unplaced: tuple[ViewNode, ...]
 
@@ -96,8 +96,8 @@ def zoom_of(view: MachineView, px_per_mm: float) -> float:
 def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
     """Everything at its place."""
     rects = {node.id: frame.rect(node) for node in view.nodes}
-    back: list[Box | Line] = []
-    front: list[Box | Line] = []
+    back: list[DrawnBox | Line] = []
+    front: list[DrawnBox | Line] = []
     groups: dict[str, list[Tag]] = {}  # labels of one size: by kind, or all the parts of a PE
     for node in view.nodes:
         box = _box(node, rects[node.id])
@@ -127,13 +127,13 @@ def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
 # ------------------------------------------------------------------------------------------------------------- boxes
 
 
-def _box(node: ViewNode, rect: Rect) -> Box:
+def _box(node: ViewNode, rect: Rect) -> DrawnBox:
     role = role_of(node.kind)
     about = f"{node.id}: {node.label}" + (f", {node.detail}" if node.detail else "")
     if role is ZONE:
-        return Box(rect, role.fill, role.stroke, 1.0, "4 3", 2.0, about)
+        return DrawnBox(rect, role.fill, role.stroke, 1.0, "4 3", 2.0, about)
     radius = 0.0 if role is OUTLINE else min(4.0, 0.12 * min(rect.w, rect.h))
-    return Box(rect, role.fill, role.stroke, 1.2 if role is OUTLINE else 1.0, "", radius, about)
+    return DrawnBox(rect, role.fill, role.stroke, 1.2 if role is OUTLINE else 1.0, "", radius, about)
 
 
 def _above(node: ViewNode, rect: Rect) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kernbench.report.diagrams.svg_layout import Box, Line
+from kernbench.report.diagrams.svg_layout import DrawnBox, Line
 from kernbench.report.diagrams.svg_style import (
     INK,
     OUTLINE,
@@ -30,7 +30,7 @@ _SCALE_BAR_PX = 150.0
 _FOOTNOTE = "a wider line has more bandwidth"
 _FOOTNOTE_PX = 9.5
 
-Shapes = list[Box | Line]
+Shapes = list[DrawnBox | Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Legend:
 
     w: float
     h: float
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
 
 
@@ -95,10 +95,10 @@ def _words(entry: LinkEntry | Role) -> str:
     return entry.words if isinstance(entry, LinkEntry) else entry.name
 
 
-def _sample(entry: LinkEntry | Role, x: float, y: float) -> Box | Line:
+def _sample(entry: LinkEntry | Role, x: float, y: float) -> DrawnBox | Line:
     if isinstance(entry, LinkEntry):
         return Line(((x, y), (x + _SAMPLE_PX, y)), entry.style.colour, entry.px, entry.style.dash)
-    return Box(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)
+    return DrawnBox(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)
 
 
 def scale_bar(px_per_mm: float, ns_per_mm: float, x: float, y: float) -> tuple[Shapes, list[Text]]:

@@ -53,7 +53,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2
     cubes = spec.sip.cube_mesh
-    about = f"{counted(n, 'SIP')}, {spec.system.sips.topology}"
+    about = f"{counted(n, 'SIP')}, logical {spec.system.sips.topology}"
     nodes = [
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),

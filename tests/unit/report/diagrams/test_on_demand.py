@@ -27,3 +27,9 @@ def test_a_machine_has_four_views_and_a_file_for_each_beside_its_mesh() -> None:
         "pe_view.svg",
         "cube_mesh.yaml",
     ]
+
+
+def test_the_tray_says_that_the_topology_of_its_sips_is_logical() -> None:
+    spec = load_topology(overrides={"system.sips": {"count": 4, "topology": "torus_2d"}, "sip.cube_mesh.w": 1}).spec
+    switch = next(node for node in machine_views(spec)["system"].nodes if node.kind == "switch")
+    assert switch.detail == "4 SIPs, logical torus_2d"

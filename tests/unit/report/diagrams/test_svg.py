@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernbench.common.errors import TopologyError
 from kernbench.report.diagrams.svg import Picture, picture_of, render_svg
-from kernbench.report.diagrams.svg_layout import Box, Line, is_outline, is_zone
+from kernbench.report.diagrams.svg_layout import DrawnBox, Line, is_outline, is_zone
 from kernbench.report.diagrams.svg_legend import link_entries
 from kernbench.report.diagrams.svg_route import crosses, link_points
 from kernbench.report.diagrams.svg_style import link_px, link_style
@@ -77,7 +77,7 @@ def graph(request: pytest.FixtureRequest) -> TopologyGraph:
 def solid_boxes(view: MachineView, picture: Picture) -> dict[str, Rect]:
     """The boxes that stand for one component, by its name."""
     open_ = [node.id for node in view.nodes if is_outline(node) or is_zone(node)]
-    named = {s.about.split(": ")[0]: s.rect for s in picture.shapes if isinstance(s, Box) and s.about}
+    named = {s.about.split(": ")[0]: s.rect for s in picture.shapes if isinstance(s, DrawnBox) and s.about}
     assert sorted(named) == sorted(node.id for node in view.nodes)
     return {name: rect for name, rect in named.items() if name not in open_}
 
