@@ -74,7 +74,7 @@ class DmaWriteCmd:
 
 @dataclass(frozen=True, slots=True)
 class GemmCmd:
-    """Matrix product of operands in TCM; leading axes are a batch."""
+    """Matrix product of operands in TCM, added to `acc` where that is given; leading axes are a batch."""
 
     a: Operand
     b: Operand
@@ -85,6 +85,7 @@ class GemmCmd:
     dtype: str  # that the MACs work in
     batch: int = 1
     deps: tuple[int, ...] = ()
+    acc: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)

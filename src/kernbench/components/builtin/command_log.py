@@ -39,7 +39,8 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | GemmCmd | MathCmd) -> tuple[str
             "handle_id": cmd.handle_id,
         }
     if isinstance(cmd, GemmCmd):
-        return f"gemm_{cmd.a.dtype}", {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
+        params = {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
+        return f"gemm_{cmd.a.dtype}", params if cmd.acc is None else {**params, "src_acc_addr": cmd.acc.address}
     return cmd.op, {
         "input_addrs": tuple(x.address for x in cmd.inputs),
         "input_shapes": tuple(x.shape for x in cmd.inputs),
