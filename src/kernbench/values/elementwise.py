@@ -37,7 +37,7 @@ from kernbench.values.casts import from_work, to_work, work_type
 from kernbench.values.op import Array, Compute, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
 
 F: TypeAlias = NDArray[np.float32]
-Rule: TypeAlias = Callable[[Sequence[DType]], DType]
+DTypeRule: TypeAlias = Callable[[Sequence[DType]], DType]
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which f32 rounds it to 1.
 _ERF_P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
@@ -96,7 +96,7 @@ def _arithmetic(types: Sequence[DType]) -> DType:
     return I32 if mixed is BOOL else mixed
 
 
-def _whole(name: str) -> Rule:
+def _whole(name: str) -> DTypeRule:
     """Integers only: mixed, bools counting as i32 where they are shifted."""
 
     def rule(types: Sequence[DType]) -> DType:
@@ -138,7 +138,7 @@ def _work(args: Sequence[Array], types: Sequence[TensorType], rank: int, real: b
     return [aligned(to_work(arg, t.dtype, work), rank) for arg, t in zip(args, types, strict=True)]
 
 
-def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: Rule) -> Op:
+def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: DTypeRule) -> Op:
     real = rule in (_real, _first, _f32)
 
     def infer(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
@@ -172,7 +172,7 @@ def _compute_bit_not(plain: Op) -> Compute:
 
 
 def _table() -> list[Op]:
-    named: list[tuple[str, int, Callable[..., Array], Rule]] = [
+    named: list[tuple[str, int, Callable[..., Array], DTypeRule]] = [
         ("add", 2, np.add, _arithmetic),
         ("sub", 2, np.subtract, _arithmetic),
         ("mul", 2, np.multiply, _arithmetic),

@@ -23,9 +23,8 @@ from kernbench.values.bytes_of import Patch, View
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 from kernbench.values.ops import OPS
-from kernbench.values.plain_elementwise import ELEMENTWISE, REAL
+from kernbench.values.plain_elementwise import ELEMENTWISE, REAL, Doubles
 
-Doubles: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.int64]
 Named: TypeAlias = dict[str, object]  # an op's parameters
 SUM_SLACK = 2.0**-20
