@@ -135,6 +135,11 @@ def test_rounding_is_down_and_not_towards_zero():
     assert found["%"].tolist() == [1, 1, -1, -1]  # Triton, as C: 1, -1, 1, -1
 
 
+def test_integers_to_negative_powers_are_cut():
+    x, y = np.array([1, -1, -1, 2, 0], np.int32), np.array([-2, -2, -3, -1, -1], np.int32)
+    assert seen(lambda tl, a, b: {"**": a**b}, x, y)["**"].tolist() == [1, 1, -1, 0, 0]
+
+
 def test_bools_are_told_apart_by_truth():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     found = seen(lambda tl, x, y: {"&": x & y, "|": x | y, "^": x ^ y, "~": ~x}, a, b)

@@ -10,6 +10,8 @@ from kernbench.common.errors import LaunchError
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.testing import run_kernel
+from kernbench.values.evaluate import evaluate
+from kernbench.values.graph import ValueGraph
 
 M, K, N, BLOCK = 32, 256, 32, 64
 
@@ -127,6 +129,20 @@ def test_a_sum_over_no_k_is_acc():
 
     acc = np.array([[1, 2], [3, 4]], np.float16)
     assert np.array_equal(run_kernel(kernel, acc).arrays[0], acc)
+
+
+def test_sums_that_begin_in_different_types_are_not_mixed_up():
+    graph = ValueGraph()
+    a, b = graph.constant(np.eye(2, dtype=np.float16)), graph.constant(np.ones((2, 2), np.float16))
+
+    def sum_from(dtype: str):
+        value = graph.constant(np.full((2, 2), 3.0), dtype)
+        for _ in range(2):
+            value = graph.apply("dot_acc", [value, a, b])
+        return value
+
+    for array in evaluate([sum_from(dtype) for dtype in ("f16", "f32", "bf16")]):  # evaluated together
+        assert (array == 5.0).all()
 
 
 def test_debug_ops_judges_every_link():
