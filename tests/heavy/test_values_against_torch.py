@@ -104,6 +104,66 @@ def test_dot_rounded_to_its_inputs_type_is_matmul(m, k, n, dtype, seed):
     agree(evaluate_one(value), ta @ tb, dtype, slack=10)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from([F16, BF16]), seeds)
+def test_an_accumulating_dot_is_addmm_in_f32_rounded_once(m, k, n, dtype, seed):
+    (a, ta), (b, tb), (c, tc) = (pair(s, dtype, seed + i) for i, s in enumerate(((m, k), (k, n), (m, n))))
+    graph = ValueGraph()
+    value = graph.apply("dot_acc", [graph.constant(x) for x in (c, a, b)], dtype=dtype)
+    exact = torch.addmm(tc.float(), ta.float(), tb.float())
+    agree(evaluate_one(value), exact.to(tc.dtype), dtype, slack=2)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes, st.sampled_from([F32, F16]), st.data(), seeds)
+def test_orders_and_sums_so_far(shape, dtype, data, seed):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    k = data.draw(st.integers(1, shape[axis]))
+    array, tensor = pair(shape, dtype, seed)
+    graph = ValueGraph()
+    x = graph.constant(array)
+    top = torch.topk(tensor, k, dim=axis)
+    expected = {
+        ("topk", ("k", k)): top.values,
+        ("topk_index", ("k", k)): top.indices,
+        ("sort", ("descending", True)): torch.sort(tensor, dim=axis, descending=True).values,
+        ("argmax", ("keep_dims", True)): torch.argmax(tensor, dim=axis, keepdim=True),
+        ("argmin", ("keep_dims", False)): torch.argmin(tensor, dim=axis),
+        ("flip",): torch.flip(tensor, (axis,)),
+    }
+    for (op, *params), want in expected.items():
+        got = evaluate_one(graph.apply(op, [x], axis=axis, **dict(params)))
+        np.testing.assert_array_equal(got, want.numpy())
+    value = graph.apply("cumsum", [x], axis=axis)
+    agree(evaluate_one(value), torch.cumsum(tensor, axis), dtype, slack=2)
+
+
+WHOLE = {
+    "bit_and": torch.bitwise_and,
+    "bit_or": torch.bitwise_or,
+    "bit_xor": torch.bitwise_xor,
+    "shl": lambda a, b: torch.bitwise_left_shift(a, b.abs() % 8),
+    "shr": lambda a, b: torch.bitwise_right_shift(a, b.abs() % 8),
+    "floordiv": lambda a, b: torch.div(a, b.abs() % 8 + 1, rounding_mode="floor"),
+    "mod": lambda a, b: torch.remainder(a, b.abs() % 8 + 1),
+}
+
+
+@pytest.mark.parametrize("op", WHOLE)
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(["int8", "int16", "int32", "int64", "uint8"]), seeds)
+def test_integers(op, name, seed):
+    info = np.iinfo(name)
+    rng = np.random.default_rng(seed)
+    a, b = (rng.integers(info.min, info.max, 16, endpoint=True).astype(name) for _ in range(2))
+    ta, tb = torch.from_numpy(a), torch.from_numpy(b)
+    small = (tb.abs() % 8).numpy()
+    right = b if op.startswith("bit") else small if op in ("shl", "shr") else small + np.ones((), name)
+    graph = ValueGraph()
+    got = evaluate_one(graph.apply(op, (graph.constant(a), graph.constant(right))))
+    np.testing.assert_array_equal(got, WHOLE[op](ta, tb).numpy())
+
+
 def test_the_torch_backend_agrees_with_numpy():
     def values():
         rng = np.random.default_rng(3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,14 @@ def test_imports_go_down_only() -> None:
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 kept, 0 broken" in done.stdout
+
+
+def test_modules_of_tl_import_in_one_direction() -> None:
+    """Those for type checkers only count too: a circle of types is a circle."""
+    package = "kernbench.triton_emu"
+    below: dict[str, set[str]] = {}
+    for file in (ROOT / "src/kernbench/triton_emu").glob("*.py"):
+        found = [node.module for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        below[f"{package}.{file.stem}"] = {name for name in found if name and name.startswith(package)}
+    order = [*TopologicalSorter(below).static_order()]  # raises CycleError for a circle
+    assert order.index(f"{package}.handle") < order.index(f"{package}.tl_context")

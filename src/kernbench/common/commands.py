@@ -99,7 +99,7 @@ class AtomicCmd:
 
 @dataclass(frozen=True, slots=True)
 class GemmCmd:
-    """Matrix product of operands in TCM; leading axes are a batch."""
+    """Matrix product of operands in TCM, added to `acc` where that is given; leading axes are a batch."""
 
     a: Operand
     b: Operand
@@ -110,6 +110,7 @@ class GemmCmd:
     dtype: str  # that the MACs work in
     batch: int = 1
     deps: tuple[int, ...] = ()
+    acc: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)

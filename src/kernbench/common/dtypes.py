@@ -4,22 +4,28 @@
     f32         4    f32          0.5    1e-5          fp32, float32, float
     f16         2    f32          1      1e-3          fp16, float16, half
     bf16        2    f32          1      1e-2          bfloat16
-    f8e4m3      1    f32          2      0.125         fp8, float8_e4m3fn (no infinity; largest 448)
-    f8e5m2      1    f32          2      0.25          fp8e5m2, float8_e5m2
+    f8e4m3      1    f32          2      0.125         fp8, float8_e4m3fn, float8e4nv (no infinity; largest 448)
+    f8e5m2      1    f32          2      0.25          fp8e5m2, float8_e5m2, float8e5
+    i64         8    i64          0.25   exact         int64
     i32         4    i32          0.5    exact         int32, int
+    i16         2    i32          1      exact         int16
     i8          1    i32          2      exact         int8
+    u32         4    u32          0.5    exact         uint32
+    u16         2    u32          1      exact         uint16
+    u8          1    u32          2      exact         uint8
     bool        1    i32          2      exact         i1, int1
 
 Mixing: a float beats an integer; two floats give the smallest type that holds both (f16 with bf16 gives f32, the two
-fp8 types give f16); two integers give the wider. A Python scalar never widens a tensor of its own kind. The fp8
-tolerance is one unit in the last place of the type; the other tolerances are those of the verification contract.
+fp8 types give f16); two integers give the smallest type that holds both, as in numpy (u8 with i8 gives i16, u32 with
+any signed type i64). A Python scalar never widens a tensor of its own kind. The rate halves as the element doubles.
+The fp8 tolerance is one unit in the last place of the type; the other tolerances are those of the verification
+contract. A type is a string, its own name: `x.dtype == F16` and `x.dtype == "f16"` are the same question.
 
 Numpy is imported only when an array type is asked for, so that commands which touch no data start fast.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import DataError
@@ -28,9 +34,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DType:
-    """One element type. There is one object a type, so `is` and `==` agree."""
+class DType(str):
+    """One element type. There is one object per type, so `is` and `==` agree; it also equals its name."""
+
+    __slots__ = ("atol", "compute_scale", "is_float", "itemsize", "name", "numpy_name", "rtol")
 
     name: str
     itemsize: int
@@ -39,6 +46,14 @@ class DType:
     rtol: float
     atol: float
     numpy_name: str
+
+    def __new__(
+        cls, name: str, itemsize: int, is_float: bool, compute_scale: float, rtol: float, atol: float, numpy_name: str
+    ) -> DType:
+        self = super().__new__(cls, name)
+        self.name, self.itemsize, self.is_float, self.compute_scale = name, itemsize, is_float, compute_scale
+        self.rtol, self.atol, self.numpy_name = rtol, atol, numpy_name
+        return self
 
     def __repr__(self) -> str:
         return self.name
@@ -49,7 +64,14 @@ class DType:
     @property
     def accumulate(self) -> DType:
         """What sums and products of this type are kept in."""
-        return F32 if self.is_float else I32
+        if self.is_float:
+            return F32
+        return U32 if self in _UNSIGNED else I64 if self is I64 else I32
+
+    @property
+    def work(self) -> DType:
+        """What elementwise ops of this type are computed in: f32, i32, or i64 where i32 is too small."""
+        return F32 if self.is_float else I64 if self is I64 or self is U32 else I32
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
@@ -62,27 +84,35 @@ F16 = DType("f16", 2, True, 1.0, 1e-3, 1e-3, "float16")
 BF16 = DType("bf16", 2, True, 1.0, 1e-2, 1e-2, "bfloat16")
 F8E4M3 = DType("f8e4m3", 1, True, 2.0, 0.125, 0.125, "float8_e4m3fn")
 F8E5M2 = DType("f8e5m2", 1, True, 2.0, 0.25, 0.25, "float8_e5m2")
+I64 = DType("i64", 8, False, 0.25, 0.0, 0.0, "int64")
 I32 = DType("i32", 4, False, 0.5, 0.0, 0.0, "int32")
+I16 = DType("i16", 2, False, 1.0, 0.0, 0.0, "int16")
 I8 = DType("i8", 1, False, 2.0, 0.0, 0.0, "int8")
+U32 = DType("u32", 4, False, 0.5, 0.0, 0.0, "uint32")
+U16 = DType("u16", 2, False, 1.0, 0.0, 0.0, "uint16")
+U8 = DType("u8", 1, False, 2.0, 0.0, 0.0, "uint8")
 BOOL = DType("bool", 1, False, 2.0, 0.0, 0.0, "bool")
 
-DTYPES = (F32, F16, BF16, F8E4M3, F8E5M2, I32, I8, BOOL)
+DTYPES = (F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, I16, I8, U32, U16, U8, BOOL)
 _ALIASES: dict[DType, tuple[str, ...]] = {
     F32: ("fp32", "float"),
     F16: ("fp16", "half"),
-    BF16: (),
-    F8E4M3: ("fp8", "fp8e4m3", "fp8e4m3fn", "fp8_e4m3", "f8e4m3fn", "float8_e4m3"),
-    F8E5M2: ("fp8e5m2", "fp8_e5m2"),
+    F8E4M3: ("fp8", "fp8e4m3", "fp8e4m3fn", "fp8_e4m3", "f8e4m3fn", "float8_e4m3", "float8e4m3", "float8e4nv"),
+    F8E5M2: ("fp8e5m2", "fp8_e5m2", "float8e5m2", "float8e5"),
     I32: ("int",),
-    I8: (),
     BOOL: ("i1", "int1", "bool_"),
 }
-_BY_NAME = {name: t for t in DTYPES for name in (t.name, t.numpy_name, *_ALIASES[t])}
+_BY_NAME = {name: t for t in DTYPES for name in (t.name, t.numpy_name, *_ALIASES.get(t, ()))}
 _NUMPY: dict[DType, np.dtype[np.generic]] = {}  # filled on first use: an import, remembered
 
-_INT_RANK = (BOOL, I8, I32)
+_SIGNED = (I8, I16, I32, I64)
+_UNSIGNED = (U8, U16, U32)
 _FP8 = (F8E4M3, F8E5M2)
-INT_RANGE = {I32: (-(2**31), 2**31 - 1), I8: (-128, 127), BOOL: (0, 1)}
+INT_RANGE = {
+    **{t: (-(1 << (8 * t.itemsize - 1)), (1 << (8 * t.itemsize - 1)) - 1) for t in _SIGNED},
+    **{t: (0, (1 << (8 * t.itemsize)) - 1) for t in _UNSIGNED},
+    BOOL: (0, 1),
+}
 
 
 def _numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
@@ -118,7 +148,7 @@ def dtype_of(what: object) -> DType:
     found = _BY_NAME.get(name.removeprefix("torch."))
     if found is None:
         known = ", ".join(t.name for t in DTYPES)
-        raise DataError(f"no element type {name!r}", hint=f"use one of {known} (convert 64-bit arrays first)")
+        raise DataError(f"no element type {name!r}", hint=f"use one of {known} (convert f64 and u64 arrays first)")
     return found
 
 
@@ -134,7 +164,13 @@ def promote(a: DType, b: DType) -> DType:
         return F32
     if a.is_float or b.is_float:
         return a if a.is_float else b
-    return max(a, b, key=_INT_RANK.index)
+    return _mixed_integers(a, b)
+
+
+def _mixed_integers(a: DType, b: DType) -> DType:
+    """The smallest integer type that holds both."""
+    low, high = min(INT_RANGE[a][0], INT_RANGE[b][0]), max(INT_RANGE[a][1], INT_RANGE[b][1])
+    return next(t for t in (BOOL, *_UNSIGNED, *_SIGNED) if INT_RANGE[t][0] <= low and high <= INT_RANGE[t][1])
 
 
 def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:

@@ -9,6 +9,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     MessageError               a request with a field missing or out of range
     ComponentError             an implementation cannot be found, or does not honour its contract
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
+        UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
@@ -94,6 +95,10 @@ class ComponentError(KernBenchError):
 
 class KernelError(KernBenchError):
     """A kernel asks for what cannot be done. `where` is the kernel's own file and line."""
+
+
+class UnknownNameError(KernelError, AttributeError):
+    """`tl` has no such name. Also an AttributeError, so that hasattr() and getattr() with a default work."""
 
 
 class LaunchError(KernBenchError):

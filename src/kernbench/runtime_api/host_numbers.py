@@ -52,9 +52,11 @@ def _is_ours(array: Array) -> bool:
 
 def _check_fits(array: Array, element: DType, title: str) -> None:
     low, high = INT_RANGE[element]
-    fits = np.greater_equal(array, low) & np.less_equal(array, high)
-    if array.dtype.kind == "f":
-        fits &= np.equal(array, np.trunc(array))
+    if array.dtype.kind == "f":  # doubles hold every bound but 2**63 - 1, and the one above each
+        wide = array.astype(np.float64)
+        fits = np.greater_equal(wide, low) & np.less(wide, float(high) + 1.0) & np.equal(wide, np.trunc(wide))
+    else:
+        fits = np.greater_equal(array, low) & np.less_equal(array, high)
     if not np.all(fits):
         wrong = array[~fits].reshape(-1)[0]
         raise DataError(f"{title}: {wrong} does not fit {element}", hint=f"use whole numbers, {low} to {high}")

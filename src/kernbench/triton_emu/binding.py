@@ -1,4 +1,6 @@
-"""Which argument goes to which parameter of a kernel. `tl` goes where the kernel has a parameter of that name."""
+"""Which argument goes to which parameter of a kernel. `tl` goes where the kernel has a parameter of that name; one that
+is annotated `tl.constexpr` takes a plain Python number.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+import numpy as np
+
 from kernbench.common.errors import KernelError
 from kernbench.common.launch import TensorArg
+from kernbench.triton_emu.names import constexpr
+from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tl_core import TensorRange
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -45,7 +51,11 @@ def _signature(only: _Only) -> inspect.Signature:
 
 def bind(kernel: Callable[..., object], args: Sequence[object], tl: object) -> Callable[[], object]:
     """The call of a kernel with its arguments; raises KernelError when they do not fit its parameters."""
-    at, by_name = _place_of_tl(_Only(kernel), len(args))
+    only = _Only(kernel)
+    at, by_name = _place_of_tl(only, len(args))
+    for place, name in _constexprs(only):
+        if place < len(args):
+            args = [*args[:place], _plain(kernel, name, args[place]), *args[place + 1 :]]
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
     return partial(kernel, *given, tl=tl) if by_name else partial(kernel, *given)
 
@@ -71,6 +81,29 @@ def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
             hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name
+
+
+@lru_cache(maxsize=_KERNELS)
+def _constexprs(only: _Only) -> tuple[tuple[int, str], ...]:
+    """The parameters annotated `tl.constexpr`, by their place among a launch's arguments."""
+    passed = [p for p in _signature(only).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    return tuple((at, p.name) for at, p in enumerate(passed) if _is_constexpr(p.annotation))
+
+
+def _is_constexpr(annotation: object) -> bool:
+    """Whether it is, or says so: with `from __future__ import annotations` it is text."""
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2] == "constexpr"
+    return annotation is constexpr
+
+
+def _plain(kernel: Callable[..., object], name: str, arg: object) -> object:
+    if isinstance(arg, Address):
+        raise KernelError(
+            f"kernel {getattr(kernel, '__name__', kernel)}: '{name}' is a constexpr, got the tensor '{arg.base.name}'",
+            hint="pass a number there, or take the annotation away",
+        )
+    return arg.item() if isinstance(arg, np.generic) else arg
 
 
 def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tuple[TensorRange, ...]:

@@ -14,7 +14,7 @@ from kernbench.common.commands import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EpilogueKind:
     """A kind of epilogue: the value op it is, its fields in order, and whether it may be applied to partial sums."""
 
     op: str
@@ -27,18 +27,18 @@ _UNARY = (
     "neg", "sin", "cos",
 )  # fmt: skip
 
-STEPS: dict[str, Step] = {
-    "bias": Step("bias_add", ("bias",)),
-    "scale": Step("scale", ("factor",), linear=True),
-    "dequant": Step("dequant", ("scale",), linear=True),
-    "add": Step("add", ("other",)),
-    "sub": Step("sub", ("other",)),
-    "mul": Step("mul", ("other",), linear=True),
-    "div": Step("div", ("other",), linear=True),
-    "maximum": Step("maximum", ("other",)),
-    "minimum": Step("minimum", ("other",)),
-    "clamp": Step("clamp", ("min", "max")),
-    **{name: Step(name, linear=name == "neg") for name in _UNARY},
+EPILOGUES: dict[str, EpilogueKind] = {
+    "bias": EpilogueKind("bias_add", ("bias",)),
+    "scale": EpilogueKind("scale", ("factor",), linear=True),
+    "dequant": EpilogueKind("dequant", ("scale",), linear=True),
+    "add": EpilogueKind("add", ("other",)),
+    "sub": EpilogueKind("sub", ("other",)),
+    "mul": EpilogueKind("mul", ("other",), linear=True),
+    "div": EpilogueKind("div", ("other",), linear=True),
+    "maximum": EpilogueKind("maximum", ("other",)),
+    "minimum": EpilogueKind("minimum", ("other",)),
+    "clamp": EpilogueKind("clamp", ("min", "max")),
+    **{name: EpilogueKind(name, linear=name == "neg") for name in _UNARY},
 }
 
 MATH_OPS: dict[str, int] = {

@@ -10,24 +10,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 from types import EllipsisType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from kernbench.common.commands import Operand, Segment, Space
+from kernbench.common.dtypes import BOOL, dtype_of
 from kernbench.triton_emu.call_site import kernel_error
 from kernbench.triton_emu.tcm_arena import TcmBlock
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 
-if TYPE_CHECKING:
-    from kernbench.triton_emu.tl_context import TLContext
-
 Scalar: TypeAlias = bool | int | float
 Index: TypeAlias = int | slice | EllipsisType | None
 
 
+class TensorOps(Protocol):
+    """What a handle needs of the `tl` it came from: the ops that its operators and methods stand for."""
+
+    def add(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def sub(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def mul(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def div(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def floordiv(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def mod(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def pow(self, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def compare(self, op: str, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def bitwise(self, op: str, a: TensorHandle | Scalar, b: TensorHandle | Scalar) -> TensorHandle: ...
+    def bit_not(self, x: TensorHandle) -> TensorHandle: ...
+    def neg(self, x: TensorHandle) -> TensorHandle: ...
+    def abs(self, x: TensorHandle) -> TensorHandle: ...
+    def cast(self, x: TensorHandle, dtype: object) -> TensorHandle: ...
+    def dot(self, a: TensorHandle, b: TensorHandle) -> TensorHandle: ...
+    def trans(self, x: TensorHandle) -> TensorHandle: ...
+    def part(self, x: TensorHandle, index: tuple[Index, ...]) -> TensorHandle: ...
+    def evaluate(self, x: TensorHandle) -> Array: ...
+
+
 class TensorHandle:
     """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's
-    broadcasting; `@` is `tl.dot`.
+    broadcasting; `@` is `tl.dot`. `&`, `|`, `^`, `~`, `<<` and `>>` work on the bits of integers and on the truth of
+    bools; `//` and `%` round down, as in Python and numpy, where Triton's integers cut towards zero.
     """
 
     __slots__ = (
@@ -37,7 +58,7 @@ class TensorHandle:
 
     def __init__(
         self,
-        tl: TLContext,
+        tl: TensorOps,
         shape: tuple[int, ...],
         dtype: str,
         space: Space,
@@ -69,7 +90,8 @@ class TensorHandle:
         return prod(self.shape)
 
     @property
-    def tl(self) -> TLContext:
+    def tl(self) -> object:
+        """The kernel's `tl` that it came from."""
         return self._tl
 
     @property
@@ -107,6 +129,11 @@ class TensorHandle:
         """The numbers, read-only. Evaluates what they depend on; costs no simulated time."""
         return self._tl.evaluate(self)
 
+    @property
+    def data(self) -> Array:
+        """The numbers, as `numpy()` gives them."""
+        return self.numpy()
+
     def _one(self, what: str) -> Array:
         if self.size != 1:
             raise kernel_error(
@@ -121,6 +148,14 @@ class TensorHandle:
     def __int__(self) -> int:
         return int(self._one("int()"))
 
+    def __index__(self) -> int:
+        """For `range(n)` and the like, of one integer."""
+        if dtype_of(self.dtype).is_float or self.dtype == BOOL:
+            raise kernel_error(
+                f"a tensor of {self.dtype} where a whole number is needed", "use int(x), or cast it to an integer type"
+            )
+        return int(self._one("a whole number"))
+
     def __float__(self) -> float:
         return float(self._one("float()"))
 
@@ -128,6 +163,10 @@ class TensorHandle:
         """The one number, as a Python scalar."""
         plain = self._one("item()").item()
         return plain if isinstance(plain, bool | int | float) else float(plain)
+
+    def to(self, dtype: object) -> TensorHandle:
+        """`tl.cast(self, dtype)`."""
+        return self._tl.cast(self, dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -198,14 +237,56 @@ class TensorHandle:
     def __ge__(self, other: TensorHandle | Scalar) -> TensorHandle:
         return self._tl.compare("ge", self, other)
 
-    def __and__(self, other: TensorHandle) -> TensorHandle:
-        return self._tl.compare("logical_and", self, other)
+    def __floordiv__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.floordiv(self, other)
 
-    def __or__(self, other: TensorHandle) -> TensorHandle:
-        return self._tl.compare("logical_or", self, other)
+    def __rfloordiv__(self, other: Scalar) -> TensorHandle:
+        return self._tl.floordiv(other, self)
+
+    def __mod__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.mod(self, other)
+
+    def __rmod__(self, other: Scalar) -> TensorHandle:
+        return self._tl.mod(other, self)
+
+    def __pow__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.pow(self, other)
+
+    def __rpow__(self, other: Scalar) -> TensorHandle:
+        return self._tl.pow(other, self)
+
+    def __and__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_and", self, other)
+
+    def __rand__(self, other: Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_and", other, self)
+
+    def __or__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_or", self, other)
+
+    def __ror__(self, other: Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_or", other, self)
+
+    def __xor__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_xor", self, other)
+
+    def __rxor__(self, other: Scalar) -> TensorHandle:
+        return self._tl.bitwise("bit_xor", other, self)
+
+    def __lshift__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.bitwise("shl", self, other)
+
+    def __rlshift__(self, other: Scalar) -> TensorHandle:
+        return self._tl.bitwise("shl", other, self)
+
+    def __rshift__(self, other: TensorHandle | Scalar) -> TensorHandle:
+        return self._tl.bitwise("shr", self, other)
+
+    def __rrshift__(self, other: Scalar) -> TensorHandle:
+        return self._tl.bitwise("shr", other, self)
 
     def __invert__(self) -> TensorHandle:
-        return self._tl.logical_not(self)
+        return self._tl.bit_not(self)
 
 
 class CompletionHandle:
@@ -213,7 +294,7 @@ class CompletionHandle:
 
     __slots__ = ("_held", "_tl", "number", "out", "records")
 
-    def __init__(self, tl: TLContext, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
+    def __init__(self, tl: object, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
         self._tl = tl
         self._held = held  # operands stay in TCM until it is done
         self.number = -1  # until it is issued
@@ -221,7 +302,8 @@ class CompletionHandle:
         self.out = out
 
     @property
-    def tl(self) -> TLContext:
+    def tl(self) -> object:
+        """The kernel's `tl` that it came from."""
         return self._tl
 
     def finish(self, records: tuple[int, ...]) -> None:

@@ -14,14 +14,14 @@ from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, Segm
 from kernbench.common.dtypes import F32, DType, dtype_of, promote
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.triton_emu.call_site import at_kernel_line
-from kernbench.triton_emu.epilogues import MATH_OPS, SCOPES, STEPS
+from kernbench.triton_emu.epilogues import EPILOGUES, MATH_OPS, SCOPES
 from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.graph import Value
 from kernbench.values.op import broadcast_shape
 
-Step = Mapping[str, object]
+EpilogueSpec = Mapping[str, object]
 Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and what it is told
 
 
@@ -35,7 +35,7 @@ class TlComposite(TlCore):
         b: TensorHandle | None = None,
         out_ptr: int | None = None,
         math_op: str | None = None,
-        epilogue: Sequence[Step] | None = None,
+        epilogue: Sequence[EpilogueSpec] | None = None,
         acc_dtype: object = None,
         tile_shape: Sequence[int] | None = None,
         out_dtype: object = None,
@@ -170,18 +170,18 @@ class TlComposite(TlCore):
             )
         return acc
 
-    def _step(self, number: int, step: Step, shape: tuple[int, ...], acc: DType) -> Ready:
+    def _step(self, number: int, step: EpilogueSpec, shape: tuple[int, ...], acc: DType) -> Ready:
         where = f"epilogue[{number}]"
         if not isinstance(step, Mapping) or "op" not in step:
             self._fail(f"{where} is {step!r}", 'give a dict with an "op", say {"op": "relu"}')
         name, scope = step["op"], step.get("scope", Scope.OUTPUT_TILE.value)
-        known = STEPS.get(name) if isinstance(name, str) else None
+        known = EPILOGUES.get(name) if isinstance(name, str) else None
         if known is None:
-            self._fail(f"{where}: unknown op {name!r}", f"use one of {', '.join(STEPS)}")
+            self._fail(f"{where}: unknown op {name!r}", f"use one of {', '.join(EPILOGUES)}")
         if scope not in SCOPES:
             self._fail(f"{where}: unknown scope {scope!r}", f"use one of {', '.join(SCOPES)}")
         if scope == Scope.K_TILE.value and not known.linear:
-            listed = ", ".join(n for n, s in STEPS.items() if s.linear)
+            listed = ", ".join(n for n, s in EPILOGUES.items() if s.linear)
             self._fail(
                 f"{where}: {name} cannot be applied to partial sums: the result would depend on the number of K tiles",
                 f"use scope 'output_tile'; 'k_tile' is for what multiplies: {listed}",

@@ -6,25 +6,40 @@ engine it names. One object a kernel and PE.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from numbers import Integral
+from typing import TYPE_CHECKING, NoReturn
 
 from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
+from kernbench.common.errors import DataError, UnknownNameError
+from kernbench.triton_emu.call_site import kernel_line
+from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorOps
+from kernbench.triton_emu.names import Names
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_atomics import TlAtomics
+from kernbench.triton_emu.tl_axis import TlAxis
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
-from kernbench.triton_emu.tl_math import TlMath
 from kernbench.triton_emu.tl_memory import TlMemory
+from kernbench.triton_emu.tl_views import TlViews
 
 __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "TensorPtr", "TensorRange"]
 
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlAtomics, TlMemory, TlMath, TlComposite):
+class TLContext(TlAtomics, TlMemory, TlViews, TlAxis, TlComposite, Names):
     """What a kernel gets as `tl`."""
+
+    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Called for what there is not: says so at the kernel's line, with the nearest name there is."""
+            names = [known for known in dir(type(self)) if not known.startswith("_")]
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean tl.{near[0]}?" if near else "dir(tl) lists what there is"
+            raise UnknownNameError(f"tl has no '{name}'", where=kernel_line(), hint=hint)
 
     # ---- where this kernel runs
 
@@ -45,11 +60,6 @@ class TLContext(TlAtomics, TlMemory, TlMath, TlComposite):
 
     # ---- scalar work
 
-    @staticmethod
-    def cdiv(a: int, b: int) -> int:
-        """a / b, rounded up. Engine: none."""
-        return -(-a // b)
-
     def cycles(self, n: int) -> None:
         """Let PE_CPU be busy for `n` cycles. Engine: none; takes n cycles of the kernel's time."""
         if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
@@ -59,21 +69,46 @@ class TLContext(TlAtomics, TlMemory, TlMath, TlComposite):
 
     # ---- matrix product
 
-    def dot(self, a: TensorHandle, b: TensorHandle, out_dtype: object = None) -> TensorHandle:
-        """a @ b of tensors in TCM, and wait for it; sums are kept in f32 (integers: i32) and rounded once.
+    def dot(
+        self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None = None, out_dtype: object = None
+    ) -> TensorHandle:
+        """a @ b of tensors in TCM, plus `acc` where that is given, and wait for it. The whole sum, `acc` included, is
+        kept in f32 (integers: i32, unsigned ones u32) and rounded once.
 
-        Shape: (..., M, K) by (..., K, N) gives (..., M, N), leading axes broadcast. dtype: `out_dtype`, or: two-byte
-        and wider floats give the mixed type, one-byte floats f32, integers i32. Engine: GEMM, M * K * N a matrix; none
-        where that is 0 (a sum over no K is 0).
+        Shape: (..., M, K) by (..., K, N) gives (..., M, N), leading axes broadcast; `acc` has that shape. dtype:
+        `out_dtype`, or acc's, or: two-byte and wider floats give the mixed type, one-byte floats f32, integers what
+        they are summed in. `acc` has any float type for floats, the summing type for integers. Engine: GEMM, M * K * N
+        per matrix, with `acc` or without; none where that is 0 (a sum over no K is 0). No MATH.
         """
         x, y = self._local("dot", a, "a"), self._local("dot", b, "b")
-        dtype = self._dtype(out_dtype) if out_dtype is not None else self._product_dtype(x, y)
-        out = self._new(self._apply("dot", (self._known(x), self._known(y)), dtype=dtype))
+        z = None if acc is None else self._accumulator(acc)
+        if out_dtype is not None:
+            dtype = self._dtype(out_dtype)
+        else:
+            dtype = self._product_dtype(x, y) if z is None else dtype_of(z.dtype)
+        operands = (x, y) if z is None else (z, x, y)
+        op = "dot" if z is None else "dot_acc"
+        out = self._new(self._apply(op, tuple(self._known(t) for t in operands), dtype=dtype))
         if not (x.size and y.size):
             return out
         m, n = out.shape[-2:]
         slower = min((x.dtype, y.dtype), key=lambda name: dtype_of(name).compute_scale)
-        batch, deps = out.size // (m * n), tuple(dict.fromkeys((*x.records, *y.records)))
-        cmd = GemmCmd(x.operand(), y.operand(), out.operand(), m, x.shape[-1], n, slower, batch, deps)
+        batch, deps = out.size // (m * n), tuple(dict.fromkeys(number for t in operands for number in t.records))
+        added = None if z is None else z.operand()
+        cmd = GemmCmd(x.operand(), y.operand(), out.operand(), m, x.shape[-1], n, slower, batch, deps, added)
         out.records = self._call(cmd)
         return out
+
+    def _accumulator(self, acc: object) -> TensorHandle:
+        """A tensor to add to. A type here was meant for `out_dtype`, which comes after it."""
+        if not isinstance(acc, TensorHandle):
+            try:
+                named = dtype_of(acc)
+            except DataError:
+                pass
+            else:
+                self._fail(f"dot: acc is the type {named}, expected a tensor to add to", f"say out_dtype='{named}'")
+        return self._local("dot", acc, "acc")
+
+
+_CONFORMS: type[TensorOps] = TLContext

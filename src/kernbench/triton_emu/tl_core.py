@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
-from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TensorOps, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
-
-if TYPE_CHECKING:
-    from kernbench.triton_emu.tl_context import TLContext
 
 
 class Memory(Protocol):
@@ -102,6 +99,12 @@ class TlCore(ABC):
     # ---- tensors
 
     def _number(self, op: str, x: object) -> Scalar:
+        if isinstance(x, Address):
+            self._fail(
+                f"{op}: an operand is a pointer to '{x.base.name}'",
+                "pointers take whole numbers of bytes; load a block with tl.load(x, shape, ...), choose its elements "
+                "with rows=, strides= or mask=",
+            )
         plain = x.item() if isinstance(x, np.generic) else x
         if not isinstance(plain, bool | int | float):
             self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
@@ -153,7 +156,7 @@ class TlCore(ABC):
         transposed: bool = False,
         segments: tuple[Segment, ...] = (),
     ) -> TensorHandle:
-        tl = cast("TLContext", self)
+        tl = cast(TensorOps, self)
         return TensorHandle(tl, shape, dtype, space, address, value, block, records, transposed, segments)
 
     def _tensor(self, op: str, x: object, name: str = "x") -> TensorHandle:

@@ -18,7 +18,7 @@ Tensorish = TensorHandle | Scalar
 
 
 class TlMath(TlCore):
-    """Elementwise ops, reductions, softmax and casts."""
+    """Elementwise ops and casts."""
 
     def _math(self, op: str, inputs: Sequence[Tensorish], **params: object) -> TensorHandle:
         tensors = [self._local(op, x) for x in inputs if isinstance(x, TensorHandle)]
@@ -106,6 +106,22 @@ class TlMath(TlCore):
         """-x. Shape: x's. dtype: x's. Engine: MATH."""
         return self._math("neg", [x])
 
+    def floor(self, x: TensorHandle) -> TensorHandle:
+        """The next whole number below, or x. Shape: x's. dtype: x's; an integer is as it was. Engine: MATH."""
+        return self._math("floor", [x])
+
+    def ceil(self, x: TensorHandle) -> TensorHandle:
+        """The next whole number above, or x. Shape: x's. dtype: x's; an integer is as it was. Engine: MATH."""
+        return self._math("ceil", [x])
+
+    def isnan(self, x: TensorHandle) -> TensorHandle:
+        """Whether x is not a number. Shape: x's. dtype: bool. Engine: MATH."""
+        return self._math("isnan", [x])
+
+    def bit_not(self, x: TensorHandle) -> TensorHandle:
+        """`~x`: every bit turned; of a bool, not. Shape: x's. dtype: x's, no float. Engine: MATH."""
+        return self._math("bit_not", [x])
+
     def logical_not(self, x: TensorHandle) -> TensorHandle:
         """Whether x is zero. Shape: x's. dtype: bool. Engine: MATH."""
         return self._math("logical_not", [x])
@@ -132,6 +148,30 @@ class TlMath(TlCore):
         """a / b. Shape: broadcast. dtype: mixed; integers give f32. Engine: MATH."""
         return self._math("div", [a, b])
 
+    def floordiv(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """`a // b`, rounded down as in Python and numpy (Triton's integers cut towards zero); an integer over 0 is 0.
+        Shape: broadcast. dtype: mixed. Engine: MATH.
+        """
+        return self._math("floordiv", [a, b])
+
+    def mod(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """`a % b`, what `//` leaves, with the sign of b (Triton's has that of a); an integer modulo 0 is 0.
+        Shape: broadcast. dtype: mixed. Engine: MATH.
+        """
+        return self._math("mod", [a, b])
+
+    def pow(self, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """`a ** b`; an integer to a negative power is 0, unless it is 1 or -1. Shape: broadcast. dtype: mixed. Engine:
+        MATH.
+        """
+        return self._math("pow", [a, b])
+
+    def bitwise(self, op: str, a: Tensorish, b: Tensorish) -> TensorHandle:
+        """bit_and, bit_or, bit_xor, shl or shr, which operators call; bools by truth. Shape: broadcast. dtype: mixed,
+        integers and bools only. Engine: MATH.
+        """
+        return self._math(op, [a, b])
+
     def maximum(self, a: Tensorish, b: Tensorish) -> TensorHandle:
         """The larger, elementwise; NaN spreads. Shape: broadcast. dtype: mixed. Engine: MATH."""
         return self._math("maximum", [a, b])
@@ -141,7 +181,7 @@ class TlMath(TlCore):
         return self._math("minimum", [a, b])
 
     def compare(self, op: str, a: Tensorish, b: Tensorish) -> TensorHandle:
-        """eq, ne, lt, le, gt, ge, logical_and or logical_or, which operators call. Shape: broadcast. dtype: bool.
+        """eq, ne, lt, le, gt or ge, which operators call, logical_and or logical_or. Shape: broadcast. dtype: bool.
         Engine: MATH.
         """
         return self._math(op, [a, b])
@@ -158,30 +198,3 @@ class TlMath(TlCore):
         """a where cond is not zero, else b. Shape: broadcast. dtype: a and b mixed. Engine: MATH."""
         self._local("where", cond, "cond")
         return self._math("where", [cond, a, b])
-
-    # ---- along an axis
-
-    def sum(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Sum along `axis`, or of all. Shape: without the axis, or 1 there with keep_dims. dtype: float kept, integer
-        gives i32. Engine: MATH, x's elements.
-        """
-        return self._math("sum", [x], axis=axis, keep_dims=keep_dims)
-
-    def mean(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Mean along `axis`, or of all. Shape: as sum. dtype: float kept, integer gives f32. Engine: MATH, x's
-        elements.
-        """
-        return self._math("mean", [x], axis=axis, keep_dims=keep_dims)
-
-    def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Largest along `axis`, or of all. Shape: as sum. dtype: x's. Engine: MATH, x's elements."""
-        return self._math("max", [x], axis=axis, keep_dims=keep_dims)
-
-    def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Smallest along `axis`, or of all. Shape: as sum. dtype: x's. Engine: MATH, x's elements."""
-        return self._math("min", [x], axis=axis, keep_dims=keep_dims)
-
-    def softmax(self, x: TensorHandle, axis: int = -1) -> TensorHandle:
-        """exp(x - max) over its sum along `axis`, charged as one op. Shape: x's. dtype: float kept, integer gives f32.
-        Engine: MATH, x's elements."""
-        return self._math("softmax", [x], axis=axis)

@@ -84,8 +84,8 @@ def windows(
     starts, rest = np.divmod(offsets, size)
     if rest.any():
         return None
-    flat = np.ascontiguousarray(array).reshape(-1)
+    flat = np.ascontiguousarray(array).reshape(-1).view(f"u{size}")  # numpy cannot lay strides over ml_dtypes' types
     run = out.size // rows
     places = flat.size - ((rows - 1) * (stride // size) + run) + 1
     every = np.lib.stride_tricks.as_strided(flat, (places, rows, run), (size, stride, size), writeable=False)
-    return every[starts].reshape(len(offsets), *out.shape)
+    return every[starts].view(array.dtype).reshape(len(offsets), *out.shape)

@@ -3,16 +3,19 @@
 float -> float   nearest, ties to even; f16, bf16 and f8e5m2 overflow to infinity, f8e4m3 (which has none) saturates at
                  448; NaN stays NaN
 float -> int     towards zero, saturating; NaN gives 0
+int -> float     by way of f32, to nearest
 int -> int       wraps
 any -> bool      is it not zero
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F32, I32, INT_RANGE, DType
+from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F32, I32, I64, INT_RANGE, DType, dtype_of
 from kernbench.values.op import Array
 
 E4M3_MAX = 448.0
@@ -20,7 +23,7 @@ _WIDE: dict[DType, NDArray[np.float32]] = {}  # fp8 byte -> f32; 256 entries a t
 
 
 def to_f32(array: Array, dtype: DType) -> NDArray[np.float32]:
-    """`array` of `dtype` as f32: exact for every float type and i8, nearest for i32."""
+    """`array` of `dtype` as f32: exact for every float type and integers up to 16 bits, nearest for wider."""
     if dtype is F32:
         return array.astype(np.float32, copy=False)
     if dtype is BF16:  # bf16 is the upper half of an f32
@@ -41,8 +44,18 @@ def _wide_table(dtype: DType) -> NDArray[np.float32]:
     return table
 
 
-def to_i32(array: Array) -> NDArray[np.int32]:
-    return array.astype(np.int32, copy=False)
+def work_type(dtypes: Sequence[DType], real: bool = False) -> DType:
+    """What an op on these types is computed in: f32 among floats and for functions of real numbers, i64 where an
+    integer is too large for i32, else i32.
+    """
+    if real or any(dtype.is_float for dtype in dtypes):
+        return F32
+    return I64 if any(dtype.work is I64 for dtype in dtypes) else I32
+
+
+def to_work(array: Array, dtype: DType, work: DType) -> Array:
+    """`array` of `dtype` in a type that `work_type` gave."""
+    return to_f32(array, dtype) if work is F32 else array.astype(work.numpy, copy=False)
 
 
 def cast(array: Array, source: DType, target: DType) -> Array:
@@ -58,9 +71,17 @@ def cast(array: Array, source: DType, target: DType) -> Array:
         wide = to_f32(array, source)
         if target.is_float:
             return _narrow(wide, target)
-        low, high = INT_RANGE[target]
-        # f32 cannot hold 2**31 - 1, so the clip is done in f64, which holds every i32.
-        return np.clip(np.nan_to_num(wide.astype(np.float64), nan=0.0), low, high).astype(target.numpy)
+        return _whole(wide, target)
+
+
+def _whole(wide: NDArray[np.float32], target: DType) -> Array:
+    low, high = INT_RANGE[target]
+    # f32 cannot hold 2**31 - 1, so the clip is done in f64, which holds every i32 and u32. It cannot hold 2**63 - 1.
+    double = np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    if target is I64:
+        within = np.clip(double, low, np.nextafter(2.0**63, 0)).astype(np.int64)
+        return np.where(double >= 2.0**63, np.int64(high), within)
+    return np.clip(double, low, high).astype(target.numpy)
 
 
 def _narrow(wide: NDArray[np.float32], target: DType) -> Array:
@@ -72,6 +93,5 @@ def _narrow(wide: NDArray[np.float32], target: DType) -> Array:
 
 
 def from_work(array: Array, target: DType) -> Array:
-    """A result computed in f32, i32 or bool, rounded to `target`."""
-    kind = array.dtype.kind
-    return cast(array, F32 if kind == "f" else BOOL if kind == "b" else I32, target)
+    """A computed result, in the type that it was computed in, rounded to `target`."""
+    return cast(array, dtype_of(array.dtype), target)

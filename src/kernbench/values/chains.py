@@ -18,7 +18,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.values.casts import from_work
+from kernbench.values.casts import cast, from_work
+from kernbench.values.matmul import sum_type
 from kernbench.values.op import Array, TensorType
 from kernbench.values.plan import Unit
 from kernbench.values.stacking import CHUNK_BYTES, Tiles, stack_of
@@ -103,7 +104,8 @@ class ChainGroup:
         ahead = max(1, CHUNK_BYTES // (self._product_bytes * len(chains)))
         total: Array | None = None
         if chains[0].init is not None:
-            total = np.array(stack_of([chain.init for chain in chains if chain.init is not None]))
+            stack = stack_of([chain.init for chain in chains if chain.init is not None])
+            total = np.array(cast(stack, chains[0].init.dtype, sum_type(*self._types)))
             if self._joined:
                 total = _beside(total.reshape(*share.shape, *total.shape[1:]))
         with np.errstate(all="ignore"):

@@ -2,17 +2,24 @@
 
 Shape rule: numpy's broadcasting. dtype rule, by family:
 
-    arithmetic   add sub mul neg abs fma relu       the inputs mixed by `promote`; bool counts as i32
+    arithmetic   add sub mul neg abs fma relu floor ceil floordiv mod pow shl shr
+                                                    the inputs mixed by `promote`; bool counts as i32
     real         div exp exp2 log log2 sqrt rsqrt sin cos erf gelu sigmoid silu tanh
                                                     the inputs mixed; integers give f32
     choice       maximum minimum clamp where        the inputs mixed (`where`: not the condition)
-    comparison   eq ne lt le gt ge                  bool
+    bits         bit_and bit_or bit_xor bit_not     the inputs mixed; integers bit by bit, bools as truth values
+    comparison   eq ne lt le gt ge isnan            bool
     logic        logical_and logical_or logical_not bool; any input type, zero is false
     epilogue     scale bias_add                     the type of the first input; `dequant` gives f32
 
-`dtype=` overrides the result type. Floats are computed in f32 and rounded once; integers in i32, wrapping. NaN
-spreads through maximum, minimum, clamp and relu as in numpy and PyTorch. gelu is the erf form (PyTorch's default);
-erf is a rational approximation good to a few units in the last place of f32.
+`dtype=` overrides the result type. Floats are computed in f32 and rounded once; integers in i32, or i64 where one of
+them is i64 or u32, wrapping. NaN spreads through maximum, minimum, clamp and relu as in numpy and PyTorch. gelu is the
+erf form (PyTorch's default); erf is a rational approximation good to a few units in the last place of f32.
+
+Bits and shifts (shl, shr) take integers and bools only. floordiv and mod round down, as in Python and numpy, so the
+remainder has the sign of the divisor (C and Triton cut towards zero); an integer divided by 0 gives 0. A shift by more
+bits than there are, or by a negative count, gives 0, or -1 to the right of a negative number. An integer to a negative
+power is cut to 0, unless it is 1 or -1.
 """
 
 from __future__ import annotations
@@ -25,11 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import BOOL, F32, I32, DType, promote
-from kernbench.values.casts import from_work, to_f32, to_i32
-from kernbench.values.op import Array, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
+from kernbench.common.errors import DataError
+from kernbench.values.casts import from_work, to_work, work_type
+from kernbench.values.op import Array, Compute, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
 
 F: TypeAlias = NDArray[np.float32]
-Rule: TypeAlias = Callable[[Sequence[DType]], DType]
+DTypeRule: TypeAlias = Callable[[Sequence[DType]], DType]
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which f32 rounds it to 1.
 _ERF_P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
@@ -59,8 +67,24 @@ def sigmoid(x: F) -> F:
 
 def fma(a: Array, b: Array, c: Array) -> Array:
     """Rounded once: f64 holds the product of two f32 exactly."""
-    wide = np.float64 if a.dtype.kind == "f" else np.int32
+    wide = np.float64 if a.dtype.kind == "f" else a.dtype.type
     return np.add(np.multiply(a, b, dtype=wide), c).astype(a.dtype)
+
+
+def floordiv(a: Array, b: Array) -> Array:
+    result: Array = np.floor_divide(a, b)  # 0 for an integer over 0
+    return result
+
+
+def power(a: Array, b: Array) -> Array:
+    """numpy refuses integers to negative powers, which have no use but 1 and -1."""
+    if a.dtype.kind == "f":
+        result: Array = np.power(a, b)
+        return result
+    zero, one = a.dtype.type(0), a.dtype.type(1)
+    whole = np.power(a, np.maximum(b, zero))
+    unit = np.where(np.bitwise_and(b, one), a, np.multiply(a, a))  # what 1 and -1 are to any power
+    return np.where(np.greater_equal(b, zero), whole, np.where(np.equal(np.abs(a), one), unit, zero))
 
 
 def _mixed(types: Sequence[DType]) -> DType:
@@ -70,6 +94,21 @@ def _mixed(types: Sequence[DType]) -> DType:
 def _arithmetic(types: Sequence[DType]) -> DType:
     mixed = _mixed(types)
     return I32 if mixed is BOOL else mixed
+
+
+def _whole(name: str) -> DTypeRule:
+    """Integers only: mixed, bools counting as i32 where they are shifted."""
+
+    def rule(types: Sequence[DType]) -> DType:
+        if any(dtype.is_float for dtype in types):
+            listed = " and ".join(dtype.name for dtype in types)
+            raise DataError(
+                f"{name} of {listed}: only integers and bools have bits",
+                hint="cast to an integer type first, or compare first: (x > 0) & (y > 0)",
+            )
+        return _arithmetic(types) if name in ("shl", "shr") else _mixed(types)
+
+    return rule
 
 
 def _real(types: Sequence[DType]) -> DType:
@@ -95,12 +134,11 @@ def _chosen(types: Sequence[DType]) -> DType:
 
 def _work(args: Sequence[Array], types: Sequence[TensorType], rank: int, real: bool) -> list[Array]:
     """The arguments in the type they are computed in, ready to broadcast."""
-    if real or any(t.dtype.is_float for t in types):
-        return [aligned(to_f32(arg, t.dtype), rank) for arg, t in zip(args, types, strict=True)]
-    return [aligned(to_i32(arg), rank) for arg in args]
+    work = work_type([t.dtype for t in types], real)
+    return [aligned(to_work(arg, t.dtype, work), rank) for arg, t in zip(args, types, strict=True)]
 
 
-def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: Rule) -> Op:
+def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: DTypeRule) -> Op:
     real = rule in (_real, _first, _f32)
 
     def infer(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
@@ -122,14 +160,35 @@ def _compute_where(args: Sequence[Array], types: Sequence[TensorType], out: Tens
     return from_work(np.where(cond, *_work(args[1:], types[1:], rank, False)), out.dtype)
 
 
+def _compute_bit_not(plain: Op) -> Compute:
+    """Of a bool, not; of an integer, every bit turned."""
+
+    def compute(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+        if types[0].dtype is BOOL:
+            return from_work(np.logical_not(args[0]), out.dtype)
+        return plain.compute(args, types, out, params)
+
+    return compute
+
+
 def _table() -> list[Op]:
-    named: list[tuple[str, int, Callable[..., Array], Rule]] = [
+    named: list[tuple[str, int, Callable[..., Array], DTypeRule]] = [
         ("add", 2, np.add, _arithmetic),
         ("sub", 2, np.subtract, _arithmetic),
         ("mul", 2, np.multiply, _arithmetic),
         ("neg", 1, np.negative, _arithmetic),
         ("abs", 1, np.abs, _arithmetic),
         ("fma", 3, fma, _arithmetic),
+        ("floor", 1, lambda x: np.floor(x) if x.dtype.kind == "f" else x, _arithmetic),
+        ("ceil", 1, lambda x: np.ceil(x) if x.dtype.kind == "f" else x, _arithmetic),
+        ("floordiv", 2, floordiv, _arithmetic),
+        ("mod", 2, np.remainder, _arithmetic),
+        ("pow", 2, power, _arithmetic),
+        ("shl", 2, np.left_shift, _whole("shl")),
+        ("shr", 2, np.right_shift, _whole("shr")),
+        ("bit_and", 2, np.bitwise_and, _whole("bit_and")),
+        ("bit_or", 2, np.bitwise_or, _whole("bit_or")),
+        ("bit_xor", 2, np.bitwise_xor, _whole("bit_xor")),
         ("div", 2, np.divide, _real),
         ("exp", 1, np.exp, _real),
         ("exp2", 1, np.exp2, _real),
@@ -157,12 +216,18 @@ def _table() -> list[Op]:
         ("le", 2, np.less_equal, _to_bool),
         ("gt", 2, np.greater, _to_bool),
         ("ge", 2, np.greater_equal, _to_bool),
+        ("isnan", 1, np.isnan, _to_bool),
         ("logical_and", 2, np.logical_and, _to_bool),
         ("logical_or", 2, np.logical_or, _to_bool),
         ("logical_not", 1, np.logical_not, _to_bool),
     ]
     where = _elementwise("where", 3, np.where, _chosen)  # computed apart: its condition is not mixed with the others
-    return [*(_elementwise(*row) for row in named), Op("where", 3, where.infer, _compute_where, where.params)]
+    bit_not = _elementwise("bit_not", 1, np.bitwise_not, _whole("bit_not"))
+    return [
+        *(_elementwise(*row) for row in named),
+        Op("where", 3, where.infer, _compute_where, where.params),
+        Op("bit_not", 1, bit_not.infer, _compute_bit_not(bit_not), bit_not.params),
+    ]
 
 
 ELEMENTWISE = _table()

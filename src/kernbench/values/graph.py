@@ -95,8 +95,8 @@ class ValueGraph:
     def constant(self, array: ArrayLike, dtype: DType | str | None = None) -> Value:
         """A known value: a copy of `array`, converted to `dtype` when that is given and differs."""
         held = np.array(array, order="C")
-        if held.dtype.kind in "fiu" and held.dtype.itemsize == 8 and dtype is not None:
-            held = held.astype(np.float32 if held.dtype.kind == "f" else np.int32)
+        if held.dtype.kind in "fu" and held.dtype.itemsize == 8 and dtype is not None:
+            held = held.astype(np.float32 if held.dtype.kind == "f" else np.int64)
         source = dtype_of(held.dtype)
         target = source if dtype is None else dtype_of(dtype)
         held = cast(held, source, target)
@@ -161,7 +161,7 @@ class ValueGraph:
             scalar = _plain_scalar(spec.name, item)
             alone = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
             dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else alone
-            values.append(self._scalar(scalar, F32 if dtype.is_float else I32))
+            values.append(self._scalar(scalar, dtype.work))
             weak.append(self.type_of((), dtype))
         result = infer(spec, weak, spec.bind(params))[1]
         return tuple(values), {**params, "dtype": result}

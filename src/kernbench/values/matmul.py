@@ -1,8 +1,10 @@
 """dot and dot_acc. Charged to the GEMM engine.
 
-Shape rule: (..., M, K) with (..., K, N) gives (..., M, N); leading sizes broadcast. dtype rule: floats, mixed or
-not, multiply exactly and add in f32 (`dtype=` rounds the sum once, default f32); i8 and bool give i32, exactly; i32
-wraps.
+Shape rule: (..., M, K) with (..., K, N) gives (..., M, N); leading sizes broadcast; an accumulator has that shape.
+dtype rule: floats, mixed or not, multiply exactly and add in f32; integers add in what their mix accumulates in (i32;
+u32 for unsigned ones; i64 for i64, and for u32 with a signed type), wrapping. `dtype=` rounds the sum once; the default
+is the type it was added in. An accumulator of floats may have any float type, one of integers has the type they are
+added in.
 
 What a sum of tiles is: dot_acc(acc, a, b) is acc + dot(a, b), both in the accumulating type, and dot(a, b) is one
 matrix product of contiguous operands. So a K-loop adds whole tile products in the order of the loop, in f32, and a
@@ -16,10 +18,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernbench.common.dtypes import BOOL, F32, I8, I32, DType
+from kernbench.common.dtypes import BOOL, F32, I8, U8, DType, promote
 from kernbench.common.errors import DataError
-from kernbench.values.casts import from_work, to_f32, to_i32
+from kernbench.values.casts import cast, from_work, to_f32
 from kernbench.values.op import Array, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
+
+_BYTES = (I8, U8, BOOL)
 
 
 def _product_type(op: str, a: TensorType, b: TensorType) -> tuple[Shape, DType]:
@@ -31,24 +35,29 @@ def _product_type(op: str, a: TensorType, b: TensorType) -> tuple[Shape, DType]:
             hint="expected (..., M, K) and (..., K, N)",
         )
     outer = broadcast_shape(op, [a.shape[:-2], b.shape[:-2]]) if len(a.shape) > 2 or len(b.shape) > 2 else ()
-    floats = a.dtype.is_float or b.dtype.is_float
-    return (*outer, a.shape[-2], b.shape[-1]), F32 if floats else I32
+    return (*outer, a.shape[-2], b.shape[-1]), sum_type(a, b)
+
+
+def sum_type(a: TensorType, b: TensorType) -> DType:
+    """What products of these operands are added in."""
+    return promote(a.dtype, b.dtype).accumulate
 
 
 def product(a: Array, b: Array, a_type: TensorType, b_type: TensorType) -> Array:
     """The stacked products in the accumulating type. The operands are contiguous, whatever they were before."""
     rank = max(len(a_type.shape), len(b_type.shape))
-    exact = a_type.dtype in (I8, BOOL) and b_type.dtype in (I8, BOOL)
+    exact = a_type.dtype in _BYTES and b_type.dtype in _BYTES
+    total = sum_type(a_type, b_type)
     left: Array
     right: Array
-    if a_type.dtype.is_float or b_type.dtype.is_float:
+    if total is F32:
         left, right = to_f32(a, a_type.dtype), to_f32(b, b_type.dtype)
-    elif exact:  # products are at most 2**14, so f64 adds them exactly, and far faster than numpy's integer loop
+    elif exact:  # products are at most 2**16, so f64 adds them exactly, and far faster than numpy's integer loop
         left, right = a.astype(np.float64), b.astype(np.float64)
     else:
-        left, right = to_i32(a), to_i32(b)
+        left, right = a.astype(total.numpy), b.astype(total.numpy)
     result: Array = np.matmul(aligned(np.ascontiguousarray(left), rank), aligned(np.ascontiguousarray(right), rank))
-    return result.astype(np.int64).astype(np.int32) if exact else result
+    return result.astype(np.int64).astype(total.numpy) if exact else result
 
 
 def _infer_dot(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
@@ -64,19 +73,22 @@ def _compute_dot(args: Sequence[Array], types: Sequence[TensorType], out: Tensor
 def _infer_dot_acc(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     acc = types[0]
     shape, dtype = _product_type("dot_acc", types[1], types[2])
-    if acc.shape != shape or acc.dtype is not dtype:
+    fits = acc.dtype is dtype or (acc.dtype.is_float and dtype.is_float)
+    if acc.shape != shape or not fits:
         raise DataError(
-            f"dot_acc: the accumulator is {acc}, expected {TensorType(shape, dtype)}", hint="start from dot"
+            f"dot_acc: the accumulator is {acc}, expected {TensorType(shape, dtype)}",
+            hint=f"start from dot, or from zeros({shape}, '{dtype}')",
         )
-    return shape, dtype
+    return shape, as_dtype(params[0], dtype)
 
 
 def _compute_dot_acc(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
     with np.errstate(all="ignore"):
-        return np.add(args[0], product(args[1], args[2], types[1], types[2]))
+        tile = product(args[1], args[2], types[1], types[2])
+        return from_work(np.add(cast(args[0], types[0].dtype, sum_type(types[1], types[2])), tile), out.dtype)
 
 
 MATMULS = [
     Op("dot", 2, _infer_dot, _compute_dot, {"dtype": None}),
-    Op("dot_acc", 3, _infer_dot_acc, _compute_dot_acc),
+    Op("dot_acc", 3, _infer_dot_acc, _compute_dot_acc, {"dtype": None}),
 ]

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError
+from kernbench.values.along import ALONG
 from kernbench.values.elementwise import ELEMENTWISE
 from kernbench.values.matmul import MATMULS
 from kernbench.values.op import Op, Params, Shape, TensorType
 from kernbench.values.rearrange import REARRANGEMENTS
 from kernbench.values.reduce import REDUCTIONS
 
-OPS: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, *REDUCTIONS, *MATMULS, *REARRANGEMENTS)}
+OPS: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, *REDUCTIONS, *ALONG, *MATMULS, *REARRANGEMENTS)}
 
 
 def op_named(name: str) -> Op:

@@ -4,7 +4,8 @@ For finding faults: nothing here is shared with the definitions that `evaluate` 
 definition, a wrong batch and a wrong backend all show. A result is expected between two bounds: the exact answer less
 and plus what the element type tolerates, both rounded to the type. Sums are rounded in f32 as they grow, which the
 exact answer does not show when terms cancel; so they may also be off by 2**-20 of the sum of their magnitudes, sixteen
-roundings of f32. Integers, bools and whatever only moves elements must be equal.
+roundings of f32. Integers, bools and whatever only moves elements must be equal. Answers are doubles, except of
+i64, which doubles do not hold: those stay integers.
 """
 
 from __future__ import annotations
@@ -17,33 +18,36 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import BOOL, F8E4M3, F32, INT_RANGE, DType
+from kernbench.common.dtypes import BOOL, F8E4M3, F32, I64, INT_RANGE, DType
 from kernbench.values.bytes_of import Patch, View
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 from kernbench.values.ops import OPS
+from kernbench.values.plain_elementwise import ELEMENTWISE, REAL, Doubles
 
-Doubles: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.int64]
 Named: TypeAlias = dict[str, object]  # an op's parameters
 SUM_SLACK = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """What a value should be, as doubles: the answer rounded to the value's type, and how far it may lie."""
+    """What a value should be: the answer rounded to the value's type, and how far it may lie."""
 
-    answer: Doubles
-    low: Doubles
-    high: Doubles
+    answer: Array
+    low: Array
+    high: Array
 
 
 def expected(value: Value, inputs: Sequence[Array]) -> Expected:
     """What the op of `value` gives for `inputs`."""
     with np.errstate(all="ignore"):
         if value.op in _MOVES:
-            moved = _doubles(_MOVES[value.op](inputs, value))
+            moved = _seen(_MOVES[value.op](inputs, value), value.dtype)
             return Expected(moved, moved, moved)
         exact, terms = _meaning(value, inputs)
+        if _is_whole(exact):
+            exact = _wrapped(exact, inputs)
         answer = _rounded(exact, value.dtype)
         slack = _slack(exact, terms, value.dtype)
         if slack is None:
@@ -68,8 +72,13 @@ def _doubles(array: Array) -> Doubles:
     return array.astype(np.float64)
 
 
+def _seen(array: Array, dtype: DType) -> Array:
+    """An array of `dtype` as answers are compared."""
+    return array.astype(np.int64) if dtype is I64 else _doubles(array)
+
+
 def _is_whole(array: Array) -> bool:
-    return array.dtype.kind in "bi"  # bf16 and fp8 have kinds of their own
+    return array.dtype.kind in "biu"  # bf16 and fp8 have kinds of their own
 
 
 def _wide(array: Array, among_floats: bool) -> Array:
@@ -79,24 +88,31 @@ def _wide(array: Array, among_floats: bool) -> Array:
     return _doubles(array.astype(np.float32)) if among_floats else array.astype(np.int64)
 
 
-def _wrapped(whole: Array) -> Array:
-    """64-bit integers as 32 bits hold them."""
-    return whole.astype(np.int64).astype(np.int32)
+def _wrapped(whole: Array, inputs: Sequence[Array]) -> Array:
+    """64-bit integers as 32 bits hold them, unless an input has numbers beyond i32."""
+    beyond = any(array.dtype in (np.int64, np.uint32) for array in inputs)
+    return whole if beyond else whole.astype(np.int64).astype(np.int32)
 
 
-def _rounded(exact: Array, dtype: DType) -> Doubles:
-    """A result as its type holds it, seen as doubles."""
-    kind = exact.dtype.kind
+def _rounded(exact: Array, dtype: DType) -> Array:
+    """A result as its type holds it, seen as answers are compared."""
     if dtype is BOOL:
         return _doubles(exact != 0)
-    if kind in "bi":
-        whole = _wrapped(exact)
-        return _doubles(whole.astype(np.float32).astype(dtype.numpy) if dtype.is_float else whole.astype(dtype.numpy))
+    if _is_whole(exact):
+        held = exact.astype(np.float32) if dtype.is_float else exact
+        return _seen(held.astype(dtype.numpy), dtype)
     if dtype.is_float:
         limit = 448.0 if dtype is F8E4M3 else math.inf  # f8e4m3 has no infinity: it saturates
         return _doubles(np.clip(exact, -limit, limit).astype(dtype.numpy))
     low, high = INT_RANGE[dtype]
-    return np.clip(np.trunc(np.where(np.isnan(exact), 0.0, exact)), low, high)
+    cut = np.trunc(np.where(np.isnan(exact), 0.0, exact))
+    if dtype is I64:  # 2**63 is the first double beyond it
+        return np.array([max(low, min(high, _python_int(x))) for x in cut.flat], np.int64).reshape(exact.shape)
+    return np.clip(cut, low, high)
+
+
+def _python_int(x: float) -> int:
+    return int(x) if math.isfinite(x) else int(math.copysign(2**64, x))
 
 
 # ---- ops that compute: the exact result, and for sums the sum of the magnitudes of their terms
@@ -104,12 +120,15 @@ def _rounded(exact: Array, dtype: DType) -> Doubles:
 
 def _meaning(value: Value, inputs: Sequence[Array]) -> tuple[Array, Doubles | None]:
     op = value.op
+    if op == "bit_not":
+        truth = inputs[0].dtype == np.bool_
+        return np.asarray(inputs[0] == 0 if truth else -1 - inputs[0].astype(np.int64)), None
     if op == "where":
         return np.where(inputs[0] != 0, *_all_wide(inputs[1:])), None
-    args = _all_wide(inputs, op in _REAL)
+    args = _all_wide(inputs, op in REAL)
     if op in _SUMS:
         return _SUMS[op](args, _named(value))
-    return np.asarray(_ELEMENTWISE[op](*args)), None
+    return np.asarray(ELEMENTWISE[op](*args)), None
 
 
 def _all_wide(inputs: Sequence[Array], real: bool = False) -> list[Array]:
@@ -130,6 +149,11 @@ def _reduced(fn: Callable[..., Array], args: Sequence[Array], named: Named) -> A
 
 def _sum(args: Sequence[Array], named: Named) -> tuple[Array, Doubles | None]:
     return _reduced(np.sum, args, named), _doubles(_reduced(np.sum, [np.abs(args[0])], named))
+
+
+def _cumsum(args: Sequence[Array], named: Named) -> tuple[Array, Doubles | None]:
+    axis = cast(int, named["axis"])
+    return np.cumsum(args[0], axis=axis), _doubles(np.cumsum(np.abs(args[0]), axis=axis))
 
 
 def _mean(args: Sequence[Array], named: Named) -> tuple[Array, Doubles | None]:
@@ -154,66 +178,12 @@ _SUMS: dict[str, Callable[[Sequence[Array], Named], tuple[Array, Doubles | None]
     "mean": _mean,
     "max": lambda args, named: (_reduced(np.max, args, named), None),
     "min": lambda args, named: (_reduced(np.min, args, named), None),
+    "argmax": lambda args, named: (_reduced(np.argmax, args, named), None),
+    "argmin": lambda args, named: (_reduced(np.argmin, args, named), None),
+    "cumsum": _cumsum,
     "softmax": _softmax,
     "dot": _dot,
     "dot_acc": _dot_acc,
-}
-
-
-def _erf(x: Doubles) -> Doubles:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
-
-
-def _normal(x: Doubles) -> Doubles:
-    """The normal distribution function."""
-    return 0.5 * (1.0 + _erf(x / math.sqrt(2.0)))
-
-
-def _logistic(x: Doubles) -> Doubles:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-_REAL = frozenset((  # functions of real numbers, whatever they are given
-    "div", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "gelu", "sigmoid", "silu", "tanh",
-    "scale", "bias_add", "dequant", "mean", "softmax",
-))  # fmt: skip
-_ELEMENTWISE: dict[str, Callable[..., Array]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "neg": lambda a: -a,
-    "abs": lambda a: np.where(a < 0, -a, a),
-    "fma": lambda a, b, c: a * b + c,
-    "div": lambda a, b: a / b,
-    "exp": np.exp,
-    "exp2": lambda a: np.power(2.0, a),
-    "log": np.log,
-    "log2": lambda a: np.log(a) / math.log(2.0),
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: 1.0 / np.sqrt(a),
-    "sin": np.sin,
-    "cos": np.cos,
-    "erf": _erf,
-    "relu": lambda a: np.where(a < 0, 0, a),
-    "gelu": lambda a: a * _normal(a),
-    "sigmoid": _logistic,
-    "silu": lambda a: a * _logistic(a),
-    "tanh": np.tanh,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "clamp": lambda a, low, high: np.minimum(np.maximum(a, low), high),
-    "scale": lambda a, b: a * b,
-    "bias_add": lambda a, b: a + b,
-    "dequant": lambda a, b: a * b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "logical_and": lambda a, b: (a != 0) & (b != 0),
-    "logical_or": lambda a, b: (a != 0) | (b != 0),
-    "logical_not": lambda a: a == 0,
 }
 
 
@@ -252,6 +222,10 @@ def _named(value: Value) -> Named:
     return dict(zip(OPS[value.op].params, value.params, strict=True))
 
 
+def _axis(value: Value) -> int:
+    return cast(int, _named(value)["axis"])
+
+
 def _slice(inputs: Sequence[Array], value: Value) -> Array:
     starts, stops, steps = cast("tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]", value.params)
     ranges = [range(*cut) for cut in zip(starts, stops, steps or (1,) * len(starts), strict=True)]
@@ -265,6 +239,43 @@ def _cast(inputs: Sequence[Array], value: Value) -> Array:
 def _concat(inputs: Sequence[Array], value: Value) -> Array:
     parts = [_rounded(_wide(array, value.dtype.is_float), value.dtype) for array in inputs]
     return np.concatenate(parts, axis=cast(int, _named(value)["axis"]))
+
+
+def _sorted_down(array: Array, axis: int) -> Places:
+    """The places of the elements from the largest down, NaN before all, equals by place."""
+    plain = array.astype(np.int64) if _is_whole(array) else _doubles(array)
+    places = [
+        [at for _, at in sorted((_rank(number), at) for at, number in enumerate(row))] for row in _rows(plain, axis)
+    ]
+    shape = np.moveaxis(array, axis, -1).shape
+    return np.moveaxis(np.array(places, np.int64).reshape(shape), -1, axis)
+
+
+def _rows(array: Array, axis: int) -> list[list[float]]:
+    moved = np.moveaxis(array, axis, -1)
+    rows: list[list[float]] = moved.reshape(-1, moved.shape[-1]).tolist()
+    return rows
+
+
+def _rank(number: float) -> tuple[bool, float]:
+    return number == number, 0.0 if number != number else -number
+
+
+def _sort(inputs: Sequence[Array], value: Value) -> Array:
+    named = _named(value)
+    axis = _axis(value)
+    down = np.take_along_axis(inputs[0], _sorted_down(inputs[0], axis), axis)
+    return down if named["descending"] else np.flip(down, axis)
+
+
+def _topk(inputs: Sequence[Array], value: Value) -> Array:
+    axis = _axis(value)
+    return np.take_along_axis(inputs[0], _topk_index(inputs, value), axis)
+
+
+def _topk_index(inputs: Sequence[Array], value: Value) -> Places:
+    named, axis = _named(value), _axis(value)
+    return np.take(_sorted_down(inputs[0], axis), range(cast(int, named["k"])), axis)
 
 
 def _arange(inputs: Sequence[Array], value: Value) -> Array:
@@ -289,10 +300,14 @@ _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "permute": lambda inputs, value: np.transpose(inputs[0], cast("tuple[int, ...]", _named(value)["axes"])),
     "broadcast_to": lambda inputs, value: np.broadcast_to(inputs[0], value.shape),
     "slice": _slice,
+    "flip": lambda inputs, value: np.take(inputs[0], range(inputs[0].shape[_axis(value)])[::-1], axis=_axis(value)),
+    "sort": _sort,
+    "topk": _topk,
+    "topk_index": _topk_index,
     "concat": _concat,
     "cast": _cast,
     "arange": _arange,
     "full": _full,
     "iota": _iota,
 }
-KNOWN = frozenset((*_MOVES, *_SUMS, *_ELEMENTWISE, "where"))
+KNOWN = frozenset((*_MOVES, *_SUMS, *ELEMENTWISE, "where", "bit_not"))

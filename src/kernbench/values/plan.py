@@ -1,7 +1,8 @@
 """What to compute, in which order, together with what.
 
 From the wanted values backwards, everything pending is found once, without recursion. A unit is one value, or a
-chain: a dot or dot_acc and the dot_accs that add to it one after another, as far back as nothing else wants a link.
+chain: a dot or dot_acc and the dot_accs that add to it one after another, as far back as nothing else wants a link and
+sums are not rounded in between.
 A unit stands one level above the highest unit it waits for; ids give the order. Units of one level do not depend on
 each other; those with equal op, types and parameters form a group. Operands of products that are pending views are
 looked through to their parent: a stack of tiles is then cut from the parent at once.
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 from kernbench.common.errors import DataError
 from kernbench.values.graph import Value
+from kernbench.values.matmul import sum_type
 
 BYTE_OPS = ("view", "gather")
 PRODUCTS = ("dot", "dot_acc")
@@ -61,6 +63,7 @@ def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
     links, waits = unit.links, unit.waits
     link = last
     a_type, b_type = last.inputs[-2].type, last.inputs[-1].type
+    sums = sum_type(a_type, b_type)
     while True:
         links.append(link)
         owner[link] = unit
@@ -74,7 +77,9 @@ def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
             break
         link = inputs[0]
         fits = link.data is None and link.op in PRODUCTS and link not in owner
-        if not fits or link.inputs[-2].type is not a_type or link.inputs[-1].type is not b_type:
+        # A link that was rounded to another type than sums are kept in is not a sum to go on with.
+        rounded = fits and link.type.dtype is not sums
+        if not fits or rounded or link.inputs[-2].type is not a_type or link.inputs[-1].type is not b_type:
             unit.init = link
             if link.data is None:
                 _wait_for(link, waits)
@@ -135,7 +140,7 @@ def plan_levels(roots: Sequence[Value]) -> list[Level]:
 def _group(unit: Unit, level: Level) -> None:
     last = unit.last
     if unit.links:
-        key: Key = (*[v.type for v in last.inputs], last.type, unit.init is None, len(unit.links))
+        key: Key = (*[v.type for v in last.inputs], last.type, unit.init and unit.init.type, len(unit.links))
         level.chains.setdefault(key, []).append(unit)
     elif last.op in BYTE_OPS:
         level.bytes.append(last)

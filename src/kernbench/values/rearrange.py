@@ -4,6 +4,7 @@ reshape(shape=)        same number of elements; one size may be -1
 trans()                swaps the last two dimensions
 permute(axes=)         dimension i of the result is dimension axes[i]
 broadcast_to(shape=)   numpy's rule
+flip(axis=)            the axis backwards
 slice(starts=, stops=, steps=)   one entry a dimension, counted from 0, stops past the end refused
 concat(axis=)          equal shapes but for `axis`; dtypes mixed by `promote`
 cast(dtype=)           values.casts says how
@@ -97,6 +98,15 @@ def _compute_broadcast(args: Sequence[Array], types: Sequence[TensorType], out: 
     return np.broadcast_to(stack, (stack.shape[0], *out.shape))
 
 
+def _infer_flip(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
+    as_axis("flip", params[0], len(types[0].shape))
+    return types[0].shape, types[0].dtype
+
+
+def _compute_flip(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+    return np.flip(args[0], as_axis("flip", params[0], len(out.shape)) + 1)
+
+
 def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
     starts, stops = as_shape("slice", "starts", params[0]), as_shape("slice", "stops", params[1])
     steps = (1,) * len(shape) if params[2] is None else as_shape("slice", "steps", params[2])
@@ -154,7 +164,7 @@ def _infer_arange(types: Sequence[TensorType], params: Params) -> tuple[Shape, D
 
 def _compute_arange(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
     start = as_int("arange", "start", params[0])
-    return from_work(np.arange(start, start + out.size).astype(np.int32), out.dtype)[np.newaxis]
+    return from_work(np.arange(start, start + out.size, dtype=np.int64), out.dtype)[np.newaxis]
 
 
 _MOST_BITS = 1023  # a longer whole number is no Python float, from which every element type is made
@@ -177,7 +187,7 @@ def _compute_full(args: Sequence[Array], types: Sequence[TensorType], out: Tenso
     value = params[1]
     assert isinstance(value, bool | int | float)  # narrows the type: checked when the value was made
     with np.errstate(over="ignore"):
-        one = np.array(value, np.float32) if out.dtype.is_float else np.array(value, np.int32)
+        one = np.array(value, np.float32) if out.dtype.is_float else np.array(int(value), np.int64)
     return np.broadcast_to(from_work(one, out.dtype), (1, *out.shape))
 
 
@@ -198,6 +208,7 @@ REARRANGEMENTS = [
     Op("trans", 1, _infer_trans, _compute_trans),
     Op("permute", 1, _infer_permute, _compute_permute, {"axes": REQUIRED}),
     Op("broadcast_to", 1, _infer_broadcast, _compute_broadcast, {"shape": REQUIRED}),
+    Op("flip", 1, _infer_flip, _compute_flip, {"axis": -1}),
     Op("slice", 1, _infer_slice, _compute_slice, {"starts": REQUIRED, "stops": REQUIRED, "steps": None}),
     Op("concat", -1, _infer_concat, _compute_concat, {"axis": 0}),
     Op("cast", 1, _infer_cast, _compute_cast, {"dtype": REQUIRED}),

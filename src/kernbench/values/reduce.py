@@ -1,9 +1,10 @@
 """Reductions and softmax. Charged to the MATH engine.
 
 Shape rule: the reduced axis becomes 1 with keep_dims, else it goes; axis None reduces all. dtype rule: max and min
-keep the type; sum keeps a float type and gives i32 for integers; mean keeps a float type and gives f32 for integers;
-softmax keeps a float type and gives f32 for integers. Floats are summed in f32 (numpy's pairwise order over a
-contiguous row) and rounded once; softmax is x - max, exp, sum, divide, all in f32.
+keep the type; sum keeps a float type and gives i32 for integers (u32 for unsigned ones, i64 for i64), wrapping; mean
+and softmax keep a float type and give f32 for integers; argmax and argmin give i32: the first of equals, and the first
+NaN where there is one, as in numpy. Floats are summed in f32 (numpy's pairwise order over a contiguous row) and rounded
+once; softmax is x - max, exp, sum, divide, all in f32.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kernbench.common.dtypes import F32, DType
+from kernbench.common.dtypes import F32, I32, DType
 from kernbench.common.errors import DataError
-from kernbench.values.casts import from_work, to_f32, to_i32
+from kernbench.values.casts import from_work, to_work, work_type
 from kernbench.values.op import Array, Op, Params, Shape, TensorType, as_axis, as_dtype
 
 
 def _rows(args: Sequence[Array], types: Sequence[TensorType], axis: int | None, real: bool) -> Array:
     """A contiguous stack, the reduced axis last: a row a result, summed alike however many rows there are."""
     dtype = types[0].dtype
-    stack: Array = to_f32(args[0], dtype) if real or dtype.is_float else to_i32(args[0])
+    stack = to_work(args[0], dtype, work_type([dtype], real))
     if axis is None:
         return np.ascontiguousarray(stack.reshape(stack.shape[0], -1))
     return np.ascontiguousarray(np.moveaxis(stack, axis + 1, -1))
@@ -64,6 +65,10 @@ def _mean(rows: Array) -> Array:
     return mean
 
 
+def _index(dtype: DType) -> DType:
+    return I32
+
+
 def _keep(dtype: DType) -> DType:
     return dtype
 
@@ -99,5 +104,7 @@ REDUCTIONS = [
     _reduction("mean", _mean, _real, True),
     _reduction("max", lambda rows: np.maximum.reduce(rows, axis=-1), _keep, True),
     _reduction("min", lambda rows: np.minimum.reduce(rows, axis=-1), _keep, True),
+    _reduction("argmax", lambda rows: np.argmax(rows, axis=-1), _index, True),
+    _reduction("argmin", lambda rows: np.argmin(rows, axis=-1), _index, True),
     Op("softmax", 1, _infer_softmax, _compute_softmax, {"axis": -1, "dtype": None}),
 ]

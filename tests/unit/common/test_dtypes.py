@@ -20,7 +20,13 @@ from kernbench.common.dtypes import (
     F16,
     F32,
     I8,
+    I16,
     I32,
+    I64,
+    INT_RANGE,
+    U8,
+    U16,
+    U32,
     dtype_of,
     promote,
     promote_scalar,
@@ -36,11 +42,16 @@ any_dtype = st.sampled_from(DTYPES)
         (("f16", "fp16", "float16", "half", "torch.float16"), F16),
         (("bf16", "bfloat16", "torch.bfloat16"), BF16),
         (("f32", "fp32", "float32", "torch.float32"), F32),
-        (("f8e4m3", "fp8", "float8_e4m3fn"), F8E4M3),
-        (("f8e5m2", "fp8e5m2", "float8_e5m2"), F8E5M2),
+        (("f8e4m3", "fp8", "float8_e4m3fn", "float8e4m3", "float8e4nv"), F8E4M3),
+        (("f8e5m2", "fp8e5m2", "float8_e5m2", "float8e5m2", "float8e5"), F8E5M2),
         (("i8", "int8"), I8),
+        (("i16", "int16"), I16),
         (("i32", "int32", "int"), I32),
-        (("bool", "i1"), BOOL),
+        (("i64", "int64", "torch.int64"), I64),
+        (("u8", "uint8"), U8),
+        (("u16", "uint16"), U16),
+        (("u32", "uint32"), U32),
+        (("bool", "i1", "int1"), BOOL),
     ],
 )
 def test_every_usual_name_finds_its_type(names, dtype):
@@ -61,11 +72,11 @@ def test_python_types_name_the_types_of_their_scalars():
     assert [dtype_of(t) for t in (float, int, bool)] == [F32, I32, BOOL]
 
 
-@pytest.mark.parametrize("wrong", ["f64", np.float64, np.zeros(1), 3, None])
+@pytest.mark.parametrize("wrong", ["f64", np.float64, np.zeros(1), np.uint64, 3, None])
 def test_an_unknown_type_is_an_error_that_lists_the_known_ones(wrong):
     with pytest.raises(KernBenchError) as caught:
         dtype_of(wrong)
-    assert "f32, f16, bf16, f8e4m3, f8e5m2, i32, i8, bool" in str(caught.value)
+    assert "f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u32, u16, u8, bool" in str(caught.value)
 
 
 def test_mixing_takes_the_smallest_type_that_holds_both():
@@ -75,6 +86,25 @@ def test_mixing_takes_the_smallest_type_that_holds_both():
     assert promote(I32, F8E5M2) is F8E5M2
     assert promote(I8, I32) is I32
     assert promote(BOOL, I8) is I8
+    assert promote(U8, I8) is I16
+    assert promote(U16, I8) is I32
+    assert promote(U32, I8) is I64
+    assert promote(U32, F16) is F16
+
+
+integers = st.sampled_from(sorted(INT_RANGE))
+
+
+@given(integers, integers)
+def test_integers_mix_as_in_numpy(a, b):
+    assert promote(a, b).numpy == np.promote_types(a.numpy, b.numpy)
+
+
+@given(any_dtype)
+def test_a_type_is_its_name(dtype):
+    assert dtype == dtype.name == str(dtype) == f"{dtype}" == repr(dtype)
+    assert {dtype.name: 1}[dtype] == 1
+    assert all((other == dtype) is (other is dtype) for other in DTYPES)
 
 
 @given(any_dtype, any_dtype, any_dtype)
@@ -94,12 +124,17 @@ def test_a_scalar_does_not_widen_a_tensor_of_its_kind():
     assert promote_scalar(BOOL, True) is BOOL
     with pytest.raises(DataError, match="200 does not fit i8"):
         promote_scalar(I8, 200)
+    with pytest.raises(DataError, match="-1 does not fit u32"):
+        promote_scalar(U32, -1)
+    assert promote_scalar(I64, 2**40) is I64
 
 
 def test_rates_and_tolerances():
     assert [t.compute_scale for t in (F32, F16, BF16, F8E4M3, F8E5M2, I8, I32, BOOL)] == [0.5, 1, 1, 2, 2, 2, 0.5, 2]
+    assert [t.compute_scale for t in (I64, I16, U32, U16, U8)] == [0.25, 1, 0.5, 1, 2]
     assert [(t.rtol, t.atol) for t in (F32, F16, BF16, I8)] == [(1e-5, 1e-5), (1e-3, 1e-3), (1e-2, 1e-2), (0, 0)]
-    assert [t.accumulate for t in (F16, F8E4M3, I8, BOOL)] == [F32, F32, I32, I32]
+    assert [t.accumulate for t in (F16, F8E4M3, I8, I16, BOOL)] == [F32, F32, I32, I32, I32]
+    assert [t.accumulate for t in (I64, U8, U16, U32)] == [I64, U32, U32, U32]
 
 
 def test_naming_a_type_imports_no_array_library():

@@ -67,6 +67,14 @@ WAYS = [by_full, by_from_numpy, by_copy, by_fill, by_index]
         (float("inf"), "i8"),
         (float("-inf"), "bool"),
         (2, "bool"),
+        (-1, "u8"),
+        (256, "u8"),
+        (2**16, "u16"),
+        (2**32, "u32"),
+        (-1.0, "u32"),
+        (2.0**63, "i64"),
+        (2**63, "i64"),
+        (2**15, "i16"),
     ],
 )
 def test_what_an_integer_type_cannot_hold_is_refused_on_every_way_in(
@@ -85,6 +93,11 @@ def test_what_an_integer_type_cannot_hold_is_refused_on_every_way_in(
         (-128.0, "i8", -128),
         (2**31 - 1, "i32", 2**31 - 1),
         (True, "i32", 1),
+        (255.0, "u8", 255),
+        (2**16 - 1, "u16", 2**16 - 1),
+        (2**32 - 1, "u32", 2**32 - 1),
+        (-(2.0**63), "i64", -(2**63)),
+        (-(2**15), "i16", -(2**15)),
         (1, "bool", True),
         (70000, "f16", np.inf),  # the largest is 65504
         (1e300, "f32", np.inf),
@@ -136,6 +149,18 @@ def test_arrays_of_types_that_numpy_does_not_know_go_in(torch: RuntimeContext) -
     assert torch.zeros(2, dtype="f32").copy_(brain).numpy().tolist() == [1.5, -2.0]
     assert torch.from_numpy(brain, dtype="f8e4m3").numpy().astype(np.float32).tolist() == [1.5, -2.0]
     assert torch.from_numpy(np.array([200], np.uint8), dtype="i32").numpy().tolist() == [200]
+
+
+def test_an_array_of_64_bit_integers_keeps_its_type_and_its_bits(torch: RuntimeContext) -> None:
+    numbers = np.array([2**62 + 1, -(2**63)])
+    tensor = torch.from_numpy(numbers)
+    assert (tensor.dtype, tensor.numpy().tolist()) == ("i64", numbers.tolist())
+
+
+def test_an_array_that_no_type_holds_says_so(torch: RuntimeContext) -> None:
+    with pytest.raises(DataError, match="no element type 'uint64'") as refused:
+        torch.from_numpy(np.ones(2, np.uint64))
+    assert "convert f64 and u64 arrays first" in str(refused.value.hint)
 
 
 def test_a_double_is_rounded_once() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.common.dtypes import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, I32
+from kernbench.common.dtypes import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, I32, I64, U8, U32
 from kernbench.values.casts import cast, to_f32
 
 floats32 = st.lists(st.floats(width=32), min_size=1, max_size=20)
@@ -47,10 +47,14 @@ def test_floats_become_integers_towards_zero_and_saturate():
     values = f32(2.9, -2.9, 1e20, -np.inf, np.nan, 300)
     assert cast(values, F32, I32).tolist() == [2, -2, 2**31 - 1, -(2**31), 0, 300]
     assert cast(values, F32, I8).tolist() == [2, -2, 127, -128, 0, 127]
+    assert cast(values, F32, I64).tolist() == [2, -2, 2**63 - 1, -(2**63), 0, 300]
+    assert cast(values, F32, U32).tolist() == [2, 0, 2**32 - 1, 0, 0, 300]
+    assert cast(values, F32, U8).tolist() == [2, 0, 255, 0, 0, 255]
 
 
 def test_integers_wrap_and_anything_but_zero_is_true():
     assert cast(np.array([300, -129], np.int32), I32, I8).tolist() == [44, 127]
+    assert cast(np.array([2**40 + 7, -1]), I64, U32).tolist() == [7, 2**32 - 1]
     assert cast(f32(0.0, -0.0, 0.5, np.nan), F32, BOOL).tolist() == [False, False, True, True]
     assert cast(np.array([True, False]), BOOL, BF16).astype(float).tolist() == [1, 0]
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F16, F32, I8, I32
+from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F16, F32, I8, I32, I64
 from kernbench.common.errors import DataError
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import ValueGraph
@@ -36,11 +36,15 @@ def test_a_constant_is_a_copy_that_cannot_be_written(graph):
         value.data[0, 0] = 2
 
 
-def test_a_constant_is_converted_when_asked_and_64_bits_are_refused_otherwise(graph):
+def test_a_constant_is_converted_when_asked_and_what_has_no_type_is_refused_otherwise(graph):
     assert graph.constant([1.5, 2.5], "bf16").dtype is BF16
     assert graph.constant([1, 2], I8).data.tolist() == [1, 2]
     with pytest.raises(DataError, match="float64"):
         graph.constant([1.5])
+    with pytest.raises(DataError, match="uint64"):
+        graph.constant(np.ones(2, np.uint64))
+    whole = graph.constant([2**40, -1])
+    assert (whole.dtype, whole.data.tolist()) == (I64, [2**40, -1])
 
 
 def test_a_huge_full_value_takes_no_memory_even_when_evaluated(graph):

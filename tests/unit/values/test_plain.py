@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
-from kernbench.common.dtypes import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, I32, DType
+from kernbench.common.dtypes import BF16, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, INT_RANGE, DType
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.values.graph import Value, ValueGraph
 from kernbench.values.op import Array
@@ -20,7 +20,9 @@ from kernbench.values.plain import KNOWN, expected
 seeds = st.integers(0, 2**32 - 1)
 dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
-ELEMENTWISE = [name for name, op in OPS.items() if list(op.params) == ["dtype"] and name not in ("dot", "cast")]
+NOT_ELEMENTWISE = ("dot", "dot_acc", "cast")
+ELEMENTWISE = [name for name, op in OPS.items() if list(op.params) == ["dtype"] and name not in NOT_ELEMENTWISE]
+WHOLE = ("shl", "shr", "bit_and", "bit_or", "bit_xor", "bit_not")
 REDUCTIONS = [name for name, op in OPS.items() if list(op.params) == ["axis", "keep_dims", "dtype"]]
 EXTREMES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 65504.0, 1e30, -1e38, 1e-30]
 
@@ -28,9 +30,10 @@ EXTREMES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 65504.0, 1e30, -1e38,
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
     """Numbers of every size, some of them extreme."""
     if not dtype.is_float:
-        low, high = {I32: (-(2**31), 2**31), I8: (-128, 128), BOOL: (0, 2)}[dtype]
-        small = rng.integers(max(low, -9), min(high, 10), shape)
-        return np.where(rng.random(shape) < 0.8, small, rng.integers(low, high, shape)).astype(dtype.numpy)
+        low, high = INT_RANGE[dtype]
+        small = rng.integers(max(low, -9), min(high, 9), shape, endpoint=True)
+        large = rng.integers(low, high, shape, endpoint=True)
+        return np.where(rng.random(shape) < 0.8, small, large).astype(dtype.numpy)
     plain = rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 3, shape)
     with np.errstate(over="ignore"):
         mixed = np.where(rng.random(shape) < 0.9, plain, rng.choice(EXTREMES, shape))
@@ -54,33 +57,60 @@ def test_both_meanings_agree_on_elementwise_ops(op: str, data: st.DataObject, se
     arity, graph = OPS[op].arity, ValueGraph()
     found = data.draw(mutually_broadcastable_shapes(num_shapes=arity, max_dims=3, max_side=5, min_side=1))
     rng = np.random.default_rng(seed)
-    inputs = [graph.constant(draw(rng, shape, data.draw(dtypes))) for shape in found.input_shapes]
+    kinds = st.sampled_from([dtype for dtype in DTYPES if not dtype.is_float]) if op in WHOLE else dtypes
+    inputs = [graph.constant(draw(rng, shape, data.draw(kinds))) for shape in found.input_shapes]
     (check,) = checked(graph.apply(op, inputs))
     assert check.ok, check
 
 
-@pytest.mark.parametrize("op", [*REDUCTIONS, "softmax"])
+def some(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Whole numbers near 0, many of them equal."""
+    low = INT_RANGE[dtype][0] if not dtype.is_float else -3
+    return rng.integers(max(low, -3), 3, shape, endpoint=True).astype(np.float32).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("op", [*REDUCTIONS, "softmax", "cumsum", "sort", "flip"])
 @settings(max_examples=25, deadline=None)
 @given(st.data(), shapes, dtypes, seeds)
 def test_both_meanings_agree_along_an_axis(
     op: str, data: st.DataObject, shape: tuple[int, ...], dtype: DType, seed: int
 ) -> None:
     graph = ValueGraph()
-    array = np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32).astype(dtype.numpy)
+    array = some(np.random.default_rng(seed), shape, dtype)
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    more = {} if op == "softmax" else {"keep_dims": data.draw(st.booleans())}
+    more = {"keep_dims": data.draw(st.booleans())} if op in REDUCTIONS else {}
+    more = {"descending": data.draw(st.booleans())} if op == "sort" else more
     (check,) = checked(graph.apply(op, [graph.constant(array)], axis=axis, **more))
     assert check.ok, check
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.tuples(*[st.integers(1, 20)] * 3), dtypes, dtypes, seeds)
-def test_both_meanings_agree_on_products(size: tuple[int, int, int], left: DType, right: DType, seed: int) -> None:
+@given(shapes, dtypes, st.data(), seeds)
+def test_both_meanings_agree_on_orders_with_nan_and_equals(
+    shape: tuple[int, ...], dtype: DType, data: st.DataObject, seed: int
+) -> None:
+    graph, rng = ValueGraph(), np.random.default_rng(seed)
+    x = graph.constant(np.where(rng.random(shape) < 0.5, some(rng, shape, dtype), draw(rng, shape, dtype)))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    k = data.draw(st.integers(1, shape[axis]))
+    made = [graph.apply(op, [x], k=k, axis=axis) for op in ("topk", "topk_index")]
+    made += [graph.apply("sort", [x], axis=axis, descending=down) for down in (False, True)]
+    checks = checked(*made, graph.apply("argmax", [x], axis=axis), graph.apply("argmin", [x]))
+    assert all(check.ok for check in checks), checks
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(*[st.integers(1, 20)] * 3), dtypes, dtypes, st.sampled_from(["f16", "bf16", None]), seeds)
+def test_both_meanings_agree_on_products(
+    size: tuple[int, int, int], left: DType, right: DType, rounded: str | None, seed: int
+) -> None:
     (m, k, n), graph, rng = size, ValueGraph(), np.random.default_rng(seed)
     a, b = (rng.standard_normal(shape).astype(np.float32) * 3 for shape in ((m, k), (k, n)))
+    a, b = (np.abs(x) if t.name[0] == "u" else x for x, t in ((a, left), (b, right)))
     x, y = graph.constant(a.astype(left.numpy)), graph.constant(b.astype(right.numpy))
     first = graph.apply("dot", [x, y])
-    checks = checked(graph.apply("dot_acc", [graph.apply("dot_acc", [first, x, y]), x, y]), first)
+    second = graph.apply("dot_acc", [first, x, y], dtype=rounded if first.dtype.is_float else None)
+    checks = checked(graph.apply("dot_acc", [second, x, y]), first)
     assert all(check.ok for check in checks), checks
 
 
@@ -140,7 +170,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, op: str, other: str) -> None:
     [("add", "sub"), ("sub", "add"), ("mul", "add"), ("div", "mul"), ("fma", "clamp"), ("exp", "exp2"), ("log", "log2"),
      ("gelu", "silu"), ("silu", "relu"), ("erf", "tanh"), ("sigmoid", "tanh"), ("rsqrt", "sqrt"), ("sin", "cos"),
      ("relu", "abs"), ("abs", "neg"), ("maximum", "minimum"), ("lt", "le"), ("eq", "ne"), ("logical_and", "logical_or"),
-     ("sum", "mean"), ("max", "min"), ("bias_add", "scale"), ("scale", "bias_add"), ("dequant", "add")],
+     ("sum", "mean"), ("max", "min"), ("argmax", "argmin"), ("argmin", "argmax"), ("floor", "ceil"), ("ceil", "floor"),
+     ("floordiv", "div"), ("mod", "sub"), ("pow", "mul"), ("isnan", "logical_not"),
+     ("bias_add", "scale"), ("scale", "bias_add"), ("dequant", "add")],
 )  # fmt: skip
 def test_a_wrong_definition_is_found(op: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, op, other)
@@ -151,6 +183,27 @@ def test_a_wrong_definition_is_found(op: str, other: str, monkeypatch: pytest.Mo
     (check,) = checked(graph.apply(op, [x, y, z][: OPS[op].arity]))
     assert not check.ok
     assert check.tensor.split()[1].startswith(f"{op}[")
+
+
+@pytest.mark.parametrize(
+    ("op", "other"),
+    [("bit_and", "bit_or"), ("bit_or", "bit_xor"), ("bit_xor", "bit_or"), ("shl", "shr"), ("shr", "shl"),
+     ("bit_not", "neg"), ("floordiv", "mod")],
+)  # fmt: skip
+def test_a_wrong_definition_on_integers_is_found(op: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, op, other)
+    graph = ValueGraph()
+    x, y = graph.constant(np.array([6, -7, 5], np.int64)), graph.constant(np.array([3, 5, 2], np.int64))
+    (check,) = checked(graph.apply(op, [x, y][: OPS[op].arity]))
+    assert not check.ok
+
+
+def test_the_last_bit_of_a_64_bit_integer_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, "bit_or", "bit_xor")
+    graph = ValueGraph()
+    x, one = graph.constant(np.array([2**62 + 1])), graph.constant(np.array([1]))
+    (check,) = checked(graph.apply("bit_or", [x, one]))  # as xor, 2**62, which as a double is the same
+    assert (check.ok, check.max_abs_err) == (False, 1.0)
 
 
 def test_results_of_a_batch_that_are_mixed_up_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

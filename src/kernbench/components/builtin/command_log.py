@@ -35,7 +35,8 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) 
         atomic: Params = {"dst_space": target.space, "dst_addr": target.address, "nbytes": moved_bytes(cmd)}
         return f"atomic_{cmd.op}", {**atomic, "dtype": target.dtype, "handle_id": cmd.handle_id} | _requests(cmd)
     if isinstance(cmd, GemmCmd):
-        return f"gemm_{cmd.a.dtype}", {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
+        params = {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
+        return f"gemm_{cmd.a.dtype}", params if cmd.acc is None else {**params, "src_acc_addr": cmd.acc.address}
     return cmd.op, {
         "input_addrs": tuple(x.address for x in cmd.inputs),
         "input_shapes": tuple(x.shape for x in cmd.inputs),
