@@ -37,7 +37,7 @@ class TlComposite(TlCore):
         math_op: str | None = None,
         epilogue: Sequence[Step] | None = None,
         acc_dtype: object = None,
-        tile_shape: Sequence[int] | None = None,
+        tile_shape: Sequence[int] | str | None = None,
         out_dtype: object = None,
     ) -> CompletionHandle:
         """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
@@ -46,9 +46,10 @@ class TlComposite(TlCore):
         is called, and the result goes to `out_ptr` when all is done; where an earlier composite has yet to write any
         of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM and `tl.wait` returns it.
         `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
-        `tile_shape` is (m, k, n), or (m, n) for math. Shape: (M, N), or the inputs' broadcast. dtype: the output
-        tensor's; in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none
-        where the result has no elements. Unknown ops and missing fields fail here.
+        `tile_shape` is (m, k, n), or (m, n) for math; "auto" is the tile that the pipeline's model says is fastest, and
+        without it the PE's native tile is taken. Shape: (M, N), or the inputs' broadcast. dtype: the output tensor's;
+        in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none where the
+        result has no elements. Unknown ops and missing fields fail here.
         """
         if op not in ("gemm", "math"):
             self._fail(f"composite: unknown op {op!r}", "use 'gemm', or 'math' with math_op")
@@ -230,13 +231,15 @@ class TlComposite(TlCore):
         mixed = promote(dtype_of(a.dtype), dtype_of(b.dtype))
         return mixed if mixed.is_float and mixed.itemsize > 1 else mixed.accumulate
 
-    def _tile(self, tile_shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    def _tile(self, tile_shape: Sequence[int] | str | None) -> tuple[int, ...] | Literal["auto"] | None:
         if tile_shape is None:
             return None
+        if isinstance(tile_shape, str) and tile_shape == "auto":
+            return "auto"
         sizes = tile_shape if isinstance(tile_shape, list | tuple) else (None,)
         if any(isinstance(size, bool) or not isinstance(size, Integral) for size in sizes):
-            self._fail(f"composite: tile_shape is {tile_shape!r}", "give (m, k, n), or (m, n) for math")
-        return tuple(int(size) for size in tile_shape)
+            self._fail(f"composite: tile_shape is {tile_shape!r}", 'give (m, k, n), or (m, n) for math, or "auto"')
+        return tuple(int(size) for size in sizes if size is not None)
 
     # ---- what it computes
 

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import simpy
 
+from kernbench.common.composite_use import PathTiming
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
+from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, Reach, StageType, TileToken
 from kernbench.policy.address.page_table import Piece
@@ -55,13 +57,24 @@ class Channel:
 class PeDmaComponent(PeEngine):
     """Serves the DMA stages of its PE's commands, and single DMA requests."""
 
-    __slots__ = ("_busy_ns", "_busy_since", "_mmu", "_read", "_request_ns", "_targets", "_virtual", "_write")
+    __slots__ = (
+        "_busy_ns",
+        "_busy_since",
+        "_mmu",
+        "_read",
+        "_request_ns",
+        "_targets",
+        "_timings",
+        "_virtual",
+        "_write",
+    )
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
         self._read, self._write = Channel(places), Channel(places)
         self._targets: dict[int, Target] = {}
+        self._timings: dict[tuple[str, ...], PathTiming] = {}
         self._mmu: PeMmuComponent | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._busy_ns = 0.0
@@ -186,6 +199,14 @@ class PeDmaComponent(PeEngine):
         if len(pieces) > 1 or first.way is None or first.path != last.path:
             return None
         return Reach(*first.way, first.base + (pieces[0][0] & _IN_WINDOW))
+
+    def timing_to(self, address: int, nbytes: int) -> PathTiming:
+        """How long an uncontended transfer of part of an operand takes; of one that lies in pieces, of its longest."""
+        pa, _ = max(self.translate(address, nbytes), key=lambda piece: piece[1])
+        path = self._target(pa).path
+        if path not in self._timings:
+            self._timings[path] = path_timing(self.ctx, path, self.request_ns)
+        return self._timings[path]
 
     def _pieces(self, address: int, stage: DmaStage) -> list[Piece]:
         """What to move, one piece a memory where the rows of a tile are strided."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from kernbench.common.commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, EngineCommand, GemmCmd, MathCmd
+from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
@@ -31,8 +33,9 @@ from kernbench.components.builtin.pipeline import (
     TilePlan,
     TileToken,
 )
-from kernbench.components.builtin.tile_choice import TileLimits, plan_of
-from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, placeless
+from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, plan_of, rates_of
+from kernbench.components.builtin.tile_model import PeRates
+from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, operands_of, placeless
 from kernbench.topology.graph import Node
 
 _PIECEMEAL = (None,)  # where the bytes of a single transfer lie is looked up when it starts
@@ -61,6 +64,7 @@ class PeSchedulerComponent(PeEngine):
         self._feeds: deque[Feed] = deque()
         self._feeding = False
         self._held_up = False  # by tile buffers or by a barrier: what ends a tile may let the next one in
+        self._composites: dict[PipelinePlan, CompositeUse] = {}  # since they were last told
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
@@ -72,13 +76,12 @@ class PeSchedulerComponent(PeEngine):
     @cached_property
     def limits(self) -> TileLimits:
         """What tiles must fit, and their native size."""
-        gemm, math, fetch = (self.ctx.graph.node(self.pe.part(name)).attrs for name in (GEMM, MATH, FETCH_STORE))
-        return TileLimits(
-            self.ctx.graph.spec.cube.tcm_reserved_bytes,
-            int(fetch["register_file_bytes"]),
-            (int(gemm["tile_m"]), int(gemm["tile_k"]), int(gemm["tile_n"])),
-            (int(math["tile_m"]), int(math["tile_n"])),
-        )
+        return limits_of(self.ctx.graph, self.pe)
+
+    @cached_property
+    def rates(self) -> PeRates:
+        """How fast the engines are, for the model that chooses tiles."""
+        return rates_of(self.ctx.graph, self.pe)
 
     def submit(self, cmd: EngineCommand, request: Request, done: Done) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
@@ -127,7 +130,10 @@ class PeSchedulerComponent(PeEngine):
     def _composite(self, cmd: CompositeCmd, request: Request, done: Done) -> Feed:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
         numbered, addresses = placeless(cmd)
+        if numbered.tile_shape == "auto":
+            numbered = replace(numbered, tile_shape=fastest_tile(numbered, self.limits, self.rates, self._paths(cmd)))
         plan = plan_of(numbered, self.limits)
+        self._count(plan, cmd, numbered)
         start_ns, log = self.env.now + self.overhead_ns, self.ctx.log
 
         def tile_done(token: TileToken) -> None:
@@ -137,7 +143,7 @@ class PeSchedulerComponent(PeEngine):
             if context.completed_tiles == context.total_tiles:
                 ids: tuple[int, ...] = ()
                 if log is not None:
-                    kind, name, params = composite_entry(cmd)
+                    kind, name, params = composite_entry(cmd, plan.tile)
                     now = self.env.now
                     ids = (log.record(start_ns, now, self.node.id, kind, name, params, (token.record,)),)
                 done(ids)
@@ -157,17 +163,36 @@ class PeSchedulerComponent(PeEngine):
 
         return Feed(plan, context)
 
+    def _count(self, plan: PipelinePlan, cmd: CompositeCmd, numbered: CompositeCmd) -> None:
+        use = self._composites.get(plan)
+        if use is None:
+            use = CompositeUse(numbered, plan.tile, plan.total_tiles, 0, self._paths(cmd))
+        self._composites[plan] = use._replace(composites=use.composites + 1)
+
+    def take_composites(self) -> tuple[CompositeUse, ...]:
+        """The composites since this was last asked, which is at the end of every launch."""
+        told = tuple(self._composites.values())
+        self._composites.clear()
+        return told
+
     def _begin(self, feed: Feed) -> None:
         self._feeds.append(feed)
         self._feed()
 
     def _ways(self, cmd: CompositeCmd) -> list[Reach | None]:
         """How the DMA reaches each operand, in the order of their numbers; those in TCM are not reached at all."""
-        operands = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
+        operands = operands_of(cmd)
         dma = self.engines[DMA]
         if not isinstance(dma, PeDmaComponent):
             return [None] * len(operands)
         return [None if x.space == "tcm" else dma.way_to(x.address, x.nbytes) for x in operands]
+
+    def _paths(self, cmd: CompositeCmd) -> tuple[PathTiming | None, ...]:
+        """How far each operand lies, in the order of their numbers."""
+        dma, link_gbs = self.engines[DMA], self.rates.dma_gbs
+        if not isinstance(dma, PeDmaComponent):
+            return tuple(None if x.space == "tcm" else PathTiming(0.0, link_gbs) for x in operands_of(cmd))
+        return tuple(None if x.space == "tcm" else dma.timing_to(x.address, x.nbytes) for x in operands_of(cmd))
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""
