@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from math import prod
 from types import EllipsisType
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import ref
 
 from kernbench.common.commands import Operand, Space
 from kernbench.triton_emu.call_site import kernel_error
@@ -30,7 +31,19 @@ class TensorHandle:
     broadcasting; `@` is `tl.dot`.
     """
 
-    __slots__ = ("_block", "_composite", "_tl", "address", "dtype", "records", "shape", "space", "transposed", "value")
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_composite",
+        "_tl",
+        "address",
+        "dtype",
+        "records",
+        "shape",
+        "space",
+        "transposed",
+        "value",
+    )
 
     def __init__(
         self,
@@ -198,25 +211,51 @@ class TensorHandle:
 
 
 class CompletionHandle:
-    """A composite under way. `out` is its result where that stays in TCM, None where it goes to memory."""
+    """A composite under way, or done.
 
-    __slots__ = ("_held", "_tl", "number", "out", "records")
+    Where its result stays in TCM, the handle keeps it until `tl.wait` has returned it; from then on it is the kernel's
+    alone, and its TCM is free when the kernel drops it, whether the handle is still there or not.
+    """
+
+    __slots__ = ("_held", "_kept", "_result", "_tl", "number", "records")
 
     def __init__(self, tl: TLContext, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
         self._tl = tl
         self._held = held  # operands stay in TCM until it is done
         self.number = -1  # until it is issued
         self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
-        self.out = out
+        self._kept = out
+        self._result = None if out is None else ref(out)
 
     @property
     def tl(self) -> TLContext:
         return self._tl
 
+    @property
+    def out(self) -> TensorHandle | None:
+        """Its result where that stays in TCM, None where it goes to memory; raises KernelError for one that was waited
+        for and dropped.
+        """
+        if self._result is None:
+            return None
+        result = self._result()
+        if result is None:
+            raise kernel_error(
+                "the result of this composite was dropped after tl.wait had returned it",
+                "keep what tl.wait returns for as long as you need it: y = tl.wait(h)",
+            )
+        return result
+
+    def hand_over(self) -> TensorHandle | None:
+        """The result, which from now on is kept by whoever takes it."""
+        result = self.out
+        self._kept = None
+        return result
+
     def finish(self, records: tuple[int, ...]) -> None:
         """It is done: its operands may go, and its result may be used."""
         self._held = ()
         self.records = records
-        if self.out is not None:
-            self.out.records = records
-            self.out.awaits(None)
+        if self._kept is not None:
+            self._kept.records = records
+            self._kept.awaits(None)

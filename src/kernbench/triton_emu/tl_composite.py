@@ -101,7 +101,11 @@ class TlComposite(TlCore):
             handle.out.awaits(handle)
 
     def wait(self, handle: CompletionHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, or for all under way; returns its result where that is in TCM. Engine: none."""
+        """Wait for a composite, or for all under way. Engine: none.
+
+        Returns the composite's result where that is in TCM, and again when asked again, as long as the kernel has kept
+        it: once returned it is the kernel's, and its TCM is free when the kernel drops it.
+        """
         if handle is None:
             self._call(WaitCmd())
             return None
@@ -109,7 +113,7 @@ class TlComposite(TlCore):
             self._fail(f"wait: {handle!r} is not a composite of this kernel", "give what tl.composite returned")
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
-        return handle.out
+        return handle.hand_over()
 
     # ---- what a composite is told
 
