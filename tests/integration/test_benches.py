@@ -116,3 +116,12 @@ def test_what_is_streamed_is_read_once_for_each_tile_row_or_column_that_needs_it
 def test_weights_of_one_slice_are_slower_than_replicas() -> None:
     near, far = (run("gelu-mlp", "wide", {"replicate": r}).launches[0].pe_exec_ns_max for r in (True, False))
     assert near < far / 2  # eight PEs share what one slice gives
+
+
+@pytest.mark.parametrize("where", MACHINES)
+@pytest.mark.parametrize("bench", ["matmul-composite", "qkv-gemm", "qkv-gemm-multi-pe", "gpt3-qkv", "gelu-mlp"])
+def test_auto_tiles_give_the_same_numbers_and_are_not_slower(bench: str, where: str) -> None:
+    native, auto = (run(bench, where, {"tile": tile}) for tile in ("native", "auto"))
+    assert [check for check in auto.data if not check.ok] == []
+    took = [result.launches[0].pe_exec_ns_max for result in (native, auto)]
+    assert took[1] <= took[0] * 1.05

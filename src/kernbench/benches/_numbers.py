@@ -15,6 +15,7 @@ Array = NDArray[np.generic]
 Wide = NDArray[np.float64]
 DTypeName = Annotated[Literal["f16", "bf16", "f32", "f8e4m3", "f8e5m2", "i8"], "element type of the inputs"]
 FloatName = Annotated[Literal["f16", "bf16", "f32"], "element type of inputs and output"]
+TileName = Annotated[Literal["native", "auto"], "tile of the composites: the PE's own, or the fastest by the model"]
 Size = Annotated[int, AtLeast(1)]
 Seed = Annotated[int, AtLeast(0), "which random inputs"]
 
@@ -36,6 +37,11 @@ def product_dtype(dtype: str) -> str:
     """What a product of that type is stored as: one-byte types need more room."""
     element = dtype_of(dtype)
     return element.accumulate.name if element.itemsize == 1 else element.name
+
+
+def tile_shape_of(auto_tile: bool) -> str | None:
+    """What a composite is told."""
+    return "auto" if auto_tile else None
 
 
 def wide(array: Array) -> Wide:

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from kernbench.benches import _numbers
-from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, weights, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, TileName, Wide, draw, tile_shape_of, weights, wide
 from kernbench.benches._rows import over_pes, replicated, sharing
 from kernbench.benches.registry import bench
 from kernbench.common.dtypes import dtype_of
@@ -21,9 +21,17 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 
 def mlp_kernel(
-    x: TensorPtr, w1: TensorPtr, b1: TensorPtr, w2: TensorPtr, b2: TensorPtr, out: TensorPtr, tl: TLContext
+    x: TensorPtr,
+    w1: TensorPtr,
+    b1: TensorPtr,
+    w2: TensorPtr,
+    b2: TensorPtr,
+    out: TensorPtr,
+    auto_tile: bool,
+    tl: TLContext,
 ) -> None:
     """Both layers for this PE's rows."""
+    tile_shape = tile_shape_of(auto_tile)
     bias = tl.load(b1, shape=b1.shape)
     first = tl.composite(
         "gemm",
@@ -31,12 +39,18 @@ def mlp_kernel(
         tl.ref(w1, shape=w1.shape),
         epilogue=[{"op": "bias", "bias": bias}, {"op": "gelu"}],
         out_dtype=x.dtype,
+        tile_shape=tile_shape,
     )
     hidden = tl.wait(first)
     assert hidden is not None  # it went to no pointer
     bias = tl.load(b2, shape=b2.shape)
     second = tl.composite(
-        "gemm", hidden, tl.ref(w2, shape=w2.shape), out_ptr=out.local, epilogue=[{"op": "bias", "bias": bias}]
+        "gemm",
+        hidden,
+        tl.ref(w2, shape=w2.shape),
+        out_ptr=out.local,
+        epilogue=[{"op": "bias", "bias": bias}],
+        tile_shape=tile_shape,
     )
     tl.wait(second)
 
@@ -49,6 +63,7 @@ def gelu_mlp(
     d_model: Annotated[Size, "columns of x and of the result"] = 128,
     d_hidden: Annotated[Size, "columns of the hidden layer"] = 512,
     replicate: Annotated[bool, "each PE has its own copy of the weights"] = True,
+    tile: TileName = "native",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> None:
@@ -62,7 +77,7 @@ def gelu_mlp(
     named = (("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2))
     fixed = [torch.from_numpy(array, dp=shared, name=name) for name, array in named]
     out = torch.empty(rows, d_model, dtype=dtype, dp=over_pes(pes), name="out")
-    torch.launch("mlp", mlp_kernel, source, *fixed, out)
+    torch.launch("mlp", mlp_kernel, source, *fixed, out, tile == "auto")
 
     def reference() -> Wide:
         hidden = _numbers.gelu(wide(x) @ wide(w1) + wide(b1)).astype(dtype_of(dtype).numpy)  # as it lies in TCM

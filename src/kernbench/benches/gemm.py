@@ -1,8 +1,8 @@
 """One matrix product on one PE: by hand (load, dot, store), and as a composite that streams tiles.
 
-`matmul-composite` also takes its parameters from MATMUL_M, MATMUL_K, MATMUL_N, MATMUL_VARIANT, MATMUL_DTYPE and
-MATMUL_SEED. Its variants say where the operands are when the composite begins: `load` both in TCM, `load-ref` the left
-one in TCM and the right one streamed from HBM, `ref` both streamed.
+`matmul-composite` also takes its parameters from MATMUL_M, MATMUL_K, MATMUL_N, MATMUL_VARIANT, MATMUL_TILE,
+MATMUL_DTYPE and MATMUL_SEED. Its variants say where the operands are when the composite begins: `load` both in TCM,
+`load-ref` the left one in TCM and the right one streamed from HBM, `ref` both streamed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from kernbench.benches._numbers import DTypeName, Seed, Size, draw, product, product_dtype, weights
+from kernbench.benches._numbers import (
+    DTypeName,
+    Seed,
+    Size,
+    TileName,
+    draw,
+    product,
+    product_dtype,
+    tile_shape_of,
+    weights,
+)
 from kernbench.benches.registry import bench
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -25,11 +35,11 @@ def gemm_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, tl: TLContext) -> None
     tl.store(c, tl.dot(tl.load(a), tl.load(b), out_dtype=c.dtype))
 
 
-def matmul_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, in_tcm: int, tl: TLContext) -> None:
+def matmul_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, in_tcm: int, auto_tile: bool, tl: TLContext) -> None:
     """c = a @ b tile by tile, with the first `in_tcm` operands loaded beforehand."""
     left = tl.load(a) if in_tcm >= 1 else tl.ref(a)
     right = tl.load(b) if in_tcm >= 2 else tl.ref(b)
-    tl.wait(tl.composite("gemm", left, right, out_ptr=c))
+    tl.wait(tl.composite("gemm", left, right, out_ptr=c, tile_shape=tile_shape_of(auto_tile)))
 
 
 @bench(name="gemm-single-pe", description="One product on one PE: load both operands, dot, store.")
@@ -62,6 +72,7 @@ def matmul_composite(
     k: Annotated[Size, "columns of a, rows of b"] = 256,
     n: Annotated[Size, "columns of b and c"] = 128,
     variant: Annotated[Variant, "operands in TCM: both, the left one, none"] = "load-ref",
+    tile: TileName = "native",
     dtype: DTypeName = "f16",
     seed: Seed = 0,
 ) -> None:
@@ -69,5 +80,5 @@ def matmul_composite(
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
     left, right = torch.from_numpy(a, name="a"), torch.from_numpy(b, name="b")
     out = torch.empty(m, n, dtype=product_dtype(dtype), name="c")
-    torch.launch(f"matmul-{variant}", matmul_kernel, left, right, out, 2 - VARIANTS.index(variant))
+    torch.launch(f"matmul-{variant}", matmul_kernel, left, right, out, 2 - VARIANTS.index(variant), tile == "auto")
     torch.check(out, lambda: product(a, b))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from kernbench.benches._numbers import FloatName, Seed, Size, draw, product, weights
+from kernbench.benches._numbers import FloatName, Seed, Size, TileName, draw, product, tile_shape_of, weights
 from kernbench.benches._rows import replicated, sharing
 from kernbench.benches.registry import bench
 from kernbench.policy.placement.dp import DPPolicy
@@ -31,12 +31,13 @@ def qkv_kernel(
     q: TensorPtr,
     k: TensorPtr,
     v: TensorPtr,
+    auto_tile: bool,
     tl: TLContext,
 ) -> None:
     """This PE's columns of q, k and v. The input is loaded once; no product waits for the one before."""
     rows = tl.load(x.local)
     for weight, out in ((wq, q), (wk, k), (wv, v)):
-        tl.composite("gemm", rows, tl.ref(weight.local), out_ptr=out.local)
+        tl.composite("gemm", rows, tl.ref(weight.local), out_ptr=out.local, tile_shape=tile_shape_of(auto_tile))
     tl.wait()
 
 
@@ -45,6 +46,7 @@ def _qkv(
     seq: int,
     d_model: int,
     d_out: int,
+    tile: str,
     dtype: str,
     seed: int,
     split: DPPolicy | None = None,
@@ -57,7 +59,7 @@ def _qkv(
     rows = torch.from_numpy(x, dp=whole, name="x")
     held = [torch.from_numpy(w, dp=split, name=f"w{name}") for w, name in zip(matrices, NAMES, strict=True)]
     outs = [torch.empty(seq, d_out, dtype=dtype, dp=split, name=name) for name in NAMES]
-    torch.launch("qkv", qkv_kernel, rows, *held, *outs)
+    torch.launch("qkv", qkv_kernel, rows, *held, *outs, tile == "auto")
     for out, w in zip(outs, matrices, strict=True):
         torch.check(out, partial(product, x, w))
 
@@ -69,10 +71,11 @@ def qkv_gemm(
     seq: Annotated[Size, "rows of the input"] = 64,
     d_model: Annotated[Size, "its columns"] = 256,
     d_out: Annotated[Size, "columns of each of q, k, v"] = 128,
+    tile: TileName = "native",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> None:
-    _qkv(torch, seq, d_model, d_out, dtype, seed)
+    _qkv(torch, seq, d_model, d_out, tile, dtype, seed)
 
 
 @bench(name="qkv-gemm-multi-pe", description="Query, key and value projections, columns over the PEs of a cube.")
@@ -82,12 +85,13 @@ def qkv_gemm_multi_pe(
     seq: Annotated[Size, "rows of the input"] = 64,
     d_model: Annotated[Size, "its columns"] = 256,
     d_out: Annotated[Size, "columns of each of q, k, v"] = 512,
+    tile: TileName = "native",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> None:
     pes = sharing(torch, d_out)
     columns = DPPolicy(pe="column_wise", num_cubes=1, num_pes=pes)
-    _qkv(torch, seq, d_model, d_out, dtype, seed, split=columns, whole=replicated(pes))
+    _qkv(torch, seq, d_model, d_out, tile, dtype, seed, split=columns, whole=replicated(pes))
 
 
 @bench(name="gpt3-qkv", description="Projections in GPT-3's proportions, heads over cubes and PEs of a device.")
@@ -97,6 +101,7 @@ def gpt3_qkv(
     seq: Annotated[Size, "rows of the input"] = 32,
     heads: Annotated[Size, "heads, of 128 columns each"] = 4,
     cubes: Annotated[Size, "cubes to spread over, if there are so many"] = 2,
+    tile: TileName = "native",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> None:
@@ -105,4 +110,4 @@ def gpt3_qkv(
     pes = sharing(torch, d_model // max(n_cubes, 1))
     columns = DPPolicy(cube="column_wise", pe="column_wise", num_cubes=n_cubes, num_pes=pes)
     everywhere = DPPolicy(num_cubes=n_cubes, num_pes=pes)
-    _qkv(torch, seq, d_model, d_model, dtype, seed, split=columns, whole=everywhere)
+    _qkv(torch, seq, d_model, d_model, tile, dtype, seed, split=columns, whole=everywhere)

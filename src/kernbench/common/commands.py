@@ -133,7 +133,7 @@ class CompositeCmd:
     op: Literal["gemm", "math"]
     inputs: tuple[Operand, ...]
     out: Operand
-    tile_shape: tuple[int, ...] | None = None  # (m, k, n) of a gemm, (m, n) of a math op; None: the machine's choice
+    tile_shape: tuple[int, ...] | Literal["auto"] | None = None  # (m, k, n), (m, n) for math; None: the native one
     math_op: str = ""
     acc_dtype: str = "f32"
     epilogues: tuple[OpSpec, ...] = ()

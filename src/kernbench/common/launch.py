@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.bank_use import BankUse
+from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, RequestId, check_choice, check_count, require
 from kernbench.common.ids import Place
 
@@ -289,6 +290,7 @@ class PeResult:
     hbm: tuple[tuple[str, BankUse], ...] = ()  # each controller that its DMA moved bytes to or from
     is_aborted: bool = False  # whether it was stopped because another PE had failed
     tcm_ns: float = 0.0  # while a fetch or a store was under way
+    composites: tuple[CompositeUse, ...] = ()
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
+from kernbench.report.tiles import TileUse, tiles_of
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
 
@@ -61,6 +62,7 @@ class RunFigures:
     peak: Peak  # of the whole machine
     n_pes: int
     links: tuple[LinkUse, ...]
+    tiles: tuple[tuple[TileUse, ...], ...] = ()  # of each launch's composites
 
 
 def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) -> RunFigures:
@@ -76,6 +78,7 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
+        tiles=tuple(tiles_of(launch, result.engine.graph) for launch in result.launches),
     )
 
 
@@ -120,8 +123,9 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
             "pes": len(launch.pes),
             "links": [{"src": src, "dst": dst, "busy_ns": busy_ns} for (src, dst), busy_ns in busiest_links(launch)],
             "roofline": roofline.as_json(),
+            "tiles": [use.as_json() for use in tiles],
         }
-        for launch, roofline in figures.launches
+        for (launch, roofline), tiles in zip(figures.launches, figures.tiles, strict=True)
     ]
     data |= {
         "machine": figures.machine,

@@ -31,6 +31,8 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
     lines = [*_head(figures), "", *_time(figures, paint)]
     if figures.launches:
         lines += ["", *_launches(figures, paint)]
+        if any(figures.tiles):
+            lines += ["", *_tiles(figures, paint)]
         slowest = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
         lines += ["", *_pes(slowest[0], paint), "", *_roofline(figures, *slowest, paint)]
         lines += ["", *_engines(slowest[0], paint)]
@@ -91,6 +93,27 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
             f"  all {len(figures.launches)} together: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
             f"{format_bytes(totals.bytes_hbm)} to and from HBM"
         )
+
+
+def _tiles(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    """What composites were cut into, once for launches that agree; and what another tile would gain."""
+    yield paint("Tiles of composites", "title")
+    each = zip(figures.launches, figures.tiles, strict=True)
+    told = list(dict.fromkeys((launch.name, tiles) for (launch, _), tiles in each if tiles))
+    for name, tiles in told[:MOST_ROWS]:
+        yield f"  {name}: " + ", ".join(f"{use.op} {_tile(use.tile)} ({use.tiles:,} tiles)" for use in tiles)
+        for use in tiles:
+            if use.auto_tile is not None:
+                yield (
+                    f'    native tile {_tile(use.tile)}; tile_shape="auto" would use {_tile(use.auto_tile)}, '
+                    f"about {use.auto_gain:.1f} times faster"
+                )
+    if len(told) > MOST_ROWS:
+        yield f"  and {len(told) - MOST_ROWS} more"
+
+
+def _tile(tile: Sequence[int]) -> str:
+    return " x ".join(map(str, tile))
 
 
 def _pes(launch: Launch, paint: Paint) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from math import prod
 from types import EllipsisType
 from typing import Protocol, TypeAlias
+from weakref import ref
 
 from kernbench.common.commands import Operand, Segment, Space
 from kernbench.common.dtypes import BOOL, dtype_of
@@ -52,8 +53,8 @@ class TensorHandle:
     """
 
     __slots__ = (
-        "_block", "_composite", "_tl", "address", "dtype", "records", "segments", "shape", "space", "transposed",
-        "value",
+        "__weakref__", "_block", "_composite", "_tl", "address", "dtype", "records", "segments", "shape", "space",
+        "transposed", "value",
     )  # fmt: skip
 
     def __init__(
@@ -289,55 +290,75 @@ class TensorHandle:
         return self._tl.bit_not(self)
 
 
-class CompletionHandle:
-    """A composite under way. `out` is its result where that stays in TCM, None where it goes to memory."""
+class PendingHandle:
+    """A command under way, or done, that the kernel did not wait for.
 
-    __slots__ = ("_held", "_tl", "number", "out", "records")
+    Where it leaves a tensor in TCM, the handle keeps that until `tl.wait` has returned it; from then on it is the
+    kernel's alone, and its TCM is free when the kernel drops it, whether the handle is still there or not.
+    """
+
+    __slots__ = ("_held", "_kept", "_result", "_tl", "number", "records")
 
     def __init__(self, tl: object, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
         self._tl = tl
         self._held = held  # operands stay in TCM until it is done
         self.number = -1  # until it is issued
         self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
-        self.out = out
+        self._kept = out
+        self._result = None if out is None else ref(out)
 
     @property
     def tl(self) -> object:
         """The kernel's `tl` that it came from."""
         return self._tl
 
+    @property
+    def out(self) -> TensorHandle | None:
+        """The tensor that it leaves in TCM, None where it leaves none; raises KernelError for one that was waited for
+        and dropped.
+        """
+        if self._result is None:
+            return None
+        result = self._result()
+        if result is None:
+            raise kernel_error(
+                "what this handle left in TCM was dropped after tl.wait had returned it",
+                "keep what tl.wait returns for as long as you need it: y = tl.wait(h)",
+            )
+        return result
+
+    def hand_over(self) -> TensorHandle | None:
+        """The tensor, which from now on is kept by whoever takes it."""
+        result = self.out
+        self._kept = None
+        return result
+
+
+class CompletionHandle(PendingHandle):
+    """A composite, from `tl.composite`."""
+
+    __slots__ = ()
+
     def finish(self, records: tuple[int, ...]) -> None:
         """It is done: its operands may go, and its result may be used."""
         self._held = ()
         self.records = records
-        if self.out is not None:
-            self.out.records = records
-            self.out.awaits(None)
+        if self._kept is not None:
+            self._kept.records = records
+            self._kept.awaits(None)
 
 
-class TransferHandle:
-    """A load or a store under way, from `tl.load_async` or `tl.store_async`."""
+class TransferHandle(PendingHandle):
+    """A load or a store, from `tl.load_async` or `tl.store_async`."""
 
-    __slots__ = ("_held", "_out", "_tl", "number", "records")
+    __slots__ = ()
 
-    def __init__(self, tl: object, held: TensorHandle | None = None) -> None:
-        self._tl = tl
-        self._held = held  # what a store sends stays in TCM until it is done
-        self._out: TensorHandle | None = None
-        self.number = -1  # until it is issued
-        self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
-
-    @property
-    def tl(self) -> object:
-        return self._tl
+    def __init__(self, tl: object, held: tuple[TensorHandle, ...] = ()) -> None:
+        super().__init__(tl, held, None)
 
     def finish(self, records: tuple[int, ...], out: TensorHandle | None) -> None:
         """It is done; `out` is what a load brought."""
-        self._held = None
-        self._out = out
+        self._held = ()
         self.records = records
-
-    @property
-    def out(self) -> TensorHandle | None:
-        """What a load brought, once it is done."""
-        return self._out
+        self._kept = out
+        self._result = None if out is None else ref(out)

@@ -1,4 +1,8 @@
-"""The part of a PE's TCM that a kernel may use for its tensors. A block is given back when nobody holds it any more."""
+"""The part of a PE's TCM that a kernel may use for its tensors. A block is given back when nobody holds it any more.
+
+Blocks of one size reuse each other's places, so that a loop never cuts its own TCM to pieces: see slot_list.py for what
+always fits.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Callable
 
 from kernbench.common.errors import AllocationError
 from kernbench.common.units import format_bytes
-from kernbench.policy.address.free_list import FreeList
+from kernbench.policy.address.slot_list import SlotList
 from kernbench.triton_emu.call_site import kernel_error
 
 ALIGN_BYTES = 16
@@ -33,7 +37,7 @@ class TcmArena:
         self._find_base = find_base  # many kernels never ask for TCM
         self._base = 0
         self._capacity_bytes = capacity_bytes
-        self._space: FreeList | None = None  # while nothing was ever taken
+        self._space: SlotList | None = None  # while nothing was ever taken
         self._closed = False
         self.peak_bytes = 0
 
@@ -43,7 +47,7 @@ class TcmArena:
             raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
         space = self._space
         if space is None:
-            space = self._space = FreeList(self._capacity_bytes, name="TCM")
+            space = self._space = SlotList(self._capacity_bytes, name="TCM")
             self._base = self._find_base()
         size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:

@@ -120,7 +120,7 @@ class TlAccess(TlCore):
     ) -> TransferHandle:
         """As `store`, without waiting for it: `tl.wait` does. What is written is what `value` holds now."""
         cmd, block, known = self._target_of("store_async", ptr, value, mask, strides, rows)
-        handle = TransferHandle(self, value)
+        handle = TransferHandle(self, (value,))
 
         def written(records: Records) -> None:
             self._write_block(block, known, records)

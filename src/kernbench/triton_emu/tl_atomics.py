@@ -198,7 +198,7 @@ _VALUE_OPS = {
     "add": "add",
     "max": "maximum",
     "min": "minimum",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
+    "and": "bit_and",
+    "or": "bit_or",
+    "xor": "bit_xor",
 }

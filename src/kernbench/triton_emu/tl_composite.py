@@ -15,7 +15,7 @@ from kernbench.common.dtypes import F32, DType, dtype_of, promote
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.epilogues import EPILOGUES, MATH_OPS, SCOPES
-from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.graph import Value
@@ -37,7 +37,7 @@ class TlComposite(TlCore):
         math_op: str | None = None,
         epilogue: Sequence[EpilogueSpec] | None = None,
         acc_dtype: object = None,
-        tile_shape: Sequence[int] | None = None,
+        tile_shape: Sequence[int] | str | None = None,
         out_dtype: object = None,
     ) -> CompletionHandle:
         """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
@@ -46,9 +46,10 @@ class TlComposite(TlCore):
         is called, and the result goes to `out_ptr` when all is done; where an earlier composite has yet to write any
         of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM and `tl.wait` returns it.
         `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
-        `tile_shape` is (m, k, n), or (m, n) for math. Shape: (M, N), or the inputs' broadcast. dtype: the output
-        tensor's; in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none
-        where the result has no elements. Unknown ops and missing fields fail here.
+        `tile_shape` is (m, k, n), or (m, n) for math; "auto" is the tile that the pipeline's model says is fastest, and
+        without it the PE's native tile is taken. Shape: (M, N), or the inputs' broadcast. dtype: the output tensor's;
+        in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none where the
+        result has no elements. Unknown ops and missing fields fail here.
         """
         if op not in ("gemm", "math"):
             self._fail(f"composite: unknown op {op!r}", "use 'gemm', or 'math' with math_op")
@@ -99,21 +100,23 @@ class TlComposite(TlCore):
         if handle.out is not None:
             handle.out.awaits(handle)
 
-    def wait(self, handle: CompletionHandle | TransferHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, a load or a store, or for all under way; returns the tensor that it left in TCM, if it
-        did. Engine: none.
+    def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
+        """Wait for a composite, a load or a store, or for all under way. Engine: none.
+
+        Returns the tensor that it left in TCM, if it did, and again when asked again, as long as the kernel has kept
+        it: once returned it is the kernel's, and its TCM is free when the kernel drops it.
         """
         if handle is None:
             self._call(WaitCmd())
             return None
-        if not isinstance(handle, CompletionHandle | TransferHandle) or handle.tl is not self:
+        if not isinstance(handle, PendingHandle) or handle.tl is not self:
             self._fail(
                 f"wait: {handle!r} is nothing of this kernel that is under way",
                 "give what tl.composite, tl.load_async or tl.store_async returned",
             )
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
-        return handle.out
+        return handle.hand_over()
 
     # ---- what a composite is told
 
@@ -236,13 +239,15 @@ class TlComposite(TlCore):
         mixed = promote(dtype_of(a.dtype), dtype_of(b.dtype))
         return mixed if mixed.is_float and mixed.itemsize > 1 else mixed.accumulate
 
-    def _tile(self, tile_shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    def _tile(self, tile_shape: Sequence[int] | str | None) -> tuple[int, ...] | Literal["auto"] | None:
         if tile_shape is None:
             return None
+        if isinstance(tile_shape, str) and tile_shape == "auto":
+            return "auto"
         sizes = tile_shape if isinstance(tile_shape, list | tuple) else (None,)
         if any(isinstance(size, bool) or not isinstance(size, Integral) for size in sizes):
-            self._fail(f"composite: tile_shape is {tile_shape!r}", "give (m, k, n), or (m, n) for math")
-        return tuple(int(size) for size in tile_shape)
+            self._fail(f"composite: tile_shape is {tile_shape!r}", 'give (m, k, n), or (m, n) for math, or "auto"')
+        return tuple(int(size) for size in sizes if size is not None)
 
     # ---- what it computes
 

@@ -17,7 +17,7 @@ from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
-from kernbench.triton_emu.handle import CompletionHandle, Scalar, TensorHandle, TensorOps, TransferHandle
+from kernbench.triton_emu.handle import PendingHandle, Scalar, TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
@@ -162,8 +162,8 @@ class TlCore(ABC):
     def _tensor(self, op: str, x: object, name: str = "x") -> TensorHandle:
         """A tensor of this kernel; one that a composite has yet to write is waited for."""
         if not isinstance(x, TensorHandle):
-            if isinstance(x, CompletionHandle):
-                self._fail(f"{op}: {name} is a composite under way", "give what tl.wait(h) returns")
+            if isinstance(x, PendingHandle):
+                self._fail(f"{op}: {name} is a handle of what is under way", "give what tl.wait(h) returns")
             self._fail(f"{op}: {name} is a {type(x).__name__}", "give a tensor, say what tl.load returned")
         if x.tl is not self:
             self._fail(f"{op}: {name} belongs to another kernel", "pass data between kernels through memory")
@@ -187,7 +187,7 @@ class TlCore(ABC):
         return x.value
 
     @abstractmethod
-    def wait(self, handle: CompletionHandle | TransferHandle | None = None) -> TensorHandle | None:
+    def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
         """Wait for commands under way."""
 
     # ---- memory

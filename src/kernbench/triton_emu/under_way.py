@@ -13,9 +13,7 @@ from itertools import count
 
 from kernbench.common.commands import Segment
 from kernbench.common.writers import Writers
-from kernbench.triton_emu.handle import CompletionHandle, TransferHandle
-
-Pending = CompletionHandle | TransferHandle
+from kernbench.triton_emu.handle import PendingHandle
 
 
 class UnderWay:
@@ -23,24 +21,24 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._writing: dict[int, tuple[Pending, Sequence[Segment]]] = {}  # in the order of issue
-        self._reading: dict[int, tuple[Pending, Sequence[Segment]]] = {}
-        self._number_of: dict[Pending, int] = {}
+        self._writing: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}  # in the order of issue
+        self._reading: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}
+        self._number_of: dict[PendingHandle, int] = {}
         self._bytes = Writers()
 
-    def begin(self, pending: Pending, segments: Sequence[Segment]) -> None:
+    def begin(self, pending: PendingHandle, segments: Sequence[Segment]) -> None:
         """A command will write these bytes."""
         number = self._number_of[pending] = next(self._numbers)
         self._writing[number] = (pending, segments)
         for address, nbytes in segments:
             self._bytes.note(address, nbytes, number)
 
-    def begin_reading(self, pending: Pending, segments: Sequence[Segment]) -> None:
+    def begin_reading(self, pending: PendingHandle, segments: Sequence[Segment]) -> None:
         """A command will read these bytes."""
         number = self._number_of[pending] = next(self._numbers)
         self._reading[number] = (pending, segments)
 
-    def end(self, pending: Pending) -> None:
+    def end(self, pending: PendingHandle) -> None:
         """It has."""
         number = self._number_of.pop(pending, None)
         if number is None or self._reading.pop(number, None) is not None:
@@ -48,14 +46,14 @@ class UnderWay:
         for address, nbytes in self._writing.pop(number)[1]:
             self._bytes.note(address, nbytes, None)
 
-    def writers_of(self, segments: Sequence[Segment]) -> list[Pending]:
+    def writers_of(self, segments: Sequence[Segment]) -> list[PendingHandle]:
         """The commands that have yet to write some of these bytes, in the order of issue."""
         if not self._writing:
             return []
         found = {number for address, nbytes in segments for number in self._bytes.of(address, nbytes)}
         return [self._writing[number][0] for number in sorted(found)]
 
-    def readers_of(self, segments: Sequence[Segment]) -> list[Pending]:
+    def readers_of(self, segments: Sequence[Segment]) -> list[PendingHandle]:
         """The commands that have yet to read some of these bytes, in the order of issue."""
         return [
             pending

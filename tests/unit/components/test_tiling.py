@@ -174,6 +174,17 @@ class TestTileChoice:
         with pytest.raises(KernelError, match=r"tile_shape is \(16, 16\)"):
             choose_gemm_tile(gemm(512, 512, 512, tile=(16, 16)), LIMITS)
 
+    def test_a_vector_is_cut_into_as_many_elements_as_a_matrix(self):
+        def tile_of(*shape):
+            x = Operand(A, shape, "f16", "hbm")
+            return choose_math_tile(CompositeCmd("math", (x,), Operand(C, shape, "f16", "hbm"), math_op="exp"), LIMITS)
+
+        assert tile_of(64, 8192) == (32, 128)
+        assert tile_of(8192) == tile_of(1, 8192) == (1, 32 * 128)
+        assert tile_of(8192, 1) == (32 * 128, 1)
+        assert tile_of(100) == (1, 100)
+        assert tile_of(1, 1) == (1, 1)
+
     def test_softmax_keeps_its_rows_whole(self):
         x = Operand(A, (64, 1000), "f16", "hbm")
         cmd = CompositeCmd("math", (x,), Operand(C, x.shape, "f16", "hbm"), math_op="softmax")

@@ -96,3 +96,58 @@ def test_colour_does_not_shift_columns(result: BenchResult) -> None:
     for role in ("title", "pass", "fail"):
         bare = bare.replace(f"<{role}>", "")
     assert bare.replace("</>", "") == summary_as_text(figures)
+
+
+def product(a: TensorPtr, b: TensorPtr, c: TensorPtr, auto: bool, tl: TLContext) -> None:
+    for _ in range(2):
+        tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, tile_shape="auto" if auto else None))
+
+
+def products(torch: RuntimeContext, *, m: int = 128, k: int = 256, n: int = 128, auto: bool = False) -> None:
+    a, b, c = (torch.from_numpy(np.zeros(shape, np.float16)) for shape in ((m, k), (k, n), (m, n)))
+    torch.launch("product", product, a, b, c, auto)
+
+
+class TestTiles:
+    def test_the_summary_names_the_tile_and_what_auto_would_gain(self) -> None:
+        native = figures_of(kernbench.run(products, tiny_machine()))
+        auto = figures_of(kernbench.run(products, tiny_machine(), params={"auto": True}))
+        (use,), (chosen,) = native.tiles[0], auto.tiles[0]
+        # Two products of 4 x 4 x 4 tiles.
+        assert (use.op, use.tile, use.composites, use.tiles, use.is_native) == ("gemm", (32, 64, 32), 2, 128, True)
+        assert (chosen.tile, chosen.is_native, chosen.auto_tile) == (use.auto_tile, False, None)
+        took = [figures.launches[0][0].pe_exec_ns_max for figures in (native, auto)]
+        assert use.auto_gain == pytest.approx(took[0] / took[1], rel=0.1)
+        shape = " x ".join(map(str, chosen.tile))
+        text = summary_as_text(native)
+        assert "  product: gemm 32 x 64 x 32 (128 tiles)" in text
+        told = (
+            f'    native tile 32 x 64 x 32; tile_shape="auto" would use {shape}, about {use.auto_gain:.1f} times faster'
+        )
+        assert told in text
+        text = summary_as_text(auto)
+        assert f"  product: gemm {shape} ({chosen.tiles:,} tiles)" in text
+        assert "would use" not in text
+
+    def test_a_native_tile_that_is_fast_enough_needs_no_advice(self) -> None:
+        figures = figures_of(kernbench.run(products, tiny_machine(), params={"m": 32, "k": 64, "n": 32}))
+        assert figures.tiles[0][0].auto_tile is None
+        assert "would use" not in summary_as_text(figures)
+
+    def test_json_has_the_same(self) -> None:
+        figures = figures_of(kernbench.run(products, tiny_machine()))
+        launches = run_as_json(figures)["launches"]
+        assert isinstance(launches, list)
+        (told,) = launches[0]["tiles"]
+        assert (told["op"], told["tile_shape"], told["tiles"]) == ("gemm", [32, 64, 32], 128)
+        assert told["auto_tile_shape"] == list(figures.tiles[0][0].auto_tile or ())
+
+    def test_a_launch_without_composites_has_no_tiles(self, result: BenchResult) -> None:
+        figures = figures_of(result)
+        assert not any(figures.tiles)
+        assert "Tiles" not in summary_as_text(figures)
+
+    def test_the_log_says_the_tile_of_every_composite(self) -> None:
+        records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]
+        told = [record.params["tile_shape"] for record in records if record.op_name == "composite_gemm"]
+        assert told == [(32, 64, 32)] * 2

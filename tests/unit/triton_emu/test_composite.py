@@ -294,3 +294,20 @@ def test_mistakes_fail_at_the_call(call, complaint):
     )
     with pytest.raises(LaunchError, match=complaint):
         run_kernel(kernel, WIDE_A, WIDE_B, np.zeros((40, 50), np.float16), topology=graph)
+
+
+@pytest.mark.parametrize("shape", [(8192,), (1, 8192), (8192, 1)])
+@pytest.mark.parametrize("op", ["exp", "add"])
+def test_a_vector_takes_what_a_matrix_of_as_many_elements_takes(shape, op):
+    def kernel(x, y, out, tl):
+        operands = (tl.ref(x), tl.ref(y)) if op == "add" else (tl.ref(x),)
+        tl.wait(tl.composite("math", *operands, out_ptr=out, math_op=op))
+
+    def run(shape):
+        x, y = (np.linspace(0, 1, 8192).reshape(shape).astype(np.float16) for _ in range(2))
+        arrays, ns = run_kernel(kernel, x, y, np.zeros_like(x))
+        expected = x + y if op == "add" else np.exp(x.astype(np.float32)).astype(np.float16)
+        np.testing.assert_array_equal(arrays[2], expected)
+        return ns
+
+    assert run(shape) == run((64, 128))

@@ -51,9 +51,10 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) 
     }
 
 
-def composite_entry(cmd: CompositeCmd) -> tuple[str, str, Params]:
-    """Kind, name and parameters of a composite's record."""
+def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str, Params]:
+    """Kind, name and parameters of a composite's record; `tile` is what it was cut into."""
     params: Params = {"op": cmd.op, "out_addr": cmd.out.address, "out_nbytes": cmd.out.nbytes}
+    params["tile_shape"] = tile
     params["epilogues"] = tuple(f"{op.kind}/{op.scope}" for op in cmd.epilogues)
     if cmd.op == "gemm":
         return "gemm", "composite_gemm", {**params, **_product(cmd)}

@@ -175,6 +175,7 @@ class PeCpuComponent(ActiveComponent):
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
+        scheduler = self.ctx.component_so_far(self._scheduler_id)
         since = ((node, use.minus(before.hbm.get(node, NOTHING))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
@@ -187,6 +188,7 @@ class PeCpuComponent(ActiveComponent):
             tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
             now.tcm_ns - before.tcm_ns,
+            scheduler.take_composites() if isinstance(scheduler, PeSchedulerComponent) else (),
         )
 
     # ---- what the kernel gets

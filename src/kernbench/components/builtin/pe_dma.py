@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator
 import simpy
 
 from kernbench.common.commands import Operand, Segment
+from kernbench.common.composite_use import PathTiming
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
 from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
@@ -61,8 +63,8 @@ class PeDmaComponent(PeEngine):
     """Serves the DMA stages of its PE's commands, and single DMA requests."""
 
     __slots__ = (
-        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_under_way",
-        "_virtual", "_write",
+        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_timings",
+        "_under_way", "_virtual", "_write",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -70,6 +72,7 @@ class PeDmaComponent(PeEngine):
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
         self._read, self._write, self._communication = Channel(places), Channel(places), Channel(places)
         self._memories: dict[int, tuple[MemoryPort, int]] = {}  # by window: which one, and its address there
+        self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: PeMmuComponent | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._under_way = 0  # requests that have a place
@@ -212,6 +215,16 @@ class PeDmaComponent(PeEngine):
     def access(self, operand: Operand) -> OperandAccess | None:
         """How to reach an operand; None for one that is pinned."""
         return None if operand.pinned else OperandAccess(operand.segments, self.locate)
+
+    def timing_to(self, operand: Operand) -> PathTiming | None:
+        """How long an uncontended transfer of part of an operand takes; of one that lies in pieces, of its longest."""
+        if operand.pinned:
+            return None
+        pa, _ = max(operand.segments, key=lambda segment: segment[1])
+        path = self.locate(pa)[0].path
+        if path not in self._timings:
+            self._timings[path] = path_timing(self.ctx, path, self.request_ns)
+        return self._timings[path]
 
     def locate(self, pa: int) -> tuple[MemoryPort, int]:
         """The memory that a physical address is in, and the address there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
 
@@ -21,8 +22,8 @@ from kernbench.common.commands import (
     EngineCommand,
     GemmCmd,
     MathCmd,
-    Operand,
 )
+from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
@@ -41,8 +42,9 @@ from kernbench.components.builtin.pipeline import (
     TilePlan,
     TileToken,
 )
-from kernbench.components.builtin.tile_choice import TileLimits, plan_of
-from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, without_addresses
+from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, plan_of, rates_of
+from kernbench.components.builtin.tile_model import PeRates
+from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, operands_of, without_addresses
 from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
 
@@ -76,6 +78,7 @@ class PeSchedulerComponent(PeEngine):
         self._held_up: Release | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
+        self._composites: dict[PipelinePlan, CompositeUse] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
@@ -87,13 +90,12 @@ class PeSchedulerComponent(PeEngine):
     @cached_property
     def limits(self) -> TileLimits:
         """What tiles must fit, and their native size."""
-        gemm, math, fetch = (self.ctx.graph.node(self.pe.part(name)).attrs for name in (GEMM, MATH, FETCH_STORE))
-        return TileLimits(
-            self.ctx.graph.spec.cube.tcm_reserved_bytes,
-            int(fetch["register_file_bytes"]),
-            (int(gemm["tile_m"]), int(gemm["tile_k"]), int(gemm["tile_n"])),
-            (int(math["tile_m"]), int(math["tile_n"])),
-        )
+        return limits_of(self.ctx.graph, self.pe)
+
+    @cached_property
+    def rates(self) -> PeRates:
+        """How fast the engines are, for the model that chooses tiles."""
+        return rates_of(self.ctx.graph, self.pe)
 
     def submit(self, cmd: EngineCommand, request: Request, done: Done, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
@@ -150,7 +152,10 @@ class PeSchedulerComponent(PeEngine):
     def _composite(self, cmd: CompositeCmd, request: Request, done: Done, cause: Cause) -> TileFeed:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
         numbered, addresses = without_addresses(cmd)
+        if numbered.tile_shape == "auto":
+            numbered = replace(numbered, tile_shape=fastest_tile(numbered, self.limits, self.rates, self._paths(cmd)))
         plan = plan_of(numbered, self.limits)
+        self._count(plan, cmd, numbered)
         asked_ns, log = self.env.now, self.ctx.log
 
         def tile_done(token: TileToken) -> None:
@@ -160,7 +165,7 @@ class PeSchedulerComponent(PeEngine):
             if context.completed_tiles == context.total_tiles:
                 ids: tuple[int, ...] = ()
                 if log is not None:
-                    kind, name, params = composite_entry(cmd)
+                    kind, name, params = composite_entry(cmd, plan.tile)
                     number = log.record(
                         asked_ns + self.overhead_ns,
                         self.env.now,
@@ -191,17 +196,36 @@ class PeSchedulerComponent(PeEngine):
 
         return TileFeed(plan, context, cause)
 
+    def _count(self, plan: PipelinePlan, cmd: CompositeCmd, numbered: CompositeCmd) -> None:
+        use = self._composites.get(plan)
+        if use is None:
+            use = CompositeUse(numbered, plan.tile, plan.total_tiles, 0, self._paths(cmd))
+        self._composites[plan] = use._replace(composites=use.composites + 1)
+
+    def take_composites(self) -> tuple[CompositeUse, ...]:
+        """The composites since this was last asked, which is at the end of every launch."""
+        taken = tuple(self._composites.values())
+        self._composites.clear()
+        return taken
+
     def _begin(self, feed: TileFeed) -> None:
         self._feeds.append(feed)
         self._feed(*feed.cause)
 
     def _accesses(self, cmd: CompositeCmd) -> list[OperandAccess | None]:
         """How the DMA reaches each operand, in the order of their numbers."""
-        operands: list[Operand] = [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
+        operands = operands_of(cmd)
         dma = self.engines[DMA]
         if not isinstance(dma, PeDmaComponent):
             return [None] * len(operands)
         return [dma.access(operand) for operand in operands]
+
+    def _paths(self, cmd: CompositeCmd) -> tuple[PathTiming | None, ...]:
+        """How far each operand lies, in the order of their numbers."""
+        dma, link_gbs = self.engines[DMA], self.rates.dma_gbs
+        if not isinstance(dma, PeDmaComponent):
+            return tuple(None if x.pinned else PathTiming(0.0, link_gbs) for x in operands_of(cmd))
+        return tuple(dma.timing_to(x) for x in operands_of(cmd))
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""

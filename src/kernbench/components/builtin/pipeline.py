@@ -172,8 +172,11 @@ class PipelinePlan:
     many.
     """
 
-    def __init__(self, total_tiles: int, barrier: int, make: Callable[[], Iterator[TilePlan]]) -> None:
+    def __init__(
+        self, total_tiles: int, barrier: int, make: Callable[[], Iterator[TilePlan]], tile: tuple[int, ...] = ()
+    ) -> None:
         self.total_tiles = total_tiles
+        self.tile = tile  # (m, k, n) of a product, (m, n) of a math op
         self.barrier = barrier
         self._make = make
         self._made: list[TilePlan] = []

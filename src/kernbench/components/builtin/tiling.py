@@ -50,6 +50,11 @@ def without_addresses(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]
     return replace(cmd, inputs=inputs, out=out, epilogues=steps, deps=()), tuple(addresses)
 
 
+def operands_of(cmd: CompositeCmd) -> list[Operand]:
+    """A command's operands, in the order in which `placeless` numbers them."""
+    return [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
+
+
 def spans(size: int, tile: int) -> list[Span]:
     """`size` cut into tiles; the last one may be smaller. Nothing is one tile of nothing."""
     return [(at, min(tile, size - at)) for at in range(0, size, tile)] if size else [(0, 0)]
@@ -111,14 +116,14 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int]) -> Pipelin
     tile_m, tile_k, tile_n = tile
     outputs = len(spans(m, tile_m)) * len(spans(n, tile_n))
     main = outputs * len(spans(k, tile_k))
-    last_pass = outputs if _ops(cmd, Scope.KERNEL) else 0
+    last_pass = outputs if ops_of(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
         yield from _GemmTiles(cmd, tile)
         if last_pass:
             yield from _kernel_pass(cmd, main, (tile_m, tile_n))
 
-    return PipelinePlan(main + last_pass, main, tiles)
+    return PipelinePlan(main + last_pass, main, tiles, tile)
 
 
 class _GemmTiles:
@@ -131,10 +136,10 @@ class _GemmTiles:
         self._rows, self._depths, self._cols = spans(m, tile[0]), spans(k, tile[1]), spans(n, tile[2])
         self._item_a, self._item_b = dtype_of(a.dtype).itemsize, dtype_of(b.dtype).itemsize
         self._acc_item = dtype_of(cmd.acc_dtype).itemsize
-        self._dtype = _slower(a.dtype, b.dtype)
-        every, acc = _ops(cmd, Scope.K_TILE), cmd.acc_dtype
-        both = (*every, *_ops(cmd, Scope.OUTPUT_TILE))
-        self._every, self._both = _in_slowest(every, (acc,), acc), _in_slowest(both, (acc,), cmd.out.dtype)
+        self._dtype = slower(a.dtype, b.dtype)
+        every, acc = ops_of(cmd, Scope.K_TILE), cmd.acc_dtype
+        both = (*every, *ops_of(cmd, Scope.OUTPUT_TILE))
+        self._every, self._both = in_slowest(every, (acc,), acc), in_slowest(both, (acc,), cmd.out.dtype)
         self._per_k = _Inputs([op.operand for op in every if op.operand])
         self._per_output = _Inputs([op.operand for op in both if op.operand])
         self._tails: dict[tuple[int, int, int, bool, bool, int], tuple[Stage, ...]] = {}
@@ -200,21 +205,25 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan
     m, n = as_matrix(cmd.out.shape)
     tile_m, tile_n = tile
     total = len(spans(m, tile_m)) * len(spans(n, tile_n))
-    last_pass = total if _ops(cmd, Scope.KERNEL) else 0
+    last_pass = total if ops_of(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        steps = (*_ops(cmd, Scope.K_TILE), *_ops(cmd, Scope.OUTPUT_TILE))
-        ops = (OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=cmd.acc_dtype if steps else cmd.out.dtype), *steps)
-        yield from _math_tiles(cmd.out, cmd.inputs, ops, 0, (tile_m, tile_n))
+        yield from _math_tiles(cmd.out, cmd.inputs, math_ops(cmd), 0, (tile_m, tile_n))
         if last_pass:
             yield from _kernel_pass(cmd, total, (tile_m, tile_n))
 
-    return PipelinePlan(total + last_pass, total, tiles)
+    return PipelinePlan(total + last_pass, total, tiles, tile)
+
+
+def math_ops(cmd: CompositeCmd) -> tuple[OpSpec, ...]:
+    """What a math composite does in its first pass: the op itself, then its epilogues."""
+    steps = (*ops_of(cmd, Scope.K_TILE), *ops_of(cmd, Scope.OUTPUT_TILE))
+    return OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=cmd.acc_dtype if steps else cmd.out.dtype), *steps
 
 
 def _kernel_pass(cmd: CompositeCmd, first: int, tile: tuple[int, int]) -> Iterator[TilePlan]:
     """The ops of scope `kernel` over the finished output."""
-    return _math_tiles(cmd.out, (cmd.out,), _ops(cmd, Scope.KERNEL), first, tile)
+    return _math_tiles(cmd.out, (cmd.out,), ops_of(cmd, Scope.KERNEL), first, tile)
 
 
 def _math_tiles(
@@ -227,7 +236,7 @@ def _math_tiles(
     """One pass over the output: the first op reads `heads`, the last one gives what is stored."""
     m, n = as_matrix(out.shape)
     inputs, tile_id = _Inputs([*heads, *(op.operand for op in ops if op.operand)]), first
-    work = _in_slowest(ops, tuple(x.dtype for x in heads), out.dtype)
+    work = in_slowest(ops, tuple(x.dtype for x in heads), out.dtype)
     kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
     for rows in spans(m, tile[0]):
         for cols in spans(n, tile[1]):
@@ -252,7 +261,7 @@ def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int) -> list[
     ]
 
 
-def _in_slowest(ops: tuple[OpSpec, ...], reads: tuple[str, ...], gives: str) -> tuple[LaneOp, ...]:
+def in_slowest(ops: tuple[OpSpec, ...], reads: tuple[str, ...], gives: str) -> tuple[LaneOp, ...]:
     """A pass of ops, each in the slowest type that it has to do with: the first one reads `reads`, the last one gives
     `gives`.
     """
@@ -261,13 +270,15 @@ def _in_slowest(ops: tuple[OpSpec, ...], reads: tuple[str, ...], gives: str) -> 
         types = [op.dtype, *(reads if at == 0 else ()), *((gives,) if at == len(ops) - 1 else ())]
         if op.operand is not None:
             types.append(op.operand.dtype)
-        found.append((op.kind, _slower(*types)))
+        found.append((op.kind, slower(*types)))
     return tuple(found)
 
 
-def _ops(cmd: CompositeCmd, scope: Scope) -> tuple[OpSpec, ...]:
+def ops_of(cmd: CompositeCmd, scope: Scope) -> tuple[OpSpec, ...]:
+    """The epilogues of a scope."""
     return tuple(op for op in cmd.epilogues if op.scope is scope)
 
 
-def _slower(*dtypes: str) -> str:
+def slower(*dtypes: str) -> str:
+    """The type in which the engines are slowest."""
     return min(dtypes, key=lambda name: dtype_of(name).compute_scale)

@@ -1,0 +1,32 @@
+"""How long an uncontended transfer takes between a PE and a memory: one latency, and bytes over one bandwidth.
+
+The request travels there and the answer back, one of the two with the bytes: they pass the narrowest link at its pace
+and every other link one flit behind, and HBM adds one burst. A transfer of whole flits takes exactly this long. Not
+modelled: a shorter last flit, which is up to a flit's time faster, and blocks on the path that store and forward.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kernbench.common.composite_use import PathTiming
+from kernbench.common.units import transfer_ns
+from kernbench.components.base import Context
+from kernbench.components.builtin.hbm_ctrl import burst_ns
+
+
+def path_timing(ctx: Context, path: tuple[str, ...], request_ns: float) -> PathTiming:
+    """The timing of `path`; `request_ns` is what the DMA charges before a request leaves."""
+    flit_bytes = ctx.graph.spec.system.flit_bytes
+    widths = [min(ctx.graph.edge(a, b).bw_gbs or 0.0, ctx.graph.edge(b, a).bw_gbs or 0.0) for a, b in pairwise(path)]
+    narrowest = min(widths)
+    crossing_ns = sum(transfer_ns(flit_bytes, gbs) for gbs in widths) - transfer_ns(flit_bytes, narrowest)
+    latency_ns = request_ns + ctx.latency_ns(path) + ctx.latency_ns(path[::-1]) + crossing_ns
+    memory = ctx.graph.node(path[-1])
+    if memory.kind == "hbm_ctrl":
+        channels, channel_gbs = int(memory.attrs["num_pcs"]), float(memory.attrs["pc_bw_gbs"])
+        burst_bytes = int(memory.attrs["burst_bytes"])
+        round_ns = burst_ns(channels, burst_bytes, channel_gbs)
+        gbs = min(narrowest, channels * channel_gbs)
+        return PathTiming(latency_ns + round_ns, gbs, memory.id, channels * burst_bytes, round_ns)
+    return PathTiming(latency_ns, narrowest, memory.id)

@@ -1,0 +1,386 @@
+"""How long a composite takes for a given tile, in closed form: no clock, no events, a few sums per tile size.
+
+Every block of the pipeline is a resource, and its total time over all tiles is known: the DMA's read places (latency
+and bytes of every request, one after another within a place), the TCM's read port, the compute slot that GEMM and MATH
+share, the TCM's write port, the DMA's write places, and the bytes that reads and writes move through one memory. Two
+more are made of waiting: registers (a fetch waits until the tiles before it have left room) and tile buffers. Tiles
+overlap, so the composite takes as long as its slowest resource, after the stages that the first tile passes before it
+reaches that resource, and before those that the last tile passes after it:
+
+    time = max over resources (stages before, first tile  +  total  +  stages behind, last tile)
+
+Ops of scope `kernel` are a second pass, which begins when the first is over. Many tiles are worked out at once, as
+arrays. Not modelled: other PEs on the same links and memories, short last bursts, and a queue that runs empty for a
+while though it is long enough on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
+from kernbench.common.composite_use import PathTiming
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.units import GRID_NS
+from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PeRates:
+    """What the engines of a PE do per ns, and what each charges before it begins."""
+
+    macs_per_ns: float
+    lanes_per_ns: float
+    fetch_gbs: float  # of the TCM's read port
+    store_gbs: float  # of its write port
+    dma_places: int  # transfers under way per direction
+    dma_gbs: float  # of the DMA's own link
+    move_overhead_ns: float  # of PE_FETCH_STORE
+    gemm_overhead_ns: float
+    math_overhead_ns: float
+    register_bytes: int
+    tcm_bytes: int  # for tile buffers
+
+
+def composite_ns(cmd: CompositeCmd, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> Floats:
+    """How long a composite whose operands are numbered takes with each of `tiles`, rows of (m, k, n) or (m, n).
+
+    `paths` has the timing of each operand, by number; those in TCM are not looked at.
+    """
+    main = _gemm_pass(cmd) if cmd.op == "gemm" else _math_pass(cmd, cmd.inputs, math_ops(cmd))
+    total = _Tiled(main, tiles, rates, paths).ns()
+    last_ops = ops_of(cmd, Scope.KERNEL)
+    if last_ops:
+        total = total + _Tiled(_math_pass(cmd, (cmd.out,), last_ops), tiles[:, [0, -1]], rates, paths).ns()
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass over an output of `sizes`: (m, k, n), where k is 1 for math."""
+
+    sizes: tuple[int, int, int]
+    head: tuple[Operand, ...]  # of a product: (m, k) and (k, n)
+    every: tuple[Operand, ...]  # broadcast to (m, n), read with every tile
+    last: tuple[Operand, ...]  # the same, read with the last K tile
+    out: Operand
+    mac_dtype: str
+    acc_itemsize: int  # of what stays in registers until it is stored
+    every_ops: tuple[LaneOp, ...]  # on a K tile that is not the last
+    last_ops: tuple[LaneOp, ...]
+
+
+def _gemm_pass(cmd: CompositeCmd) -> _Pass:
+    a, b = cmd.inputs
+    every, acc = ops_of(cmd, Scope.K_TILE), cmd.acc_dtype
+    per_output = ops_of(cmd, Scope.OUTPUT_TILE)
+    return _Pass(
+        (a.shape[0], max(a.shape[1], 1), b.shape[1]),
+        (a, b),
+        _operands(every),
+        _operands(per_output),
+        cmd.out,
+        slower(a.dtype, b.dtype),
+        dtype_of(acc).itemsize,
+        in_slowest(every, (acc,), acc),
+        in_slowest((*every, *per_output), (acc,), cmd.out.dtype),
+    )
+
+
+def _math_pass(cmd: CompositeCmd, heads: tuple[Operand, ...], ops: tuple[OpSpec, ...]) -> _Pass:
+    rows, cols = as_matrix(cmd.out.shape)
+    work = in_slowest(ops, tuple(x.dtype for x in heads), cmd.out.dtype)
+    itemsize = dtype_of(cmd.out.dtype).itemsize
+    return _Pass((rows, 1, cols), (), (*heads, *_operands(ops)), (), cmd.out, "", itemsize, work, work)
+
+
+def _operands(ops: tuple[OpSpec, ...]) -> tuple[Operand, ...]:
+    return tuple(op.operand for op in ops if op.operand is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """How long one tile spends in each stage, overheads included, when it is alone; and how long it keeps the TCM's
+    read port and the compute slot busy, which overheads do not.
+    """
+
+    read: Floats
+    fetch: Floats
+    fetch_busy: Floats
+    compute_busy: Floats
+    compute: Floats  # of a K tile that is not the last
+    last_compute: Floats
+    store: Floats
+    write: Floats
+
+    @property
+    def behind_compute(self) -> Floats:
+        return self.store + self.write
+
+    @property
+    def behind_fetch(self) -> Floats:
+        return self.last_compute + self.behind_compute
+
+    @property
+    def behind_read(self) -> Floats:
+        return self.fetch + self.behind_fetch
+
+
+class _Tiled:
+    """A pass, cut into tiles."""
+
+    def __init__(self, work: _Pass, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> None:
+        self._work, self._rates, self._paths = work, rates, paths
+        m, n = tiles[:, 0], tiles[:, -1]
+        k = tiles[:, 1] if tiles.shape[1] == 3 else np.ones_like(m)
+        sides = list(zip(work.sizes, (m, k, n), strict=True))
+        self._tile = (m, k, n)
+        self._counts = tuple(-(-size // part) for size, part in sides)
+        self._edges = tuple(size - (-(-size // part) - 1) * part for size, part in sides)  # of the last tile
+        self._outputs = self._counts[0] * self._counts[2]
+        self._tiles = self._outputs * self._counts[1]
+
+    def ns(self) -> Floats:
+        """The slowest resource, with what comes before it and behind it.
+
+        The tile before the last may be the larger one and end later, so both are looked at.
+        """
+        rates, depth, (m, k, n) = self._rates, self._counts[1], self._edges
+        first, last = self._chain(*self._tile), self._chain(m, k, n)
+        reading, fetching = self._read_ns() + self._met_ns(), self._fetched_bytes() / rates.fetch_gbs
+        computing, late_ns = self._compute_ns(), self._late_read_ns(m, k, n)
+        found = [
+            first.read + self._register_ns() + last.store + last.write + late_ns,
+            self._buffer_ns(first) + last.store + last.write,
+            *self._memory_ns(last),
+        ]
+        wider = self._counts[2] > 1
+        before = self._chain(np.where(wider, m, self._tile[0]), k, np.where(wider, self._tile[2], n))
+        for tile, left_out in ((last, 0), (before, depth)):
+            found += [
+                reading - left_out * last.read / rates.dma_places + tile.behind_read,
+                first.read + fetching - left_out * last.fetch_busy + tile.behind_fetch + late_ns,
+                first.read + first.fetch + computing - left_out * last.compute_busy + tile.behind_compute + late_ns,
+            ]
+        pace = np.maximum(reading, np.maximum(fetching, computing)) / self._tiles
+        first_output = first.read + first.fetch + first.last_compute + (depth - 1) * pace
+        found += [
+            first_output + self._stored_bytes() / rates.store_gbs + last.write,
+            first_output + first.store + self._write_ns(),
+        ]
+        return np.asarray(np.maximum.reduce(found))
+
+    # ---- one tile
+
+    def _chain(self, m: Ints, k: Ints, n: Ints) -> _Chain:
+        rates, work = self._rates, self._work
+        read = np.zeros(len(m))
+        for operand, nbytes in self._inputs(m, k, n, last=False):
+            path = self._path(operand)
+            if path is not None:
+                read = read + path.latency_ns + nbytes / path.gbs
+        fetched = sum((nbytes for _, nbytes in self._inputs(m, k, n, last=False)), np.zeros(len(m)))
+        result = m * n * dtype_of(work.out.dtype).itemsize
+        out = self._path(work.out)
+        macs = m * k * n / self._mac_rate() if work.mac_dtype else np.zeros(len(m))
+        product = macs + rates.gemm_overhead_ns if work.mac_dtype else macs
+        return _Chain(
+            read,
+            fetched / rates.fetch_gbs + rates.move_overhead_ns,
+            fetched / rates.fetch_gbs,
+            macs + self._lanes_ns(work.every_ops, m * n),
+            product + self._lanes_ns(work.every_ops, m * n, rates.math_overhead_ns),
+            product + self._lanes_ns(work.last_ops, m * n, rates.math_overhead_ns),
+            result / rates.store_gbs + rates.move_overhead_ns,
+            np.zeros(len(m)) if out is None else out.latency_ns + result / out.gbs,
+        )
+
+    def _late_read_ns(self, m: Ints, k: Ints, n: Ints) -> Floats:
+        """Where only a last K tile reads anything, nothing hides the latency of the last one."""
+        streamed = [self._path(x) is not None for x in (*self._work.head, *self._work.every)]
+        total = np.zeros(len(m))
+        for operand, nbytes in self._inputs(m, k, n, last=True)[len(streamed) :]:
+            path = self._path(operand)
+            if path is not None and not any(streamed):
+                total = total + path.latency_ns + nbytes / path.gbs
+        return total
+
+    def _inputs(self, m: Ints, k: Ints, n: Ints, last: bool) -> list[tuple[Operand, Ints]]:
+        """What a tile reads, in bytes."""
+        work = self._work
+        sizes = [m * k, k * n] if work.head else []
+        found = [(x, size * dtype_of(x.dtype).itemsize) for x, size in zip(work.head, sizes, strict=True)]
+        for operand in (*work.every, *(work.last if last else ())):
+            rows, cols = as_matrix(operand.shape)
+            elements = (m if rows > 1 else np.ones_like(m)) * (n if cols > 1 else np.ones_like(n))
+            found.append((operand, elements * dtype_of(operand.dtype).itemsize))
+        return found
+
+    def _path(self, operand: Operand) -> PathTiming | None:
+        return None if operand.pinned else self._paths[operand.address]
+
+    def _mac_rate(self) -> float:
+        return self._rates.macs_per_ns * dtype_of(self._work.mac_dtype).compute_scale
+
+    def _lanes_ns(self, ops: tuple[LaneOp, ...], elements: Ints, overhead_ns: float = 0.0) -> Floats:
+        total = np.zeros(len(elements))
+        for _, dtype in ops:
+            lanes = self._rates.lanes_per_ns * dtype_of(dtype).compute_scale
+            total = total + np.maximum(np.ceil(elements / lanes), 1.0) + overhead_ns
+        return total
+
+    # ---- all tiles
+
+    def _moved(self) -> list[tuple[Operand, Ints, Ints]]:
+        """What all tiles read: operand, requests, bytes."""
+        work, (rows, depth, cols) = self._work, self._counts
+        m, k, n = work.sizes
+        totals = [m * k * cols, k * n * rows] if work.head else []
+        found = [(x, self._tiles, elements) for x, elements in zip(work.head, totals, strict=True)]
+        for operands, times in ((work.every, depth), (work.last, np.ones_like(depth))):
+            for x in operands:
+                height, width = as_matrix(x.shape)
+                elements = (m if height > 1 else rows) * (n if width > 1 else cols) * times
+                found.append((x, self._outputs * times, elements))
+        return [(x, requests, elements * dtype_of(x.dtype).itemsize) for x, requests, elements in found]
+
+    def _read_ns(self) -> Floats:
+        """The DMA's read places, taken one after another."""
+        total = np.zeros(len(self._tiles))
+        for operand, requests, nbytes in self._moved():
+            path = self._path(operand)
+            if path is not None:
+                total = total + requests * path.latency_ns + nbytes / path.gbs
+        return total / self._rates.dma_places
+
+    def _write_ns(self) -> Floats:
+        path = self._path(self._work.out)
+        if path is None:
+            return np.zeros(len(self._tiles))
+        return (self._outputs * path.latency_ns + self._stored_bytes() / path.gbs) / self._rates.dma_places
+
+    def _met_ns(self) -> Floats:
+        """What reads lose to writes on the channels of one memory: of the time that a write takes there, half of the
+        share in which a read is under way there.
+        """
+        out, read, busy = self._path(self._work.out), self._read_ns(), np.zeros(len(self._tiles))
+        for operand, _, nbytes in self._moved():
+            path = self._path(operand)
+            if out is not None and path is not None and path.memory == out.memory:
+                busy = busy + nbytes / path.gbs
+        if out is None or not busy.any():
+            return busy
+        return 0.5 * np.minimum(busy / read, 1.0) * self._stored_bytes() / out.gbs
+
+    def _memory_ns(self, last: _Chain) -> list[Floats]:
+        """Bytes through each memory, and through the DMA's own link, which bind where many transfers overlap.
+
+        Transfers that overlap want the same channels, so each keeps them for whole rounds of bursts.
+        """
+        link = np.zeros(len(self._tiles))
+        reads: dict[str, Floats] = {}
+        for operand, requests, nbytes in self._moved():
+            path = self._path(operand)
+            if path is not None:
+                reads[path.memory] = reads.get(path.memory, 0.0) + _channels_ns(path, requests, nbytes)
+                link = link + nbytes / self._rates.dma_gbs
+        found = [each + last.behind_read for each in (link, *reads.values())]
+        out = self._path(self._work.out)
+        if out is not None:
+            written = _channels_ns(out, self._outputs, self._stored_bytes() + 0 * self._outputs)
+            found.append(reads.get(out.memory, 0.0) + written + 2 * out.latency_ns)
+        return found
+
+    def _fetched_bytes(self) -> Floats:
+        total = np.zeros(len(self._tiles))
+        for _, _, nbytes in self._moved():
+            total = total + nbytes
+        return total
+
+    def _stored_bytes(self) -> int:
+        rows, _, cols = self._work.sizes
+        return rows * cols * dtype_of(self._work.out.dtype).itemsize
+
+    def _compute_ns(self) -> Floats:
+        """The compute slot; lanes work whole ns, so edge tiles count by themselves."""
+        work, (m, _, n) = self._work, self._tile
+        total = np.zeros(len(self._tiles))
+        if work.mac_dtype:
+            rows, depth, cols = work.sizes
+            total = total + rows * depth * cols / self._mac_rate()
+        steps = self._counts[1] - 1
+        for high, times_high in self._parts(work.sizes[0], m):
+            for wide, times_wide in self._parts(work.sizes[2], n):
+                every, last = self._lanes_ns(work.every_ops, high * wide), self._lanes_ns(work.last_ops, high * wide)
+                total = total + times_high * times_wide * (steps * every + last)
+        return total
+
+    @staticmethod
+    def _parts(size: int, tile: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+        """A side in whole tiles and the rest: (size, how many)."""
+        rest = size % tile
+        return (tile, size // tile), (rest, (rest > 0).astype(np.int64))
+
+    # ---- waiting for room
+
+    def _register_ns(self) -> Floats:
+        """Fetches wait for the registers of tiles before them, an output's first fetch for the sums before it."""
+        (m, _, n), total = self._tile, np.zeros(len(self._tiles))
+        for high, times_high in self._parts(self._work.sizes[0], m):
+            for wide, times_wide in self._parts(self._work.sizes[2], n):
+                total = total + times_high * times_wide * self._output_ns(high, wide)
+        return total
+
+    def _output_ns(self, m: Ints, n: Ints) -> Floats:
+        """From one output tile of a size to the next, by registers alone.
+
+        With room for p tiles beside the sums, p K tiles are in fetch or compute at a time; there is less room while the
+        result before is stored. The next output's first tile finds room at once, or when the last product is done, or
+        when the result is stored.
+        """
+        k, steps, room = self._tile[1], self._counts[1] - 1, float(self._rates.register_bytes)
+        tile, last = self._chain(m, k, n), self._chain(m, self._edges[1], n)
+        held, held_last = self._held(m, k, n), self._held(m, self._edges[1], n)
+        sums = m * n * self._work.acc_itemsize
+        one, one_last = tile.fetch + tile.compute, last.fetch + last.last_compute
+        pace, slow_pace = one / np.maximum((room - sums) // held, 1), one / np.maximum((room - 2 * sums) // held, 1)
+        least = np.maximum(tile.fetch_busy, tile.compute_busy)  # alone in the registers, an output waits for itself too
+        more, end = np.maximum(steps - 1, 0), np.maximum(last.last_compute, one_last - tile.compute)
+        end = np.where(steps == 0, one_last, one + np.where(sums + held + held_last <= room, end, one_last))
+        slow = np.minimum(last.store / np.maximum(slow_pace, GRID_NS), more)
+        computed = (more - slow) * np.maximum(pace, least) + slow * np.maximum(slow_pace, least) + end
+        stored = more * np.maximum(pace, least) + end + last.store
+        shared = (steps - slow) * pace + slow * slow_pace + one_last / np.maximum((room - sums) // held, 1)
+        shared = np.maximum(shared, stored / np.maximum(room // (sums + held), 1))
+        # Registers hold a few K tiles, not whole outputs: what is slower for this size is not made up for by the next.
+        shared = np.maximum(shared, np.maximum(steps * tile.fetch_busy + last.fetch_busy, steps * tile.compute_busy))
+        waits = np.where(2 * sums + held <= room, computed, stored)
+        return np.asarray(np.where(2 * sums + held + held_last <= room, shared, waits))
+
+    def _held(self, m: Ints, k: Ints, n: Ints) -> Floats:
+        """Registers that a tile's operands take."""
+        held = sum((nbytes for _, nbytes in self._inputs(m, k, n, last=False)), np.zeros(len(m)))
+        return np.maximum(held, 1.0)
+
+    def _buffer_ns(self, tile: _Chain) -> Floats:
+        """A tile enters when its buffers fit: inputs stay until they are fetched, an output until it is written."""
+        rates, (m, k, n) = self._rates, self._tile
+        brought = [nbytes for x, nbytes in self._inputs(m, k, n, last=False) if not x.pinned]
+        inputs = sum(brought, np.zeros(len(m)))
+        result = m * n * dtype_of(self._work.out.dtype).itemsize * (not self._work.out.pinned)
+        stay_in, stay_out = tile.read + tile.fetch, tile.read + tile.fetch + tile.last_compute + tile.store + tile.write
+        places = np.maximum(rates.tcm_bytes // np.maximum(inputs + result, 1), 1)
+        return np.asarray(np.maximum(self._tiles * stay_in, self._outputs * stay_out) / places)
+
+
+def _channels_ns(path: PathTiming, requests: Ints, nbytes: Ints) -> Floats:
+    """How long requests of equal size keep a memory's channels, or its path, to themselves."""
+    rounds_ns = requests * np.ceil(nbytes / requests / path.round_bytes) * path.round_ns
+    return np.asarray(np.maximum(rounds_ns, nbytes / path.gbs))
