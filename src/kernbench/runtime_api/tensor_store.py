@@ -232,5 +232,6 @@ def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:
         src_pe=shard.pe,
         src_pa=shard.pa,
         nbytes=shard.nbytes,
+        dst_kind="discard",  # what it found is taken from memory itself, as a tensor
         debug_label=tensor.name,
     )
