@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -43,16 +43,28 @@ def _signature(only: _Only) -> inspect.Signature:
         ) from None
 
 
-def bind(kernel: Callable[..., object], args: Sequence[object], tl: object) -> Callable[[], object]:
-    """The call of a kernel with its arguments; raises KernelError when they do not fit its parameters."""
-    at, by_name = _place_of_tl(_Only(kernel), len(args))
+def positional_names(kernel: Callable[..., object]) -> list[str]:
+    """The parameters that a launch's arguments go to by position, in order."""
+    return [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+
+
+def bind(
+    kernel: Callable[..., object], args: Sequence[object], tl: object, named: Mapping[str, object] | None = None
+) -> Callable[[], object]:
+    """The call of a kernel with its arguments by position and by name; raises KernelError when they do not fit its
+    parameters.
+    """
+    by_name = dict(named or {})
+    at, tl_by_name = _place_of_tl(_Only(kernel), len(args), tuple(by_name))
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
-    return partial(kernel, *given, tl=tl) if by_name else partial(kernel, *given)
+    return partial(kernel, *given, **by_name, **({"tl": tl} if tl_by_name else {}))
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
-def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
-    """Where `tl` goes among `count` arguments given by position, if it does, and whether it is given by name."""
+def _place_of_tl(only: _Only, count: int, names: tuple[str, ...]) -> tuple[int | None, bool]:
+    """Where `tl` goes among `count` arguments given by position, beside those of `names`, if it does, and whether it is
+    given by name.
+    """
     kernel, signature = only.kernel, _signature(only)
     at, by_name, taken = None, False, 0
     for parameter in signature.parameters.values():
@@ -64,22 +76,28 @@ def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
             taken += 1
     given = [None] * (count + (at is not None))
     try:
-        signature.bind(*given, **({"tl": None} if by_name else {}))
+        signature.bind(*given, **dict.fromkeys(names), **({"tl": None} if by_name else {}))
     except TypeError as error:
+        passed = f"{count} arguments" + (f" and {', '.join(names)}" if names else "")
         raise KernelError(
-            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {count} arguments: {error}",
+            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {passed}: {error}",
             hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name
 
 
-def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tuple[TensorRange, ...]:
+def tensor_ranges(
+    kernel: Callable[..., object], args: Sequence[object], named: Mapping[str, object] | None = None
+) -> tuple[TensorRange, ...]:
     """The addresses of the tensors among a launch's arguments, under the names of the kernel's parameters."""
-    names = [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    names = positional_names(kernel)
     found: list[TensorRange] = []
     for at, arg in enumerate(args):
         if isinstance(arg, TensorArg):
             found += _ranges(arg, names[at] if at < len(names) else arg.name)
+    for name, arg in (named or {}).items():
+        if isinstance(arg, TensorArg):
+            found += _ranges(arg, name)
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
-from kernbench.common.messages import KernelAbortMsg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
+from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.pe_dma import PeDmaComponent
@@ -147,7 +147,8 @@ class PeCpuComponent(ActiveComponent):
         runner = turn.runner = KernelRunner(_Commands(self, launch))
         tl = TLContext(self._environment(launch, kernel, runner))
         try:
-            call = bind(kernel, self._arguments(launch), tl)
+            named = {name: self._argument(arg) for name, arg in launch.named_args.items()}
+            call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(call)
@@ -191,10 +192,10 @@ class PeCpuComponent(ActiveComponent):
 
     # ---- what the kernel gets
 
-    def _arguments(self, launch: KernelLaunchMsg) -> list[object]:
-        return [self._pointer(arg) if isinstance(arg, TensorArg) else arg.value for arg in launch.args]
-
-    def _pointer(self, arg: TensorArg) -> TensorPtr:
+    def _argument(self, arg: KernelArg) -> object:
+        """A number as it is, a tensor as a pointer."""
+        if not isinstance(arg, TensorArg):
+            return arg.value
         key = self.key
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
         return TensorPtr(arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local)
@@ -208,7 +209,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.values,
             self.ctx.memory,
             self._translate,
-            tensor_ranges(kernel, launch.args),
+            tensor_ranges(kernel, launch.args, launch.named_args),
             self._tcm_base,
             spec.cube.tcm_allocatable_bytes,
             (pes.index(pe), cubes.index(cube), sip),
