@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from kernbench.common.errors import ComponentError, MessageError, UsageError
+from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
 from kernbench.common.messages import Completion, HostMessage, KernelLaunchMsg, PeResult, Request
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
@@ -99,13 +99,14 @@ class GraphEngine(Machine):
         return [self.submit(replace(launch, target_start_ns=start_ns)) for launch in launches]
 
     def wait(self, handle: Handle) -> Completion:
-        """Let time pass until the request is done; raises ComponentError when it can never be."""
+        """Let time pass until the request is done; raises DeadlockError when it can never be."""
         self._check_ours(handle)
         if handle.done is not None and not self.run_until_done(handle.done):
-            raise ComponentError(
+            raise DeadlockError(
                 f"request {handle.request.request_id} is never answered",
+                self.blocked_kernels(),
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                hint="a block on its way takes a packet and neither answers it nor sends it on",
+                hint="a component on its way takes a packet and neither answers it nor sends it on",
             )
         return handle.completion
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kernbench.common.bank_use import BankUse
-from kernbench.common.errors import ComponentError
+from kernbench.common.errors import BlockedKernel, ComponentError
 from kernbench.common.messages import RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Arrival, Component, Kernel, MemoryComponent, Packet, Way
+from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
@@ -156,6 +157,14 @@ class Machine:
         process = component.handle(packet)
         if process is not None:
             self.env.process(process)
+
+    # ---- who waits
+
+    def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
+        """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
+        cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
+        found = [cpu.blocked() for cpu in sorted(cpus, key=lambda cpu: cpu.key)]
+        return tuple(kernel for kernel in found if kernel is not None)
 
     # ---- counters
 

@@ -4,13 +4,15 @@ process of its PE.
 When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
 that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
 returned and all it set going is done. An exception ends it where it was raised; what it set going goes on. A kernel
-that is aborted is thrown out where it next asks for something: it runs no command after that, whatever it catches.
+that is aborted is thrown out at once, out of whatever command it waits in, and runs none after that, whatever it
+catches; what engines have been given they still do to the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from inspect import isgenerator
+from types import FrameType
 from typing import Protocol
 
 import simpy
@@ -51,10 +53,12 @@ class KernelRunner:
     def __init__(self, pe: PeServices) -> None:
         self._pe = pe
         self._env = pe.env
-        self._under_way: dict[int, simpy.Event] = {}  # composites, by number
+        self._under_way: dict[int, tuple[simpy.Event, CompositeCmd]] = {}  # composites, by number
+        self._abandoned: simpy.Event | None = None  # an engine's command that the kernel was thrown out of
         self._count = 0
         self._done: Done | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
+        self.command: Command | None = None  # that the kernel waits in, or that its end waits for
         self.error: BaseException | None = None
         self.is_aborted = False
         self._has_ended = False
@@ -92,7 +96,7 @@ class KernelRunner:
 
         self._pe.submit(cmd, finish)
         self._count += 1
-        self._under_way[number] = finished
+        self._under_way[number] = finished, cmd
         return number
 
     def check_inside(self) -> None:
@@ -104,6 +108,18 @@ class KernelRunner:
 
     def is_done(self, number: int) -> bool:
         return number not in self._under_way
+
+    # ---- for reports
+
+    @property
+    def composites(self) -> dict[int, str]:
+        """Those under way: what each computes, by number."""
+        return {number: cmd.math_op or cmd.op for number, (_, cmd) in self._under_way.items()}
+
+    @property
+    def frame(self) -> FrameType | None:
+        """Where the kernel waits; None when it has ended."""
+        return self._thread.gr_frame if self._thread is not None else None
 
     # ---- the clock's side
 
@@ -124,25 +140,37 @@ class KernelRunner:
             cmd = thread.switch(reply)
             if thread.dead:
                 break
+            self.command = cmd
             try:
                 reply = yield from self._execute(cmd)
+            except simpy.Interrupt:  # by whoever aborts it
+                break
             except KernBenchError as error:
                 reply = error
         self._has_ended = True
+        self.command = None
         if self.is_aborted:
             self._throw_out(thread)
         if self.error is None:
             yield from self.drain()
 
     def abort(self) -> bool:
-        """Let the kernel run no further command, if it has not ended. Those that the PE has are done to their end."""
-        if not self._has_ended:
-            self.is_aborted = True
-        return self.is_aborted
+        """Let the kernel run no further command, if it has not ended; returns whether it waits in one, and is to be
+        interrupted there (`simpy.Interrupt`).
+        """
+        if self._has_ended:
+            return False
+        self.is_aborted = True
+        return self.command is not None
 
     def drain(self) -> Clock:
-        """Wait for all that the kernel set going."""
-        yield from self._wait(WaitCmd())
+        """Wait for all that engines were given."""
+        if self._abandoned is not None and not self._abandoned.processed:
+            yield self._abandoned
+        if self._under_way:
+            self.command = WaitCmd()
+            yield from self._wait(self.command)
+            self.command = None
 
     def _throw_out(self, thread: KernelThread) -> None:
         """End the kernel. What it raises on its way out is nobody's news: another PE's failure is."""
@@ -169,12 +197,16 @@ class KernelRunner:
             finished.succeed(records)
 
         self._pe.submit(cmd, done)
-        records = yield finished
+        try:
+            records = yield finished
+        except simpy.Interrupt:
+            self._abandoned = finished
+            raise
         assert isinstance(records, tuple)
         return records
 
     def _wait(self, cmd: WaitCmd) -> Clock:
         for number in cmd.numbers or tuple(self._under_way):
-            finished = self._under_way.get(number)
-            if finished is not None:
-                yield finished
+            under_way = self._under_way.get(number)
+            if under_way is not None:
+                yield under_way[0]

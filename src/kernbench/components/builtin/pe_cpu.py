@@ -2,8 +2,8 @@
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
 reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
-and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
-command. The PE is free for the next launch when all commands that it was given are done, and whoever tells it to stop
+and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
+waits for. The PE is free for the next launch when all commands that it was given are done, and whoever tells it to stop
 one hears back then. Not modelled: instruction fetch, and the time of scalar code.
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import BlockedKernel, KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
@@ -31,6 +31,7 @@ from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
+from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
 from kernbench.triton_emu.pointer import TensorPtr
@@ -51,20 +52,53 @@ _NONE = Use(0.0, 0.0, 0.0, {})
 
 
 class Turn:
-    """A launch on this PE: waiting for its turn, running, or over."""
+    """A launch on this PE: waiting for its turn, running, or over.
 
-    __slots__ = ("is_aborted", "launch", "packet", "runner", "stops")
+    It is driven as a SimPy process would be, without the two events that its start and its end would cost.
+    """
+
+    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
         self.launch = launch
+        self._steps: Process | None = None
+        self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
         self.is_aborted = False
         self.stops: list[Packet] = []  # to be answered when it is over
 
+    def begin(self, steps: Process) -> None:
+        """Go the first of its steps."""
+        self._steps = steps
+        with suppress(StopIteration):
+            self._wait_for(next(steps))
+
+    def go_on(self, event: simpy.Event) -> None:
+        """What it waits for has happened."""
+        assert self._steps is not None
+        with suppress(StopIteration):
+            self._wait_for(self._steps.send(event.value))
+
     def abort(self) -> None:
-        """Stop it, unless its kernel has ended already."""
-        self.is_aborted = self.runner is None or self.runner.abort()
+        """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
+        if self.runner is None:
+            self.is_aborted = True
+            return
+        is_waiting = self.runner.abort()
+        self.is_aborted = self.runner.is_aborted
+        if is_waiting:
+            assert self._steps is not None
+            assert self._waits_on is not None
+            assert self._waits_on.callbacks is not None
+            self._waits_on.callbacks.remove(self.go_on)
+            with suppress(StopIteration):
+                self._wait_for(self._steps.throw(simpy.Interrupt("the launch is aborted")))
+
+    def _wait_for(self, event: simpy.Event) -> None:
+        self._waits_on = event
+        assert event.callbacks is not None
+        event.callbacks.append(self.go_on)
 
 
 class PeCpuComponent(ActiveComponent):
@@ -92,17 +126,18 @@ class PeCpuComponent(ActiveComponent):
         return super().accept(packet)
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch is to stop: at its next command if it has the PE, else it leaves the queue. The answer says that
-        nothing of it is under way here any more.
+        """A launch is to stop: its kernel ends if it has the PE, else it leaves the queue. The answer says that nothing
+        of it is under way here any more.
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
         turn = next((turn for turn in self._turns if turn.launch.id == abort.launch_id), None)
         if turn is not None:
-            turn.abort()
             if turn.runner is not None:
                 turn.stops.append(packet)
+                turn.abort()
                 return None
+            turn.abort()
         self.reply(packet)
         if turn is not None and turn is not self._turns[0]:
             self._turns.remove(turn)
@@ -111,14 +146,14 @@ class PeCpuComponent(ActiveComponent):
 
     def _begin(self, turn: Turn) -> None:
         """Start a launch at its time. At one instant PEs start in the order in which they were told."""
-        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), self._go_on, self._serve(turn))
+        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), turn.begin, self._serve(turn))
 
-    def _go_on(self, steps: Process, event: simpy.Event | None = None) -> None:
-        """Drive a launch as a SimPy process would be, without the two events that its start and its end would cost."""
-        with suppress(StopIteration):
-            following = steps.send(event and event.value)
-            assert following.callbacks is not None
-            following.callbacks.append(partial(self._go_on, steps))
+    def blocked(self) -> BlockedKernel | None:
+        """What the kernel that has this PE waits for, for the report of a deadlock; None when nothing keeps it."""
+        if not self._turns or self._turns[0].runner is None:
+            return None
+        name = self._turns[0].launch.kernel_ref.name
+        return blocked_kernel(self._turns[0].runner, name, self.ctx.kernels[name], self.key)
 
     def _serve(self, turn: Turn) -> Process:
         start_ns, before = self.env.now, self._use()
