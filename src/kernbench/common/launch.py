@@ -288,6 +288,7 @@ class PeResult:
     hbm: tuple[tuple[str, BankUse], ...] = ()  # each controller that its DMA moved bytes to or from
     is_aborted: bool = False  # whether it was stopped because another PE had failed
     tcm_ns: float = 0.0  # while a fetch or a store was under way
+    tcm_peak_bytes: int = 0  # the most TCM that the kernel's tensors took at one time
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:

@@ -19,6 +19,7 @@ from kernbench.common.errors import LaunchError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
+from kernbench.runtime_api.deploy import DeviceMemory
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
 from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
@@ -104,6 +105,11 @@ class RuntimeContext:
     def requests(self) -> int:
         """How many requests the host has submitted."""
         return self._queue.count
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Who hands out the bytes of the devices to this host."""
+        return self._store.memory
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
         """How much of a PE's HBM slice tensors take."""

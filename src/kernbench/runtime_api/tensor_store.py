@@ -44,7 +44,7 @@ class TensorStore:
         self._queue = queue
         self._engine = queue.engine
         self._spec = queue.engine.graph.spec
-        self.memory = DeviceMemory(self._spec)
+        self.memory = DeviceMemory(self._spec, queue.engine.pe_memory)
         self._resources: dict[int, _Resources] = {}  # by tensor number
         self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
         self._count = 0

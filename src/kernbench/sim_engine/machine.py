@@ -16,6 +16,7 @@ from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Arrival, Component, Kernel, MemoryComponent, Packet, Way
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
+from kernbench.policy.address.allocator import PEMemAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.counters import Done
@@ -48,6 +49,7 @@ class Machine:
         self.kernels: dict[str, Kernel] = {}
         self._wiring = wiring
         self._components: dict[str, Component] = {}
+        self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._ways: dict[tuple[str, ...], Way | None] = {}
         self.env: FabricEnvironment = FabricEnvironment()
         for node in wiring.eager:
@@ -67,6 +69,13 @@ class Machine:
         if found is None:
             node = self.graph.node(node_id)
             found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
+        return found
+
+    def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
+        """The one allocator of a PE's memories, made when it is first needed."""
+        found = self._pe_memories.get((sip, cube, pe))
+        if found is None:
+            found = self._pe_memories[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._wiring.sizes)
         return found
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:

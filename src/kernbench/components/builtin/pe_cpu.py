@@ -27,6 +27,7 @@ from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, 
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -57,7 +58,7 @@ class Turn:
     It is driven as a SimPy process would be, without the two events that its start and its end would cost.
     """
 
-    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops")
+    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops", "tcm_peak_bytes")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
@@ -66,6 +67,7 @@ class Turn:
         self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
         self.is_aborted = False
+        self.tcm_peak_bytes = 0
         self.stops: list[Packet] = []  # to be answered when it is over
 
     def begin(self, steps: Process) -> None:
@@ -162,6 +164,7 @@ class PeCpuComponent(ActiveComponent):
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
             yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
+        self._memory.end_lease()
         self._turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
@@ -180,7 +183,7 @@ class PeCpuComponent(ActiveComponent):
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         runner = turn.runner = KernelRunner(_Commands(self, launch))
-        tl = TLContext(self._environment(launch, kernel, runner))
+        tl = TLContext(self._environment(launch, kernel, runner, self._memory.lease_tcm()))
         try:
             named = {name: self._argument(arg) for name, arg in launch.named_args.items()}
             call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
@@ -188,6 +191,7 @@ class PeCpuComponent(ActiveComponent):
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(call)
         tl.close()
+        turn.tcm_peak_bytes = tl.tcm_peak_bytes
         if runner.error is None:
             return None
         failure = failure_of(runner.error, kernel, self.key)
@@ -223,6 +227,7 @@ class PeCpuComponent(ActiveComponent):
             tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
             now.tcm_ns - before.tcm_ns,
+            turn.tcm_peak_bytes,
         )
 
     # ---- what the kernel gets
@@ -235,7 +240,7 @@ class PeCpuComponent(ActiveComponent):
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
         return TensorPtr(arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local)
 
-    def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner) -> KernelEnv:
+    def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner, tcm: TcmLease) -> KernelEnv:
         spec = self.ctx.graph.spec
         sip, cube, pe = self.key
         pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
@@ -245,20 +250,21 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.memory,
             self._translate,
             tensor_ranges(kernel, launch.args, launch.named_args),
-            self._tcm_base,
-            spec.cube.tcm_allocatable_bytes,
+            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset).raw,
+            tcm.nbytes,
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
         )
 
-    def _tcm_base(self) -> int:
-        return PhysAddr.pe_tcm_addr(*self.key, 0).raw
-
     def _translate(self, address: int, nbytes: int) -> list[Piece]:
         return self.dma.translate(address, nbytes)
 
-    # ---- the blocks beside it: made when a kernel first needs them
+    # ---- what else its PE has: made when a kernel first needs it
+
+    @cached_property
+    def _memory(self) -> PEMemAllocator:
+        return self.ctx.pe_memory(*self.key)
 
     @cached_property
     def scheduler(self) -> PeSchedulerComponent:

@@ -1,9 +1,13 @@
 """Who owns which bytes of physical memory: an allocator for each PE's HBM slice and TCM, and for each cube's SRAM.
 
-Allocators hand out full addresses and take them back with the same size; anything else is an AllocationError.
+A PE's TCM has one owner for everybody: what the host allocates there stays, and a kernel is lent the largest block of
+what is left for as long as it runs. Allocators hand out full addresses and take them back with the same size; anything
+else is an AllocationError.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from kernbench.common.errors import AllocationError
 from kernbench.common.ids import CubeId, PeId
@@ -11,7 +15,17 @@ from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 
-__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator"]
+__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease"]
+
+
+_LEASE_ALIGN = 16  # of a kernel's part of TCM: as kernels align their tensors
+
+
+class TcmLease(NamedTuple):
+    """Part of a PE's TCM that a kernel has: from an offset on."""
+
+    offset: int
+    nbytes: int
 
 
 class PEMemAllocator:
@@ -24,6 +38,7 @@ class PEMemAllocator:
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
         self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
+        self._leased: TcmLease | None = None
 
     def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of this PE's HBM slice; `align` counts from the start of the slice."""
@@ -37,8 +52,15 @@ class PEMemAllocator:
         self.hbm.free(offset, nbytes)
 
     def alloc_tcm(self, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of this PE's TCM."""
-        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
+        """`nbytes` of this PE's TCM; raises AllocationError when there is no room beside the kernel that runs."""
+        try:
+            offset = self.tcm.alloc(nbytes, align)
+        except AllocationError as full:
+            if self._leased is None:
+                raise
+            what = f"{full.what}, beside a kernel that has {self._leased.nbytes} bytes"
+            raise AllocationError(what, hint="allocate before the launch, or when it is over") from None
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset)
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc_tcm` returned."""
@@ -46,6 +68,22 @@ class PEMemAllocator:
         if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
             raise _foreign(addr, self.tcm)
         self.tcm.free(addr.sub_offset, nbytes)
+
+    def lease_tcm(self) -> TcmLease:
+        """Lend a kernel the largest free block, until `end_lease`; nothing where nothing is free. Raises
+        AllocationError while another kernel has it.
+        """
+        if self._leased is not None:
+            raise AllocationError(f"{self.tcm.name} is lent to a kernel already", hint="one kernel at a time")
+        nbytes = max((size - -start % _LEASE_ALIGN for start, size in self.tcm.free_blocks), default=0)
+        self._leased = TcmLease(self.tcm.alloc(nbytes, _LEASE_ALIGN), nbytes) if nbytes > 0 else TcmLease(0, 0)
+        return self._leased
+
+    def end_lease(self) -> None:
+        """The kernel is over."""
+        if self._leased is not None and self._leased.nbytes:
+            self.tcm.free(*self._leased)
+        self._leased = None
 
 
 class CubeSramAllocator:
