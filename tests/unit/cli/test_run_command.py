@@ -45,6 +45,10 @@ def right(torch, times: int = 1):
         torch.launch("copy", copy, x, out)
     torch.check(out, np.full(8, 3))
 
+@bench(name="whole-tray", description="All SIPs at once.", devices="whole")
+def tray(torch):
+    torch.launch("idle", lambda tl: tl.cycles(1), sips="all")
+
 @bench(name="forgets", description="A copy that half of the PEs forget.")
 def forgets(torch):
     dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=4)
@@ -160,6 +164,32 @@ def test_every_device_runs_the_bench_and_each_is_reported(capsys):
     assert [check["tensor"] for check in data["data"]] == ["c@sip0", "c@sip1"]
     data = json.loads(run(capsys, "run", *two, *GEMM, "--device", "sip:1", "--json")[1])
     assert ([launch["sips"] for launch in data["launches"]], data["devices"]) == ([[1]], ["sip:1"])
+
+
+@pytest.mark.parametrize("device", [[], ["--device", "all"], ["--device", "whole"]])
+def test_a_bench_of_the_whole_tray_runs_once(capsys, mine, device):
+    data = json.loads(run(capsys, "run", "--bench", f"{mine}/mine.py:whole-tray", *device, "--json", *SMALL[:4])[1])
+    assert data["devices"] == ["sip:0", "sip:1"]
+    assert [launch["sips"] for launch in data["launches"]] == [[0, 1]]
+    plain = json.loads(
+        run(capsys, "run", "--bench", f"{mine}/mine.py:right-copy", "--device", "whole", "--json", *SMALL[:4])[1]
+    )
+    assert (plain["devices"], len(plain["launches"])) == (["sip:0", "sip:1"], 1)
+
+
+def test_a_bench_of_the_whole_tray_takes_no_single_device(capsys, mine):
+    code, _, err = run(capsys, "run", "--bench", f"{mine}/mine.py:whole-tray", "--device", "sip:0", *SMALL)
+    assert code == 2
+    assert "drives the whole tray, not sip:0" in err
+
+
+def test_list_says_which_benches_drive_the_whole_tray(capsys, mine):
+    with pytest.raises(SystemExit):
+        main(["list", f"{mine}/mine.py:whole-tray", "--json"])
+    assert json.loads(capsys.readouterr().out)["benches"][0]["devices"] == "whole"
+    with pytest.raises(SystemExit):
+        main(["list", f"{mine}/mine.py:whole-tray"])
+    assert capsys.readouterr().out.splitlines()[0] == "whole-tray: All SIPs at once. [whole tray]"
 
 
 def test_output_is_the_same_bytes_for_any_hash_seed():
