@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kernbench.benches.registry import BenchSpec, list_all, resolve
-from kernbench.cli.options import print_json, prints_beside
+from kernbench.cli.options import print_json, stdout_for_json
 
 SCHEMA = 1
 
@@ -15,7 +15,7 @@ SCHEMA = 1
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_benches(bench: str | None, as_json: bool) -> None:
     """List the benches; with a name, a number or FILE.py[:NAME], the parameters of that one."""
-    with prints_beside(as_json):
+    with stdout_for_json(as_json):
         specs = list_all() if bench is None else (resolve(bench),)
     if bench is None:
         if as_json:

@@ -14,7 +14,7 @@ import click
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.op_log_file import op_log_file
-from kernbench.cli.options import load_machine, machine_options, print_json, prints_beside
+from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
@@ -76,7 +76,7 @@ def run(
 
     On several devices it runs once on each, side by side in one simulation, unless it drives the whole tray itself.
     """
-    with prints_beside(as_json):
+    with stdout_for_json(as_json):
         spec = resolve(identifier)
         chosen = spec.device_for(device)
         params = read_params(spec.params, settings_of_bench, os.environ)

@@ -301,5 +301,10 @@ class PeResult:
 
     @property
     def bytes_hbm(self) -> int:
-        """On all SIPs together."""
+        """Moved to and from HBM in whole bursts, on all SIPs together."""
         return sum(use.burst_bytes for _, use in self.hbm)
+
+    @property
+    def bytes_hbm_requested(self) -> int:
+        """Of those, the ones that it asked to read or write."""
+        return sum(use.read_bytes + use.written_bytes for _, use in self.hbm)

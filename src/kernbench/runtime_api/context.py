@@ -76,10 +76,10 @@ class RuntimeContext:
         if not wait:
             return
         self._queue.wait(unmaps, "mappings to be taken back")
-        untold = [launch for launch in self.launches if not launch.is_waited]
-        for launch in untold:
+        unreported = [launch for launch in self.launches if not launch.is_waited]
+        for launch in unreported:
             launch.is_waited = True
-        for launch in untold:
+        for launch in unreported:
             launch.raise_failures()
 
     @property

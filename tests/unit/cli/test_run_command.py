@@ -212,7 +212,9 @@ def test_summary_says_time_bound_busy_engines_links_and_data(capsys):
     for text in (
         "bench gemm-single-pe on machine default, sip:0",
         "m=32, k=64, n=32, dtype=f16, seed=0",
-        "bound by memory (HBM)",
+        "memory bound (HBM)",
+        "% of roofline",
+        "slowest PE",
         "TFLOP/s (f16)",
         "peak of 1 PE",
         "pe_dma",
@@ -340,7 +342,8 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
     took = [pe["pe_exec_ns"] for pe in launch["per_pe"]]
     assert [ns - took[0] for ns in took] == [0, 100, 200, 300]
     assert launch["per_pe"][1] == {
-        "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0
+        "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0,
+        "tcm_peak_bytes": 0,
     }  # fmt: skip
     lines = run_small(capsys, "--bench", "mine.py:uneven")[1].splitlines()
     at = lines.index("PEs of uneven, the slowest launch")
@@ -355,12 +358,13 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
 def test_several_launches_are_added_up(capsys, mine):
     args = ("--bench", "mine.py:right-copy", "--param", "times=3")
     data = json.loads(run_small(capsys, *args, "--json")[1])
-    assert data["totals"] == {"flops": 0, "bytes_hbm": 3 * 2 * 256}  # 16 bytes each way are a burst each way
+    # 16 bytes each way are a burst each way
+    assert data["totals"] == {"flops": 0, "bytes_hbm": 3 * 2 * 256, "bytes_hbm_requested": 3 * 2 * 16}
     assert data["kernels_ns"] == sum(launch["total_ns"] for launch in data["launches"])
     _, out, _ = run_small(capsys, *args)
-    (line,) = (line for line in out.splitlines() if line.startswith("  all 3 together: "))
-    assert line.endswith(", 0 flops, 1.5 KiB to and from HBM")
-    assert "together" not in run_small(capsys, *args[:2])[1]
+    (line,) = (line for line in out.splitlines() if line.startswith("  total of 3: "))
+    assert line.endswith(", 0 flops, HBM: 96 B requested, 1.5 KiB moved in whole bursts")
+    assert "total of" not in run_small(capsys, *args[:2])[1]
 
 
 def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):

@@ -281,6 +281,8 @@ def test_a_launch_reports_what_the_machine_did(va: RuntimeContext) -> None:
         "bytes_hbm",
         "engines",
         "per_pe",
+        "bytes_hbm_requested",
+        "tcm_peak_bytes",
     ]
 
 
