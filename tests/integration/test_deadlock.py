@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernbench.cli.main import main
-from kernbench.common.errors import DeadlockError
+from kernbench.common.errors import DeadlockError, LaunchError
 from kernbench.common.messages import KernelLaunchMsg, KernelRef
 from kernbench.components.base import Packet, Process
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
@@ -108,6 +108,22 @@ def test_the_report_reads_line_by_line(torch: RuntimeContext) -> None:
         f"  blocked: kernel 'k' on sip 0, cube 0, pe 2 waits for a DMA read of 32 bytes at {own:#x}",
         f"    at {__file__}:{line}  {source}",
     ]
+
+
+def test_a_kernel_that_was_aborted_in_a_command_is_reported_until_its_engine_is_done(torch: RuntimeContext) -> None:
+    def half(x: Any, tl: Any) -> None:
+        if tl.program_id(0) == 1:
+            raise ValueError("no good")
+        tl.load(x.local, (2, 8))
+
+    x = torch.zeros(8, 8, dp=MINE)
+    with pytest.raises(LaunchError, match="no good"):
+        torch.launch("k", half, x, target_pes=(0, 1))
+    with pytest.raises(DeadlockError) as caught:
+        torch.wait_all()
+    own = x.as_arg().local_address_for((0, 0, 0))
+    waits_for = f"a DMA read of 32 bytes at {own:#x}, after the kernel's end"
+    assert [(b.pe, b.waits_for) for b in caught.value.blocked] == [(0, waits_for)]
 
 
 def test_an_engine_without_a_host_reports_the_same() -> None:

@@ -106,7 +106,7 @@ def run(
     {"system.sips.count": 4}. `device` is "all" (the function runs once for each SIP), "sip:N" or N, or "whole": it runs
     once and drives all SIPs itself. `verify_data` compares what the function stated with `torch.check`, `debug_ops`
     every intermediate op too. `op_log` takes the records (in memory unless it streams).
-    `data=False` carries no tensor contents. `progress` is told the simulated time now and then.
+    `data=False` carries no tensor contents. `progress` is called with the simulated time now and then.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
     parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.

@@ -92,13 +92,13 @@ class Launcher:
             if self._engine.tally is not None:
                 self._engine.tally.watch(handle.request.id)
             if handle.done is not None and handle.done.callbacks is not None:
-                handle.done.callbacks.append(partial(self._note, launch, handle))
+                handle.done.callbacks.append(partial(self._part_done, launch, handle))
         return launch
 
-    def _note(self, launch: Launch, part: Handle, _: object) -> None:
+    def _part_done(self, launch: Launch, part: Handle, _: object) -> None:
         """A part of a launch is done. It is measured when all are, not when somebody waits for it."""
         if part.failures:
-            self._stop(launch, part)  # a failure is told before all is over there: this is how the host learns when
+            self._stop(launch, part)  # a failure is reported before all is over: the answer to this says when it is
         if launch.is_done:
             self._finish(launch)
         elif launch.failures and not launch.is_aborted:
@@ -121,14 +121,14 @@ class Launcher:
         stop = self._queue.submit(abort, rank=launch.rank())
         launch.stops.append(stop)
         if stop.done is not None and stop.done.callbacks is not None:
-            stop.done.callbacks.append(lambda _: launch.let_go())
+            stop.done.callbacks.append(lambda _: launch.release_tensors())
 
     def _finish(self, launch: Launch) -> None:
         """Note what a launch that is done has cost: what its PEs did for it, and what the links of its SIPs did."""
         if launch.is_measured:
             return
         launch.is_measured = True
-        launch.let_go()
+        launch.release_tensors()
         if self._engine.tally is not None:
             work: dict[str, Work] = {}
             for handle in launch.handles:

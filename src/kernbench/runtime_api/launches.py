@@ -1,9 +1,9 @@
 """A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
 
-Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs beside it. Those of a
-launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it heard of one.
-What PEs that were stopped did is left out. A failure is reported at once; the launch is over, and lets go of its
-tensors, when every PE has done to its end what it was given.
+Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs at the same time. Those
+of a launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it was
+aborted. What aborted PEs did is left out. A failure is reported at once; the launch is over, and releases its tensors,
+when every PE has done to its end what it was given.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Launch:
         """Whether nothing of it is under way on any PE; after a failure that is later than done."""
         return self.is_done and all(stop.is_done for stop in self.stops)
 
-    def let_go(self) -> None:
+    def release_tensors(self) -> None:
         """Part of it has ended: keep its tensors no longer than PEs may write them."""
         if self.is_over:
             self.keeps = ()
@@ -104,7 +104,7 @@ class Launch:
 
     @property
     def ended(self) -> tuple[PeResult, ...]:
-        """Of those, the ones that nobody stopped."""
+        """Of those, the ones that were not aborted."""
         return tuple(result for result in self.pes if not result.is_aborted)
 
     @property

@@ -16,7 +16,7 @@ _KERNELS = 16  # remembered: few run at a time, and what they hold must not stay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Only:
+class _ByIdentity:
     """A kernel as itself: two are never equal, and one that cannot be hashed is remembered like any other."""
 
     kernel: Callable[..., object]
@@ -25,21 +25,21 @@ class _Only:
         return id(self.kernel)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Only) and other.kernel is self.kernel
+        return isinstance(other, _ByIdentity) and other.kernel is self.kernel
 
 
 def signature_of(kernel: Callable[..., object]) -> inspect.Signature:
-    """The parameters of a kernel; raises KernelError for a callable that does not tell them, as some builtins."""
-    return _signature(_Only(kernel))
+    """The parameters of a kernel; raises KernelError for a callable without a signature, as some builtins are."""
+    return _signature(_ByIdentity(kernel))
 
 
 @lru_cache(maxsize=_KERNELS)
-def _signature(only: _Only) -> inspect.Signature:
+def _signature(wrapped: _ByIdentity) -> inspect.Signature:
     try:
-        return inspect.signature(only.kernel)
+        return inspect.signature(wrapped.kernel)
     except (TypeError, ValueError):
         raise KernelError(
-            f"kernel {only.kernel!r} does not tell its parameters", hint="write a function that calls it: def k(x, tl)"
+            f"kernel {wrapped.kernel!r} has no signature", hint="write a function that calls it: def k(x, tl)"
         ) from None
 
 
@@ -55,17 +55,17 @@ def bind(
     parameters.
     """
     by_name = dict(named or {})
-    at, tl_by_name = _place_of_tl(_Only(kernel), len(args), tuple(by_name))
+    at, tl_by_name = _place_of_tl(_ByIdentity(kernel), len(args), tuple(by_name))
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
     return partial(kernel, *given, **by_name, **({"tl": tl} if tl_by_name else {}))
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
-def _place_of_tl(only: _Only, count: int, names: tuple[str, ...]) -> tuple[int | None, bool]:
-    """Where `tl` goes among `count` arguments given by position, beside those of `names`, if it does, and whether it is
-    given by name.
+def _place_of_tl(wrapped: _ByIdentity, count: int, names: tuple[str, ...]) -> tuple[int | None, bool]:
+    """Where `tl` goes among `count` arguments given by position, with those of `names` given by name, if it does, and
+    whether it is given by name.
     """
-    kernel, signature = only.kernel, _signature(only)
+    kernel, signature = wrapped.kernel, _signature(wrapped)
     at, by_name, taken = None, False, 0
     for parameter in signature.parameters.values():
         if parameter.name == "tl":

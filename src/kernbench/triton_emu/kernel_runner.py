@@ -54,7 +54,7 @@ class KernelRunner:
         self._pe = pe
         self._env = pe.env
         self._under_way: dict[int, tuple[simpy.Event, CompositeCmd]] = {}  # composites, by number
-        self._abandoned: simpy.Event | None = None  # an engine's command that the kernel was thrown out of
+        self._abandoned: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
         self._done: Done | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
@@ -100,7 +100,7 @@ class KernelRunner:
         return number
 
     def check_inside(self) -> None:
-        """Raise KernelError unless the kernel itself asks: elsewhere nobody could wait, or it would be another PE."""
+        """Raise KernelError unless the kernel itself asks: elsewhere no process could wait for it."""
         if getcurrent() is not self._thread:
             raise KernelError(
                 "tl is used outside its kernel, or after its kernel has ended", hint="keep `tl` inside the kernel"
@@ -129,7 +129,7 @@ class KernelRunner:
         def body(_: object) -> None:
             try:
                 if isgenerator(kernel()):
-                    raise KernelError("the kernel returned a generator, whose body nobody runs", hint="loop inside it")
+                    raise KernelError("the kernel returned a generator, whose body is never run", hint="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 
@@ -165,15 +165,17 @@ class KernelRunner:
 
     def drain(self) -> Clock:
         """Wait for all that engines were given."""
-        if self._abandoned is not None and not self._abandoned.processed:
-            yield self._abandoned
+        if self._abandoned is not None:
+            finished, self.command = self._abandoned
+            if not finished.processed:
+                yield finished
         if self._under_way:
             self.command = WaitCmd()
             yield from self._wait(self.command)
-            self.command = None
+        self.command = None
 
     def _throw_out(self, thread: KernelThread) -> None:
-        """End the kernel. What it raises on its way out is nobody's news: another PE's failure is."""
+        """End the kernel. What it raises on its way out is not reported: another PE's failure is."""
         thread.parent = getcurrent()
         for _ in range(MOST_THROWS):
             if thread.dead:
@@ -188,10 +190,10 @@ class KernelRunner:
         if isinstance(cmd, WaitCmd):
             yield from self._wait(cmd)
             return ()
-        finished, told = self._env.event(), self._done
-        if told is not None:
+        finished, on_done = self._env.event(), self._done
+        if on_done is not None:
             assert finished.callbacks is not None
-            finished.callbacks.append(lambda event: told(event.value))  # before the kernel goes on
+            finished.callbacks.append(lambda event: on_done(event.value))  # before the kernel goes on
 
         def done(records: Records) -> None:
             finished.succeed(records)
@@ -200,7 +202,7 @@ class KernelRunner:
         try:
             records = yield finished
         except simpy.Interrupt:
-            self._abandoned = finished
+            self._abandoned = finished, cmd
             raise
         assert isinstance(records, tuple)
         return records

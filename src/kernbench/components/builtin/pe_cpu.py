@@ -3,8 +3,8 @@
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
 reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
 and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
-waits for. The PE is free for the next launch when all commands that it was given are done, and whoever tells it to stop
-one hears back then. Not modelled: instruction fetch, and the time of scalar code.
+waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is answered
+then. Not modelled: instruction fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class PeCpuComponent(ActiveComponent):
         return None
 
     def _begin(self, turn: Turn) -> None:
-        """Start a launch at its time. At one instant PEs start in the order in which they were told."""
+        """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
         self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), turn.begin, self._serve(turn))
 
     def blocked(self) -> BlockedKernel | None:
@@ -163,7 +163,7 @@ class PeCpuComponent(ActiveComponent):
         error = yield from self._run(turn)
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
-            yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
+            yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
         self._memory.end_lease()
         self._turns.popleft()
         for stop in turn.stops:
@@ -201,7 +201,7 @@ class PeCpuComponent(ActiveComponent):
     # ---- what the kernel cost
 
     def _use(self) -> Use:
-        """What the blocks beside have done; what nobody has needed yet has done nothing."""
+        """What the PE's engines have done; one that was not needed yet has done nothing."""
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
