@@ -25,9 +25,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
-from kernbench.topology.spec_base import MAX_PES_PER_CUBE
-
-MAX_CUBES_IN_A_ROW = 16  # what the mesh of a SIP takes
+from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_PES_PER_CUBE
 
 
 class KernelRun(NamedTuple):
@@ -91,7 +89,7 @@ def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
 def _check_room(pes: int, cubes: int, topology: TopologyGraph | None) -> None:
     """Raise UsageError for a grid with more PEs or cubes than a machine can have."""
     if topology is None:
-        whose, most_pes, most_cubes = "a machine has at most", MAX_PES_PER_CUBE, MAX_CUBES_IN_A_ROW
+        whose, most_pes, most_cubes = "a machine has at most", MAX_PES_PER_CUBE, MAX_CUBES_PER_SIP
     else:
         spec = topology.spec
         whose, most_pes, most_cubes = f"machine {spec.system.name} has", spec.cube.n_pes, spec.sip.n_cubes

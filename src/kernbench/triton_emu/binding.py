@@ -54,10 +54,10 @@ def bind(
     """The call of a kernel with its arguments by position and by name; raises KernelError when they do not fit its
     parameters.
     """
-    by_name = dict(named or {})
-    at, tl_by_name = _place_of_tl(_ByIdentity(kernel), len(args), tuple(by_name))
+    at, tl_by_name = _place_of_tl(_ByIdentity(kernel), len(args), tuple(named) if named else ())
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
-    return partial(kernel, *given, **by_name, **({"tl": tl} if tl_by_name else {}))
+    call = partial(kernel, *given, tl=tl) if tl_by_name else partial(kernel, *given)
+    return partial(call, **named) if named else call
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE

@@ -185,7 +185,9 @@ class PeCpuComponent(ActiveComponent):
         runner = turn.runner = KernelRunner(_Commands(self, launch))
         tl = TLContext(self._environment(launch, kernel, runner, self._memory.lease_tcm()))
         try:
-            named = {name: self._argument(arg) for name, arg in launch.named_args.items()}
+            named = (
+                {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
+            )
             call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)

@@ -28,6 +28,9 @@ class TcmLease(NamedTuple):
     nbytes: int
 
 
+_NOTHING = TcmLease(0, 0)
+
+
 class PEMemAllocator:
     """One PE's HBM slice and the part of its TCM that its scheduler does not keep."""
 
@@ -38,6 +41,7 @@ class PEMemAllocator:
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
         self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
+        self._whole_tcm = TcmLease(0, cfg.tcm_allocatable_bytes)
         self._leased: TcmLease | None = None
 
     def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
@@ -52,15 +56,13 @@ class PEMemAllocator:
         self.hbm.free(offset, nbytes)
 
     def alloc_tcm(self, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of this PE's TCM; raises AllocationError when there is no room beside the kernel that runs."""
-        try:
-            offset = self.tcm.alloc(nbytes, align)
-        except AllocationError as full:
-            if self._leased is None:
-                raise
-            what = f"{full.what}, beside a kernel that has {self._leased.nbytes} bytes"
-            raise AllocationError(what, hint="allocate before the launch, or when it is over") from None
-        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset)
+        """`nbytes` of this PE's TCM; raises AllocationError when there is no room, or a kernel has what is free."""
+        if self._leased is not None:
+            raise AllocationError(
+                f"{self.tcm.name}: {nbytes} bytes required, but a kernel is running and has what is free",
+                hint="allocate before the launch, or when it is over",
+            )
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc_tcm` returned."""
@@ -75,15 +77,20 @@ class PEMemAllocator:
         """
         if self._leased is not None:
             raise AllocationError(f"{self.tcm.name} is lent to a kernel already", hint="one kernel at a time")
-        nbytes = max((size - -start % _LEASE_ALIGN for start, size in self.tcm.free_blocks), default=0)
-        self._leased = TcmLease(self.tcm.alloc(nbytes, _LEASE_ALIGN), nbytes) if nbytes > 0 else TcmLease(0, 0)
+        self._leased = self._whole_tcm if not self.tcm.used_bytes else self._largest()
         return self._leased
 
     def end_lease(self) -> None:
         """The kernel is over."""
-        if self._leased is not None and self._leased.nbytes:
-            self.tcm.free(*self._leased)
         self._leased = None
+
+    def _largest(self) -> TcmLease:
+        blocks = [
+            TcmLease(start + -start % _LEASE_ALIGN, size - -start % _LEASE_ALIGN)
+            for start, size in self.tcm.free_blocks
+        ]
+        largest = max(blocks, key=lambda block: block.nbytes, default=_NOTHING)
+        return largest if largest.nbytes > 0 else _NOTHING
 
 
 class CubeSramAllocator:
