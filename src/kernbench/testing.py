@@ -1,6 +1,6 @@
 """Kernels under unit test: run one on a tiny machine, without a bench around it.
 
-    arrays, ns = run_kernel(add, a, b, np.zeros_like(a), len(a), grid=(2,))
+    arrays, ns = run_kernel(add, a, b, np.zeros_like(a), n=len(a), grid=(2,))
 
 Arrays become tensors in the memory of one PE, which all PEs of the grid share as a Triton kernel's programs share
 global memory.
@@ -19,15 +19,19 @@ from numpy.typing import NDArray
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launch_call import OPTIONS
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_PES_PER_CUBE
 
 
 class KernelRun(NamedTuple):
-    """What a kernel left behind: the contents of its array arguments, in order, and its time on the slowest PE."""
+    """What a kernel left behind: the contents of its array arguments, in order, those given by name last, and its time
+    on the slowest PE.
+    """
 
     arrays: list[NDArray[np.generic]]
     time_ns: float
@@ -40,19 +44,30 @@ def run_kernel(
     dp: DPPolicy | None = None,
     topology: TopologyGraph | None = None,
     op_log: OpLog | None = None,
+    **named: object,
 ) -> KernelRun:
-    """Run `fn(*args, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as they are.
+    """Run `fn(*args, **named, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as
+    they are. A program is a PE: a kernel for more blocks than there are PEs loops over them.
 
     `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
     the kernel's own line, when the kernel fails.
     """
+    for name in named:
+        if name in OPTIONS:
+            raise UsageError(f"'{name}' is an option of launch", hint="pass the kernel's argument by position")
     pes, cubes = _grid(grid)
+    _check_room(pes, cubes, topology)
     graph = topology or tiny_machine(pes, cubes)
     with RuntimeContext(GraphEngine(graph, op_log=op_log)) as torch:
-        passed = [torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg for arg in args]
-        name = getattr(fn, "__name__", "kernel")
-        launch = torch.launch(name, fn, *passed, target_cubes=range(cubes), target_pes=range(pes))
-        return KernelRun([arg.numpy() for arg in passed if isinstance(arg, Tensor)], launch.pe_exec_ns_max)
+
+        def passed(arg: object) -> object:
+            return torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg
+
+        by_position = [passed(arg) for arg in args]
+        by_name = {name: passed(arg) for name, arg in named.items()}
+        launch = torch.launch(fn, *by_position, target_cubes=range(cubes), target_pes=range(pes), **by_name)  # type: ignore[arg-type]  # no name is `wait`
+        tensors = [arg for arg in (*by_position, *by_name.values()) if isinstance(arg, Tensor)]
+        return KernelRun([tensor.numpy() for tensor in tensors], launch.pe_exec_ns_max)
 
 
 @lru_cache(maxsize=4)
@@ -69,6 +84,21 @@ def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
             "cube.pe_layout.pe_per_corner": per_corner,
         },
     )
+
+
+def _check_room(pes: int, cubes: int, topology: TopologyGraph | None) -> None:
+    """Raise UsageError for a grid with more PEs or cubes than a machine can have."""
+    if topology is None:
+        whose, most_pes, most_cubes = "a machine has at most", MAX_PES_PER_CUBE, MAX_CUBES_PER_SIP
+    else:
+        spec = topology.spec
+        whose, most_pes, most_cubes = f"machine {spec.system.name} has", spec.cube.n_pes, spec.sip.n_cubes
+    if pes > most_pes or cubes > most_cubes:
+        raise UsageError(
+            f"grid ({pes}, {cubes}) does not fit: {whose} {most_pes} PEs per cube and {most_cubes} cubes",
+            hint=f"a program is a PE, not a block: use grid=({min(pes, most_pes)}, {min(cubes, most_cubes)}) or less "
+            "and loop in the kernel: for block in range(tl.program_id(0), blocks, tl.num_programs(0))",
+        )
 
 
 def _grid(grid: int | tuple[int, ...]) -> tuple[int, int]:

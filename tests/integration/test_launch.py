@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from types import ModuleType
+from typing import ClassVar
 
 import pytest
 
@@ -20,6 +21,9 @@ from kernbench.common.messages import (
     MmuMapMsg,
     MmuUnmapMsg,
     PeResult,
+    ScalarArg,
+    TensorArg,
+    TensorShard,
     UnmapEntry,
 )
 from kernbench.components.base import ActiveComponent, Packet, Process
@@ -29,7 +33,10 @@ from kernbench.topology import TopologyGraph, load_topology
 
 
 class EchoPeCpu(ActiveComponent):
-    """Runs for 1 ns per PE number from the start it was given; fails where the launch's meta says so."""
+    """Runs for 1 ns per PE number from the start it was given; fails, or never answers, where the test says so."""
+
+    failing: ClassVar[tuple[tuple[int, int, int], ...]] = ()
+    silent: ClassVar[tuple[tuple[int, int, int], ...]] = ()
 
     def accept(self, packet: Packet) -> Process | None:
         return self._run(packet)
@@ -43,10 +50,10 @@ class EchoPeCpu(ActiveComponent):
         yield from self.pause(1.0 + place.pe)
         key = (place.sip, place.cube, place.pe)
         failure = None
-        if key in (launch.meta or {}).get("failing", ()):  # type: ignore[operator]  # a tuple, by this test
+        if key in self.failing:
             failure = KernelFailure("ValueError", "no good", "kernel.py", 7, "x = 1 / 0", *key)
         result = PeResult(*key, start, self.env.now, self.env.now - start, dma_ns=heard, compute_ns=0.0, error=failure)
-        if key in (launch.meta or {}).get("silent", ()):  # type: ignore[operator]
+        if key in self.silent:
             return
         self.reply(packet, payload=result)
 
@@ -141,9 +148,11 @@ def test_a_launch_is_done_when_its_slowest_pe_has_been_heard() -> None:
 # ---- failures
 
 
-def test_the_first_failure_ends_a_fail_fast_launch() -> None:
+def test_the_first_failure_ends_a_fail_fast_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EchoPeCpu, "failing", ((0, 2, 1), (0, 2, 6)))
+    monkeypatch.setattr(EchoPeCpu, "silent", ((0, 2, 3),))
     run = engine()
-    handle = run.submit(launch(meta={"failing": ((0, 2, 1), (0, 2, 6)), "silent": ((0, 2, 3),)}))
+    handle = run.submit(launch())
     completion = run.wait(handle)
     assert not completion.ok
     assert completion.error_code == "KERNEL_FAILED"
@@ -152,9 +161,10 @@ def test_the_first_failure_ends_a_fail_fast_launch() -> None:
     assert [(f.cube, f.pe) for f in handle.failures] == [(2, 1)]
 
 
-def test_collect_all_brings_every_failure() -> None:
+def test_collect_all_brings_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EchoPeCpu, "failing", ((0, 2, 1), (0, 9, 6)))
     run = engine()
-    handle = run.submit(launch(meta={"failing": ((0, 2, 1), (0, 9, 6))}, failure_policy="collect_all"))
+    handle = run.submit(launch(failure_policy="collect_all"))
     completion = run.wait(handle)
     assert not completion.ok
     assert str(completion.error_message).endswith("and 1 more PEs")
@@ -162,10 +172,53 @@ def test_collect_all_brings_every_failure() -> None:
     assert len(handle.results) == 128
 
 
-def test_other_launches_go_on_after_one_that_failed() -> None:
+def test_other_launches_go_on_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = engine()
-    assert not run.wait(run.submit(launch(meta={"failing": ((0, 0, 0),)}))).ok
+    with monkeypatch.context() as here:
+        here.setattr(EchoPeCpu, "failing", ((0, 0, 0),))
+        assert not run.wait(run.submit(launch())).ok
     assert run.wait(run.submit(launch())).ok
+
+
+# ---- where a launch runs
+
+
+def held_by(*places: tuple[int, int, int]) -> TensorArg:
+    """A tensor with a shard of 64 bytes on each of these PEs."""
+    shards = [TensorShard(*place, pa=0, nbytes=64, offset_bytes=64 * at) for at, place in enumerate(places)]
+    return TensorArg("x", (len(places), 32), "f16", None, tuple(shards))
+
+
+def ran(**fields: object) -> list[tuple[int, int]]:
+    run = engine()
+    handle = run.submit(launch(**fields))  # type: ignore[arg-type]  # fields of a launch
+    assert run.wait(handle).ok
+    return [(result.cube, result.pe) for result in handle.results]
+
+
+def test_a_launch_that_does_not_say_where_runs_where_its_shards_are() -> None:
+    assert ran(args=(held_by((0, 3, 5)),)) == [(3, 5)]
+    assert ran(args=(held_by((0, 3, 5), (0, 1, 5)), ScalarArg("i32", 7))) == [(1, 5), (3, 5)]
+    assert ran(named_args={"x": held_by((0, 3, 5))}) == [(3, 5)]
+
+
+def test_targets_that_a_launch_names_win_over_its_shards() -> None:
+    x = held_by((0, 3, 5))
+    assert ran(args=(x,), target_cubes=(2,)) == [(2, 5)]
+    assert ran(args=(x,), target_cubes=(2,), target_pes=(0, 1)) == [(2, 0), (2, 1)]
+
+
+def test_a_launch_whose_shards_are_all_on_another_sip_runs_everywhere() -> None:
+    assert len(ran(args=(held_by((1, 3, 5)),))) == 16 * 8
+
+
+def test_launches_that_start_together_wait_only_for_pes_that_they_reach() -> None:
+    run, x = engine(), held_by((0, 0, 0), (1, 0, 0))
+    handles = run.submit_together([launch(0, args=(x,)), launch(1, args=(x,))])
+    run.wait_all()
+    results = [result for handle in handles for result in handle.results]
+    assert [(r.sip, r.cube, r.pe) for r in results] == [(0, 0, 0), (1, 0, 0)]
+    assert {r.start_ns for r in results} == {max(r.dma_ns for r in results)}
 
 
 def test_an_unknown_kernel_is_refused_at_once() -> None:

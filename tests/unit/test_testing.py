@@ -9,7 +9,7 @@ import pytest
 
 from kernbench.common.errors import LaunchError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.testing import run_kernel
+from kernbench.testing import run_kernel, tiny_machine
 
 
 def add(x: Any, y: Any, out: Any, n: int, tl: Any) -> None:
@@ -55,6 +55,27 @@ def test_a_failing_kernel_says_where() -> None:
     with pytest.raises(LaunchError) as caught:
         run_kernel(wrong, X)
     assert str(caught.value.where).startswith(__file__)
+
+
+def test_arguments_may_be_given_by_name() -> None:
+    (x, out, y), _ = run_kernel(add, X, out=np.zeros_like(X), y=Y, n=16)
+    assert (out == x + y).all()
+    with pytest.raises(UsageError, match="'sips' is an option of launch"):
+        run_kernel(add, X, Y, X, 16, sips=0)
+
+
+@pytest.mark.parametrize(
+    ("grid", "fits"), [(1000, "(16, 1)"), ((17,), "(16, 1)"), ((2, 17), "(2, 16)"), ((20, 20), "(16, 16)")]
+)
+def test_a_grid_that_no_machine_has_room_for_says_what_fits(grid: Any, fits: str) -> None:
+    with pytest.raises(UsageError, match="a machine has at most 16 PEs per cube and 16 cubes") as caught:
+        run_kernel(add, X, Y, X, 16, grid=grid)
+    assert f"a program is a PE, not a block: use grid={fits} or less" in str(caught.value.hint)
+
+
+def test_a_grid_is_held_against_the_machine_that_is_given() -> None:
+    with pytest.raises(UsageError, match="machine tiny has 4 PEs per cube and 1 cubes"):
+        run_kernel(add, X, Y, X, 16, grid=(5,), topology=tiny_machine(4, 1))
 
 
 @pytest.mark.parametrize("grid", [(), (1, 1, 1), 0, (2, 0), (True,), None, 1.5])

@@ -13,20 +13,22 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
 from kernbench.runtime_api.bench_params import AtLeast
+from kernbench.runtime_api.bench_runner import WHOLE
 
 __all__ = ["AtLeast", "BenchSpec", "audit", "bench", "list_all", "numbered", "registered_in", "resolve"]
 
 Run = Callable[..., object]
+Devices = Literal["each", "whole"]
 F = TypeVar("F", bound=Run)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PACKAGE = __package__ or "kernbench.benches"
@@ -34,36 +36,54 @@ PACKAGE = __package__ or "kernbench.benches"
 
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
-    """A bench: `run(torch, **params)`. `number` is 0 where there is no table. `env` begins the names of variables."""
+    """A bench: `run(torch, **params)`. `number` is 0 where there is no table. `env` begins the names of variables.
+    `devices` is whether it runs once for each device, or once with the whole tray.
+    """
 
     name: str
     description: str
     run: Run
     env: str | None = None
     number: int = 0
+    devices: Devices = "each"
 
     @property
     def params(self) -> tuple[Param, ...]:
         """What `--param` sets: the typed arguments after `torch`."""
         return params_of(self.run, self.env, self.name)
 
+    def device_for(self, asked: str | None) -> str:
+        """What to run it on: as asked, or else as it was written for. Raises UsageError for one SIP of a bench that
+        drives the whole tray.
+        """
+        if self.devices == "each":
+            return "all" if asked is None else asked
+        if asked is not None and asked.strip().lower() not in ("all", WHOLE):
+            raise UsageError(
+                f"bench '{self.name}' drives the whole tray, not {asked}", hint="leave --device out, or give whole"
+            )
+        return WHOLE
+
 
 _registered: list[BenchSpec] = []  # by every import so far, this package's and users'
 
 
-def bench(*, name: str, description: str, env: str | None = None) -> Callable[[F], F]:
+def bench(*, name: str, description: str, env: str | None = None, devices: Devices = "each") -> Callable[[F], F]:
     """Register the decorated function, which is returned as it is.
 
     `name` is kebab-case. With `env="MATMUL"`, parameter m is taken from MATMUL_M where the caller does not give it.
-    Raises UsageError for a name or description that will not do.
+    With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them (ADR-0045 D5).
+    Raises UsageError for a name, description or devices that will not do.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(f"a bench cannot be named {name!r}", hint="use lower case, digits and dashes: gemm-single-pe")
     if not isinstance(description, str) or not description.strip():
         raise UsageError(f"bench '{name}' has no description", hint="say in one line what it measures")
+    if devices not in get_args(Devices):
+        raise UsageError(f"bench '{name}' has devices={devices!r}", hint="use 'each' or 'whole'")
 
     def register(fn: F) -> F:
-        _registered.append(BenchSpec(name, description.strip(), fn, env))
+        _registered.append(BenchSpec(name, description.strip(), fn, env, devices=devices))
         return fn
 
     return register
@@ -139,6 +159,4 @@ def numbered(specs: Sequence[BenchSpec]) -> tuple[BenchSpec, ...]:
         if first.name == second.name:
             places = " and ".join(sorted({first.run.__module__, second.run.__module__}))
             raise ComponentError(f"two benches are named '{first.name}'", where=places, hint="rename one")
-    return tuple(
-        BenchSpec(spec.name, spec.description, spec.run, spec.env, number) for number, spec in enumerate(ordered, 1)
-    )
+    return tuple(replace(spec, number=number) for number, spec in enumerate(ordered, 1))

@@ -1,4 +1,4 @@
-"""What to say when code that is not KernBench's fails: a user's component, found by the frames of the traceback.
+"""What to say when code that is not KernBench's raises: a user's component, found by the frames of the traceback.
 
 Only code that KernBench called counts, and neither the standard library's nor a dependency's. A failure of our own
 has no such frame; it is not explained away.
@@ -33,7 +33,7 @@ def failed_outside(error: Exception) -> ComponentError | None:
     file, line = place
     code = linecache.getline(file, line).strip()
     return ComponentError(
-        f"a class of your own failed: {type(error).__name__}: {error}",
+        f"user component raised {type(error).__name__}: {error}",
         where=f"{file}:{line}  {code}".rstrip(),
-        hint="hint it there",
+        hint="fix that line",
     )

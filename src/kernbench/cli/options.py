@@ -52,7 +52,7 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
 
 
 @contextmanager
-def prints_beside(as_json: bool) -> Iterator[None]:
+def stdout_for_json(as_json: bool) -> Iterator[None]:
     """While a user's code runs: what it prints goes to standard error if standard output is to be JSON alone."""
     if as_json:
         with redirect_stdout(sys.stderr):

@@ -14,7 +14,7 @@ import click
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.op_log_file import op_log_file
-from kernbench.cli.options import load_machine, machine_options, print_json, prints_beside
+from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
@@ -34,7 +34,12 @@ from kernbench.topology.graph import TopologyGraph
     help="A name or number of `kernbench list`, or FILE.py[:NAME].",
 )
 @machine_options
-@click.option("--device", default="all", metavar="DEVICE", show_default=True, help="all, or one SIP: sip:0.")
+@click.option(
+    "--device",
+    default=None,
+    metavar="DEVICE",
+    help="all (once for each SIP), whole (once, with the whole tray), or one SIP: sip:0.  [default: as the bench says]",
+)
 @click.option(
     "--param",
     "settings_of_bench",
@@ -48,7 +53,7 @@ from kernbench.topology.graph import TopologyGraph
     help="Compute the tensors and compare them with what the bench states by torch.check; exit with 1 if one is wrong, "
     "2 if none is stated.",
 )
-@click.option("--debug-ops", is_flag=True, help="Also compare every op on the way, alone, with double precision.")
+@click.option("--debug-ops", is_flag=True, help="Also compare every intermediate op with double precision.")
 @click.option(
     "--oplog",
     metavar="FILE",
@@ -60,7 +65,7 @@ def run(
     identifier: str,
     topology: str | None,
     settings: tuple[str, ...],
-    device: str,
+    device: str | None,
     settings_of_bench: tuple[str, ...],
     verify_data: bool,
     debug_ops: bool,
@@ -69,15 +74,16 @@ def run(
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
 
-    On several devices it runs on all of them at once, in one simulation.
+    On several devices it runs once on each, side by side in one simulation, unless it drives the whole tray itself.
     """
-    with prints_beside(as_json):
+    with stdout_for_json(as_json):
         spec = resolve(identifier)
+        chosen = spec.device_for(device)
         params = read_params(spec.params, settings_of_bench, os.environ)
         graph = load_machine(topology, settings)
-        devices_of(device, graph.spec.n_sips)  # what is wrong is said before a file is begun
+        devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
         with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
-            options = RunOptions(device=device, verify_data=verify_data, debug_ops=debug_ops, op_log=log)
+            options = RunOptions(device=chosen, verify_data=verify_data, debug_ops=debug_ops, op_log=log)
             result = _run(spec, graph, options, params)
     figures = figures_of(result, params)
     if as_json:

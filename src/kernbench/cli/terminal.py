@@ -1,4 +1,4 @@
-"""What a terminal is shown beside the output: colour where it is wanted, and one line of progress."""
+"""What a terminal is shown in addition to the output: colour where it is wanted, and one line of progress."""
 
 from __future__ import annotations
 

@@ -54,12 +54,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The envelope every request carries. `correlation_id` groups requests, `request_id` is unique within one."""
+    """The envelope every request carries. `correlation_id` groups requests, `request_id` is unique within one;
+    `debug_label` is for whoever looks at a request, and changes nothing.
+    """
 
     correlation_id: str = ""
     request_id: str = ""
     target_device: str = ""
-    timestamp_tag: str | None = None
     debug_label: str | None = None
 
     @property

@@ -11,6 +11,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
+    DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
 """
@@ -109,6 +110,48 @@ class LaunchError(KernBenchError):
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.failures = tuple(failures)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedKernel:
+    """A kernel that waits for what never happens: the PE, the kernel's own line, and what it waits for."""
+
+    sip: int
+    cube: int
+    pe: int
+    kernel: str
+    file: str
+    line: int
+    source: str
+    waits_for: str
+
+    @property
+    def where(self) -> str:
+        """`file:line  source`."""
+        return f"{self.file}:{self.line}" + (f"  {self.source}" if self.source else "")
+
+    def __str__(self) -> str:
+        place = f"sip {self.sip}, cube {self.cube}, pe {self.pe}"
+        return f"kernel '{self.kernel}' on {place} waits for {self.waits_for}\n    at {self.where}"
+
+
+class DeadlockError(KernBenchError):
+    """Nothing can happen any more, and somebody still waits. `blocked` holds every kernel that cannot go on, by PE."""
+
+    def __init__(
+        self, what: str, blocked: Sequence[BlockedKernel] = (), *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.blocked = tuple(blocked)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        lines += [f"  blocked: {kernel}" for kernel in self.blocked]
+        if self.hint:
+            lines.append(f"  hint:  {self.hint}")
+        return "\n".join(lines)
 
 
 class DataError(KernBenchError):

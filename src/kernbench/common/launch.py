@@ -1,13 +1,14 @@
 """Kernel launches and address mappings: the commands that reach into PEs, and what PEs answer.
 
 Tensor data never travels in a launch: an argument says where each shard lies and what part of the tensor it is. The
-kernel itself is known to the device by name. A launch may be stamped with the instant at which every PE starts.
+kernel itself is known to the device by name. A launch that does not say where it goes runs where its shards are. It may
+be stamped with the instant at which every PE starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from numbers import Real
 from typing import Literal
@@ -16,7 +17,7 @@ import numpy as np
 
 from kernbench.common.bank_use import BankUse
 from kernbench.common.composite_use import CompositeUse
-from kernbench.common.envelope import CubeCommand, RequestId, check_choice, check_count, require
+from kernbench.common.envelope import CubeCommand, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
@@ -27,26 +28,12 @@ FAILURE_POLICIES = ("fail_fast", "collect_all")
 
 @dataclass(frozen=True, slots=True)
 class KernelRef:
-    """Which kernel: a builtin is known to every PE by its name, a deployed one lies in device memory."""
+    """Which kernel: every PE knows it by its name. Its code takes no room and no time to fetch."""
 
     name: str
-    kind: Literal["deployed", "builtin"] = "builtin"
-    deploy_pa: int | None = None
-    deploy_sip: int = 0
-    deploy_cube: int = 0
-    deploy_pe: int = 0
-    nbytes_code: int = 0
 
     def __post_init__(self) -> None:
         require(isinstance(self.name, str) and self.name != "", f"KernelRef.name is {self.name!r}", "name the kernel")
-        check_choice("KernelRef", "kind", self.kind, ("deployed", "builtin"))
-        require(
-            self.kind == "builtin" or self.deploy_pa is not None,
-            "a deployed KernelRef has no deploy_pa",
-            "say where its code lies",
-        )
-        for name in ("deploy_sip", "deploy_cube", "deploy_pe", "nbytes_code"):
-            check_count("KernelRef", name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +83,6 @@ class TensorArg:
             "give whole numbers",
         )
 
-    @property
-    def arg_kind(self) -> str:
-        return "tensor"
-
     def shard_of(self, key: PeKey) -> TensorShard | None:
         """The part that lies in a PE's own memory, if any does."""
         return next((shard for shard in self.shards if shard.key == key), None)
@@ -139,10 +122,6 @@ class ScalarArg:
             isinstance(self.value, Real | np.bool_), f"ScalarArg.value is {self.value!r}", "give a number or a bool"
         )
 
-    @property
-    def arg_kind(self) -> str:
-        return "scalar"
-
 
 KernelArg = TensorArg | ScalarArg
 
@@ -151,16 +130,17 @@ KernelArg = TensorArg | ScalarArg
 class KernelLaunchMsg(CubeCommand):
     """Run a kernel on every target PE, all from one instant on.
 
-    `fail_fast` ends the launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU
-    stamps `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
+    Targets that are left "all" are those that hold part of a tensor argument (`located`), or really all where none is
+    on this SIP. `args` are given by position, `named_args` by the name of the kernel's parameter. `fail_fast` ends the
+    launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU stamps
+    `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
     """
 
     kernel_ref: KernelRef
     args: tuple[KernelArg, ...] = ()
     failure_policy: FailurePolicy = "fail_fast"
     target_start_ns: float | None = None
-    grid: Mapping[str, int] | None = None
-    meta: Mapping[str, object] | None = None
+    named_args: Mapping[str, KernelArg] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         CubeCommand.__post_init__(self)
@@ -170,7 +150,7 @@ class KernelLaunchMsg(CubeCommand):
             "give a KernelRef",
         )
         require(isinstance(self.args, tuple), f"KernelLaunchMsg.args is {self.args!r}", "give a tuple")
-        for arg in self.args:
+        for arg in self.all_args:
             require(
                 isinstance(arg, TensorArg | ScalarArg),
                 f"KernelLaunchMsg.args holds {arg!r}",
@@ -181,6 +161,25 @@ class KernelLaunchMsg(CubeCommand):
             self.target_start_ns is None or self.target_start_ns >= 0,
             f"KernelLaunchMsg.target_start_ns is {self.target_start_ns!r}",
             "give a time in ns, or leave it out",
+        )
+
+    @property
+    def all_args(self) -> Iterator[KernelArg]:
+        """Those given by position, then those given by name."""
+        yield from self.args
+        yield from self.named_args.values()
+
+    def located(self) -> KernelLaunchMsg:
+        """The launch with targets for each of those left "all": the cubes, and the PE numbers, that hold a shard."""
+        if self.target_cubes != "all" and self.target_pes != "all":
+            return self
+        shards = [s for arg in self.all_args if isinstance(arg, TensorArg) for s in arg.shards if s.sip == self.sip]
+        cubes: Targets = tuple(sorted({shard.cube for shard in shards})) or "all"
+        pes: Targets = tuple(sorted({shard.pe for shard in shards})) or "all"
+        return replace(
+            self,
+            target_cubes=cubes if self.target_cubes == "all" else self.target_cubes,
+            target_pes=pes if self.target_pes == "all" else self.target_pes,
         )
 
 
@@ -291,6 +290,7 @@ class PeResult:
     is_aborted: bool = False  # whether it was stopped because another PE had failed
     tcm_ns: float = 0.0  # while a fetch or a store was under way
     composites: tuple[CompositeUse, ...] = ()
+    tcm_peak_bytes: int = 0  # the most TCM that the kernel's tensors took at one time
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:
@@ -303,5 +303,10 @@ class PeResult:
 
     @property
     def bytes_hbm(self) -> int:
-        """On all SIPs together."""
+        """Moved to and from HBM in whole bursts, on all SIPs together."""
         return sum(use.burst_bytes for _, use in self.hbm)
+
+    @property
+    def bytes_hbm_requested(self) -> int:
+        """Of those, the ones that it asked to read or write."""
+        return sum(use.read_bytes + use.written_bytes for _, use in self.hbm)

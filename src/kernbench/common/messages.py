@@ -72,7 +72,7 @@ _UNSIGNED_LIMIT = {"fill_u8": 1 << 8, "fill_u16": 1 << 16, "fill_u32": 1 << 32}
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a MemoryWrite fills memory with."""
+    """What a write that brings no bytes of its own fills memory with."""
 
     pattern_kind: PatternKind = "zero"
     value: float | int | None = None
@@ -98,7 +98,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWriteMsg(Request):
-    """The host writes device memory."""
+    """The host writes device memory: a pattern, or the value that it is submitted with (`host_buffer_ref`)."""
 
     dst_sip: int
     dst_cube: int
@@ -137,7 +137,7 @@ class MemoryReadMsg(Request):
     src_pe: int
     src_pa: int
     nbytes: int
-    dst_kind: Literal["host_sink", "discard"] = "host_sink"
+    dst_kind: Literal["host_sink", "discard"] = "host_sink"  # whether the host keeps the bytes: `Handle.contents`
 
     def __post_init__(self) -> None:
         for name in ("src_sip", "src_cube", "src_pe", "src_pa"):
@@ -153,8 +153,11 @@ class PeDmaMsg(Request):
 
     `channel` is which of the engine's channels it takes: the read or write channel, which kernels' loads and stores
     use, or the one for communication.
+
+    A write leaves `pattern` there, or the value that it is submitted with; what a read found is `Handle.contents`.
     """
 
+    pattern: Pattern = field(default_factory=Pattern, kw_only=True)
     src_sip: int
     src_cube: int
     src_pe: int
@@ -169,6 +172,7 @@ class PeDmaMsg(Request):
             check_count("PeDmaMsg", name, getattr(self, name), 0)
         check_count("PeDmaMsg", "nbytes", self.nbytes, 1)
         require(isinstance(self.is_write, bool), f"PeDmaMsg.is_write is {self.is_write!r}", "give True or False")
+        _check_pattern("PeDmaMsg", self.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,18 +180,25 @@ class CubeDmaMsg(CubeCommand):
     """The host tells the M_CPUs of some cubes to move `nbytes` between themselves and their cube's memory.
 
     IO_CPU fans the command out to `target_cubes`, each M_CPU's DMA moves the bytes to or from `offset` in every one of
-    `target_pes`' HBM slices, and one completion comes back when all have answered.
+    `target_pes`' HBM slices, and one completion comes back when all have answered. A write leaves `pattern` in each of
+    them, or the value that it is submitted with; what a read found is `Handle.contents`, by cube and PE.
     """
 
     offset: int
     nbytes: int
     is_write: bool = True
+    pattern: Pattern = field(default_factory=Pattern)
 
     def __post_init__(self) -> None:
         CubeCommand.__post_init__(self)
         check_count("CubeDmaMsg", "offset", self.offset, 0)
         check_count("CubeDmaMsg", "nbytes", self.nbytes, 1)
         require(isinstance(self.is_write, bool), f"CubeDmaMsg.is_write is {self.is_write!r}", "give True or False")
+        _check_pattern("CubeDmaMsg", self.pattern)
+
+
+def _check_pattern(message: str, pattern: object) -> None:
+    require(isinstance(pattern, Pattern), f"{message}.pattern is {pattern!r}", "give pattern=Pattern('zero')")
 
 
 HostMessage = (

@@ -23,6 +23,7 @@ from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
 from kernbench.components.recording import Recorder
+from kernbench.policy.address.allocator import PEMemAllocator
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value, ValueGraph
@@ -187,6 +188,9 @@ class Context(Protocol):
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:
         """A PE begins with a launch: what its engines do from now on, they do for it."""
+
+    def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
+        """Who hands out the bytes of a PE's HBM slice and of its TCM, to the host and to kernels."""
 
     def component(self, node_id: str) -> Component:
         """Another block of the same unit, say the MMU of a DMA engine's PE."""

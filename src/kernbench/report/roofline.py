@@ -1,12 +1,14 @@
-"""What bounds a launch: the time its flops need, and the time its bytes need, if nothing else were in the way.
+"""What bounds a launch: the least time that its flops take, and the least time that its bytes take.
 
 compute   the time that GEMM and MATH were busy, shared evenly by the PEs; as engines are charged by element type, so
           is this bound
 memory    what it moved to and from HBM, in whole bursts, over what the slices that it touched can give; its reads and
           its writes, each over what the PEs' DMA ports take that way
 
-The larger is the bound. A launch is never faster than it; how near it came is `share`. Both assume that work is spread
-evenly over its PEs and slices. Rates are over the time that its PEs ran, without the launch's way there and back.
+The larger is the bound: the launch is compute bound or memory bound, and never faster than that; how near it came is
+`share`, its fraction of the roofline. Both assume that work is spread evenly over its PEs and slices. Rates are over
+the time that its PEs ran, without the launch's way there and back. Bytes are counted twice: as requested, and as moved
+in whole bursts, which is what takes the memory's time.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ class Roofline:
 
     exec_ns: float
     flops: int
-    nbytes: int
+    nbytes: int  # moved to and from HBM, in whole bursts
     compute_ns: float
     memory_ns: float
     peak: Peak
+    nbytes_requested: int = 0
 
     @property
     def bound(self) -> Bound:
@@ -58,7 +61,7 @@ class Roofline:
 
     @property
     def share(self) -> float:
-        """Of what the bound allows."""
+        """Its fraction of the roofline: of what the bound allows."""
         return _ratio(self.bound_ns, self.exec_ns)
 
     @property
@@ -67,16 +70,21 @@ class Roofline:
 
     @property
     def gbs(self) -> float:
+        """Moved, in whole bursts."""
         return _ratio(self.nbytes, self.exec_ns)
 
     @property
+    def gbs_requested(self) -> float:
+        return _ratio(self.nbytes_requested, self.exec_ns)
+
+    @property
     def intensity(self) -> float:
-        """Flops per byte of HBM traffic."""
+        """Flops per byte moved to and from HBM."""
         return _ratio(self.flops, self.nbytes)
 
     @property
     def ridge(self) -> float:
-        """The intensity from which on f16 products are bound by compute."""
+        """The intensity from which on f16 products are compute bound."""
         return _ratio(self.peak.gflops, self.peak.gbs)
 
     def as_json(self) -> dict[str, object]:
@@ -88,6 +96,7 @@ class Roofline:
             "share": self.share,
             "gflops": self.gflops,
             "gbs": self.gbs,
+            "gbs_requested": self.gbs_requested,
             "share_of_peak_gflops": _ratio(self.gflops, self.peak.gflops),
             "share_of_peak_gbs": _ratio(self.gbs, self.peak.gbs),
             "intensity": self.intensity,
@@ -118,6 +127,7 @@ def roofline_of(launch: Launch, spec: MachineSpec) -> Roofline:
         compute_ns=_ratio(busy_ns, pes),
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
+        nbytes_requested=launch.bytes_hbm_requested,
     )
 
 

@@ -1,11 +1,11 @@
 """A run in figures: what each launch reached, what bounds it, which links were busiest. `run_summary.py` prints them.
 
-The busiest links are told for each launch, and for the whole run, what the host moved included.
+The busiest links are given for each launch, and for the whole run with what the host moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
@@ -43,15 +43,20 @@ class Totals:
     """All launches of a run together."""
 
     flops: int
-    bytes_hbm: int
+    bytes_hbm: int  # moved, in whole bursts
+    bytes_hbm_requested: int
 
     def as_json(self) -> dict[str, int]:
-        return {"flops": self.flops, "bytes_hbm": self.bytes_hbm}
+        return {
+            "flops": self.flops,
+            "bytes_hbm": self.bytes_hbm,
+            "bytes_hbm_requested": self.bytes_hbm_requested,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a run came to, beside the result itself."""
+    """What a run came to, in addition to the result itself."""
 
     result: BenchResult
     machine: str
@@ -74,11 +79,19 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         params=dict(params or {}),
         launches=tuple((launch, roofline_of(launch, spec)) for launch in result.launches),
         kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
-        totals=Totals(sum(each.flops for each in result.launches), sum(each.bytes_hbm for each in result.launches)),
+        totals=_totals(result.launches),
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
         tiles=tuple(tiles_of(launch, result.engine.graph) for launch in result.launches),
+    )
+
+
+def _totals(launches: Sequence[Launch]) -> Totals:
+    return Totals(
+        sum(launch.flops for launch in launches),
+        sum(launch.bytes_hbm for launch in launches),
+        sum(launch.bytes_hbm_requested for launch in launches),
     )
 
 

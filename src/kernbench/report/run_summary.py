@@ -1,4 +1,4 @@
-"""A run for people: how long, how near the machine's peak, what bounds it, what was busy, whether the data is right.
+"""A run in text: how long, how near the machine's peak, what bounds it, what was busy, whether the data is right.
 
 `[v] PASS` and `[x] FAIL` are anchors that scripts may look for; the rest of the layout may change. Colour is the
 caller's choice.
@@ -18,7 +18,7 @@ from kernbench.sim_engine.data_executor import DataCheck
 Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
 MOST_ROWS = 12  # of launches and of wrong ops; the rest is counted
 BAR = 20
-BOUND_WORDS = {"compute": "compute (GEMM and MATH)", "memory": "memory (HBM)", "neither": "neither compute nor memory"}
+BOUND_WORDS = {"compute": "compute bound (GEMM and MATH)", "memory": "memory bound (HBM)"}
 
 
 def plain(text: str, role: str) -> str:
@@ -34,7 +34,7 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
         if any(figures.tiles):
             lines += ["", *_tiles(figures, paint)]
         slowest = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
-        lines += ["", *_pes(slowest[0], paint), "", *_roofline(figures, *slowest, paint)]
+        lines += ["", *_pes(figures, slowest[0], paint), "", *_roofline(figures, *slowest, paint)]
         lines += ["", *_engines(slowest[0], paint)]
         if slowest[0].links:
             lines += ["", *_launch_links(slowest[0], paint)]
@@ -56,7 +56,7 @@ def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
     total, kernels = figures.result.total_ns, figures.kernels_ns
     yield paint("Time", "title")
     rows = [
-        ("in all", total, ""),
+        ("total", total, ""),
         ("kernels", kernels, _percent(kernels, total)),
         ("tensors: mapping, host writes", total - kernels, _percent(total - kernels, total)),
     ]
@@ -66,7 +66,7 @@ def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
 def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
     yield paint("Launches", "title")
     heads = [
-        ("", "device", "PEs", "launch", "PE slowest", "PE fastest", "TFLOP/s", "GB/s", "bound by", "of the bound"),
+        ("", "device", "PEs", "launch", "slowest PE", "fastest PE", "TFLOP/s", "GB/s", "bound by", "% of roofline"),
     ]
     rows = []
     for launch, roofline in figures.launches[:MOST_ROWS]:
@@ -79,7 +79,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
                 format_ns(launch.pe_exec_ns_max),
                 format_ns(launch.pe_exec_ns_min),
                 f"{roofline.gflops / 1000:,.3f}",
-                f"{roofline.gbs:,.1f}",
+                f"{roofline.gbs_requested:,.1f}",
                 roofline.bound,
                 f"{roofline.share:.1%}",
             )
@@ -90,8 +90,8 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
     if len(figures.launches) > 1:
         totals = figures.totals
         yield (
-            f"  all {len(figures.launches)} together: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
-            f"{format_bytes(totals.bytes_hbm)} to and from HBM"
+            f"  total of {len(figures.launches)}: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
+            f"{_hbm_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}"
         )
 
 
@@ -116,7 +116,11 @@ def _tile(tile: Sequence[int]) -> str:
     return " x ".join(map(str, tile))
 
 
-def _pes(launch: Launch, paint: Paint) -> Iterator[str]:
+def _hbm_bytes(requested: int, moved: int) -> str:
+    return f"HBM: {format_bytes(requested)} requested, {format_bytes(moved)} moved in whole bursts"
+
+
+def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
     """What the PEs of a launch took: each if they agree, else the slowest, the one in the middle and the fastest."""
     yield paint(f"PEs of {launch.name}, the slowest launch", "title")
     ordered = sorted(launch.pes, key=lambda result: -result.pe_exec_ns)  # stable: equals stay in order of place
@@ -135,6 +139,13 @@ def _pes(launch: Launch, paint: Paint) -> Iterator[str]:
         for name, result in found
     ]
     yield from _table([("", "kernel", "DMA", "compute", "PE"), *rows], left=(0, 4))
+    peak = launch.tcm_peak
+    if peak is not None and peak.tcm_peak_bytes:
+        whole = figures.result.engine.graph.spec.cube.tcm_allocatable_bytes
+        yield (
+            f"  TCM peak {format_bytes(peak.tcm_peak_bytes)} of {format_bytes(whole)} "
+            f"on {PeId(peak.sip, peak.cube, peak.pe)}"
+        )
 
 
 def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Paint) -> Iterator[str]:
@@ -143,21 +154,23 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
     yield from _table(
         [
             ("took", format_ns(roofline.exec_ns), ""),
-            ("  its flops alone", format_ns(roofline.compute_ns), _bar(roofline.compute_ns, roofline.exec_ns)),
-            ("  its HBM bytes alone", format_ns(roofline.memory_ns), _bar(roofline.memory_ns, roofline.exec_ns)),
+            ("  compute bound", format_ns(roofline.compute_ns), _bar(roofline.compute_ns, roofline.exec_ns)),
+            ("  memory bound", format_ns(roofline.memory_ns), _bar(roofline.memory_ns, roofline.exec_ns)),
         ],
         left=(0, 2),
     )
     if roofline.bound != "neither":
-        yield f"  bound by {BOUND_WORDS[roofline.bound]}; it runs at {roofline.share:.1%} of that bound"
+        yield f"  {BOUND_WORDS[roofline.bound]}; {roofline.share:.1%} of roofline"
     intensity, ridge = _figure(roofline.intensity), _figure(roofline.ridge)
-    yield f"  {intensity} flops a byte; f16 products are bound by compute from {ridge} on"
+    yield f"  {intensity} flops per byte; f16 products are compute bound from {ridge} on"
+    yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}"
     one = "PE" if pes == 1 else "PEs"
     yield from _table(
         [
             ("", "reached", f"peak of {pes} {one}", "share", "peak of all", "share"),
             _reached("TFLOP/s (f16)", roofline.gflops / 1000, roofline.peak.gflops / 1000, figures.peak.gflops / 1000),
-            _reached("HBM GB/s", roofline.gbs, roofline.peak.gbs, figures.peak.gbs),
+            _reached("HBM GB/s requested", roofline.gbs_requested, roofline.peak.gbs, figures.peak.gbs),
+            _reached("HBM GB/s moved", roofline.gbs, roofline.peak.gbs, figures.peak.gbs),
         ]
     )
 
@@ -185,7 +198,7 @@ def _launch_links(launch: Launch, paint: Paint) -> Iterator[str]:
 
 
 def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
-    yield paint("Busiest links of the whole run, host writes included", "title")
+    yield paint("Busiest links of the whole run, including host writes", "title")
     total = figures.result.total_ns
     rows = [
         (
@@ -200,7 +213,7 @@ def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
 
 
 def _queue(ns: float) -> str:
-    return f"queue up to {format_ns(ns)}" if ns else ""
+    return f"max queueing delay {format_ns(ns)}" if ns else ""
 
 
 def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
@@ -219,7 +232,7 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
     if result.ops:
         wrong = [check for check in result.ops if not check.ok]
         state = paint("[x] FAIL", "fail") if wrong else paint("[v] PASS", "pass")
-        yield f"  {state} {len(result.ops):,} ops on the way, {len(wrong):,} of them wrong"
+        yield f"  {state} {len(result.ops):,} intermediate ops checked, {len(wrong):,} wrong"
         for check in wrong[:MOST_ROWS]:
             yield f"    {check.tensor} {check.dtype}: off by {check.max_abs_err:.3g}"
 

@@ -31,7 +31,7 @@ class AtLeast:
 
 
 def notes_of(annotation: object) -> tuple[object, ...]:
-    """What stands beside the type in an annotation."""
+    """What an annotation says besides the type."""
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 

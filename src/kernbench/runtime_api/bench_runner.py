@@ -1,7 +1,8 @@
 """Run a bench on a machine: once for each chosen device, all in one simulation, and say what came of it.
 
 A bench is a function of `torch` (a RuntimeContext) that works on one device. On several devices it runs as several
-ranks side by side, each with its own current device, so that what they do contends. Simulated time ends when the last
+ranks side by side, each with its own current device, so that what they do contends. One that drives the whole tray runs
+once, with device 0 as its current one until it chooses another. Simulated time ends when the last
 of them and all they issued is done; freeing tensors afterwards, and verification, take none of it.
 """
 
@@ -28,6 +29,7 @@ from kernbench.values.evaluate import Backend
 
 Bench = Callable[..., object]
 JSON_SCHEMA = 1
+WHOLE = "whole"  # as a device: all of them, for one run of the bench
 NO_REFERENCE = "NO_REFERENCE"  # a run was to be verified, and its bench never called `torch.check`
 
 
@@ -41,8 +43,8 @@ class BenchResult:
     devices: tuple[int, ...]
     launches: list[Launch] = field(repr=False)
     data: list[DataCheck]
-    ops: list[DataCheck] = field(repr=False)  # every op on the way, when they were debugged
-    returned: list[object] = field(repr=False)  # what the bench returned, by device
+    ops: list[DataCheck] = field(repr=False)  # every intermediate op, when they were debugged
+    returned: list[object] = field(repr=False)  # what the bench returned, by device; one thing for the whole tray
     engine: GraphEngine = field(repr=False)
 
     @property
@@ -101,9 +103,10 @@ def run(
     """Run `fn(torch, **params)` on a machine and return what came of it.
 
     `topology` is a file, a mapping, a compiled machine, or None for the shipped one; `overrides` changes single values:
-    {"system.sips.count": 4}. `device` is "all", "sip:N" or N. `verify_data` compares what the function stated with
-    `torch.check`, `debug_ops` every op on the way too. `op_log` takes the records (in memory unless it streams).
-    `data=False` carries no tensor contents. `progress` is told the simulated time now and then.
+    {"system.sips.count": 4}. `device` is "all" (the function runs once for each SIP), "sip:N" or N, or "whole": it runs
+    once and drives all SIPs itself. `verify_data` compares what the function stated with `torch.check`, `debug_ops`
+    every intermediate op too. `op_log` takes the records (in memory unless it streams).
+    `data=False` carries no tensor contents. `progress` is called with the simulated time now and then.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
     parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.
@@ -149,14 +152,15 @@ def run_bench(
     log = chosen.op_log if chosen.op_log is not None else OpLog()
     engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data)
     engine.progress = chosen.progress
-    checks = Checks(enabled=verify, name_devices=len(devices) > 1)
+    ranks = devices[:1] if is_whole(chosen.device) else devices
+    checks = Checks(enabled=verify, name_devices=len(ranks) > 1)
     torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
     if chosen.debug_ops:
         engine.values.sites = {}
     sites = engine.values.sites
     executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops, sites=sites)
     try:
-        bodies = [partial(_on_device, torch, device, fn, params or {}) for device in devices]
+        bodies = [partial(_on_device, torch, device, fn, params or {}) for device in ranks]
         returned = torch.ranks.run(bodies)
         total_ns = engine.now_ns
         data = checks.verify(executor) if verify else []
@@ -187,11 +191,16 @@ def _on_device(torch: RuntimeContext, device: int, fn: Bench, params: Mapping[st
     return returned
 
 
+def is_whole(selector: str | int) -> bool:
+    """Whether a run is one with the whole tray."""
+    return str(selector).strip().lower() == WHOLE
+
+
 def devices_of(selector: str | int, n_sips: int) -> tuple[int, ...]:
-    """The SIPs that "all", "sip:N" or N names, in any case; raises UsageError when there is no such SIP."""
+    """The SIPs that "all", "whole", "sip:N" or N names, in any case; raises UsageError when there is no such SIP."""
     text = str(selector).strip().lower().removeprefix("sip:")
-    if text == "all":
+    if text == "all" or is_whole(selector):
         return tuple(range(n_sips))
     if isinstance(selector, bool) or not (text.isascii() and text.isdecimal()) or int(text) >= n_sips:
-        raise UsageError(f"no device '{selector}'", hint=f"use all, or sip:0 to sip:{n_sips - 1}")
+        raise UsageError(f"no device '{selector}'", hint=f"use all, whole, or sip:0 to sip:{n_sips - 1}")
     return (int(text),)

@@ -35,7 +35,7 @@ class _Statement:
 
 
 class Checks:
-    """The statements of one run. `name_devices` tells the same tensor on several devices apart."""
+    """The statements of one run. With `name_devices` the name of a tensor also says its device."""
 
     def __init__(self, *, enabled: bool, name_devices: bool = False) -> None:
         self.enabled = enabled

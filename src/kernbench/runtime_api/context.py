@@ -19,10 +19,12 @@ from kernbench.common.errors import LaunchError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
+from kernbench.runtime_api.deploy import DeviceMemory
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
 from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
-from kernbench.runtime_api.launcher import Launcher, LaunchOptions
+from kernbench.runtime_api.launch_call import LaunchCall
+from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
@@ -74,10 +76,10 @@ class RuntimeContext:
         if not wait:
             return
         self._queue.wait(unmaps, "mappings to be taken back")
-        untold = [launch for launch in self.launches if not launch.is_waited]
-        for launch in untold:
+        unreported = [launch for launch in self.launches if not launch.is_waited]
+        for launch in unreported:
             launch.is_waited = True
-        for launch in untold:
+        for launch in unreported:
             launch.raise_failures()
 
     @property
@@ -103,6 +105,11 @@ class RuntimeContext:
     def requests(self) -> int:
         """How many requests the host has submitted."""
         return self._queue.count
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Who hands out the bytes of the devices to this host."""
+        return self._store.memory
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
         """How much of a PE's HBM slice tensors take."""
@@ -168,28 +175,29 @@ class RuntimeContext:
     # ---- launching and waiting
 
     def launch(
-        self, name: str, kernel: Callable[..., object], *args: object, wait: bool = True, **options: object
+        self, name: str | Callable[..., object], /, *args: object, wait: bool | None = None, **named: object
     ) -> Launch:
-        """Run `kernel(*args)` on PEs, all from one instant on; returns when it is done, or at once with `wait=False`.
+        """Run `launch(name, kernel, *args)` on PEs, all from one instant on; returns when it is done, or at once with
+        `wait=False`. Without a name before it, a kernel goes by its own.
 
-        It runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
+        Keywords that are not options of launch are arguments of the kernel; what is not given keeps its default. It
+        runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
         `target_pes=` say; without tensors, on all of the current device. The first PE that fails stops the others;
         `failure_policy="collect_all"` waits for all of them. Raises LaunchError, naming PE and kernel line, when the
         kernel fails.
         """
         self._store.tidy()
-        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
-        for tensor in tensors:
+        call = LaunchCall.of(name, args, named if wait is None else {**named, "wait": wait})
+        for tensor in call.tensors:
             self._store.check_ours(tensor)
-        device = self.ahbm.current_device()
-        messages = self._launcher.messages(name, kernel, args, LaunchOptions.of(options), device)
+        messages = self._launcher.messages(call, self.ahbm.current_device())
         mapping: list[Handle] = []
         for message in messages:
-            for tensor in tensors:
+            for tensor in call.tensors:
                 mapping += self._store.map_in(tensor, message.sip, message.cubes(self.spec.sip.n_cubes))
-        self._queue.wait(mapping, f"mappings for kernel '{name}'")
-        launch = self._launcher.submit(name, messages, tensors)
-        if wait:
+        self._queue.wait(mapping, f"mappings for kernel '{call.name}'")
+        launch = self._launcher.submit(call.name, messages, call.tensors)
+        if call.options.wait:
             self.wait(launch)
         return launch
 

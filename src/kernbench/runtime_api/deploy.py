@@ -8,12 +8,11 @@ PE of another SIP maps what the PE of its cube and number does on the tensor's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernbench.common.messages import MapEntry, TensorShard
 from kernbench.policy.address.allocator import PEMemAllocator
-from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 from kernbench.policy.placement.dp import ShardSpec
@@ -39,13 +38,11 @@ class Allocation:
 
 
 class DeviceMemory:
-    """The allocators of a tray, made as they are needed."""
+    """What a host allocates on a tray. `pe_memory` finds the allocator of a PE, which kernels share."""
 
-    def __init__(self, spec: MachineSpec) -> None:
-        self._spec = spec
-        self._sizes = AddressConfig.from_spec(spec)
+    def __init__(self, spec: MachineSpec, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
+        self._pe = pe_memory
         self._align = spec.cube.hbm_burst_bytes
-        self._pes: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._virtual = VirtualAllocator(page_size=spec.cube.page_bytes) if spec.system.address_model == "va" else None
 
     def alloc(self, specs: Sequence[ShardSpec]) -> Allocation:
@@ -68,6 +65,17 @@ class DeviceMemory:
         if self._virtual is not None and allocation.va_base is not None:
             self._virtual.free(allocation.va_base, allocation.va_bytes)
 
+    def alloc_tcm(self, sip: int, cube: int, pe: int, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of a PE's TCM, which no kernel gets until they are freed; raises AllocationError when there is no
+        room.
+        """
+        return self._pe(sip, cube, pe).alloc_tcm(nbytes, align)
+
+    def free_tcm(self, address: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc_tcm` returned."""
+        assert address.pe_id is not None
+        self._pe(address.sip_id, address.die_id, address.pe_id).free_tcm(address, nbytes)
+
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
         """How much of a PE's HBM slice is taken."""
         return self._pe(sip, cube, pe).hbm.used_bytes
@@ -75,12 +83,6 @@ class DeviceMemory:
     def _free_shards(self, shards: Sequence[TensorShard]) -> None:
         for shard in shards:
             self._pe(*shard.key).free_hbm(PhysAddr.decode(shard.pa), shard.nbytes)
-
-    def _pe(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
-        found = self._pes.get((sip, cube, pe))
-        if found is None:
-            found = self._pes[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._sizes)
-        return found
 
 
 def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tuple[MapEntry, ...]:

@@ -1,8 +1,8 @@
 """A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
 
-Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs beside it. Those of a
-launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it heard of one.
-What PEs that were stopped did is left out. A failure is told at once; the launch is over, and lets go of its tensors,
+Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs at the same time. Those
+of a launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it was
+aborted. What aborted PEs did is left out. A failure is reported at once; the launch is over, and releases its tensors,
 when every PE has done to its end what it was given.
 """
 
@@ -21,7 +21,7 @@ from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import Work
 
-PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns")  # of a PeResult, for JSON
+PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns", "tcm_peak_bytes")  # of a PeResult, for JSON
 # Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
 OVERLAPPING: Mapping[str, Callable[[PeResult], float]] = {
     "pe_dma": lambda result: result.dma_ns,
@@ -55,7 +55,7 @@ class Launch:
     stops: list[Handle] = field(default_factory=list, repr=False)  # requests to end what has failed somewhere
     rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # that launched it
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
-    is_waited: bool = field(default=False, repr=False)  # whether its failures were told
+    is_waited: bool = field(default=False, repr=False)  # whether its failures were reported
 
     @property
     def is_done(self) -> bool:
@@ -66,7 +66,7 @@ class Launch:
         """Whether nothing of it is under way on any PE; after a failure that is later than done."""
         return self.is_done and all(stop.is_done for stop in self.stops)
 
-    def let_go(self) -> None:
+    def release_tensors(self) -> None:
         """Part of it has ended: keep its tensors no longer than PEs may write them."""
         if self.is_over:
             self.keeps = ()
@@ -104,7 +104,7 @@ class Launch:
 
     @property
     def ended(self) -> tuple[PeResult, ...]:
-        """Of those, the ones that nobody stopped."""
+        """Of those, the ones that were not aborted."""
         return tuple(result for result in self.pes if not result.is_aborted)
 
     @property
@@ -129,6 +129,16 @@ class Launch:
     def bytes_hbm(self) -> int:
         """What its PEs moved to and from HBM on whatever SIP, in whole bursts."""
         return sum(result.bytes_hbm for result in self.ended)
+
+    @property
+    def bytes_hbm_requested(self) -> int:
+        """What its PEs asked to read from and write to HBM; bursts are never less."""
+        return sum(result.bytes_hbm_requested for result in self.ended)
+
+    @property
+    def tcm_peak(self) -> PeResult | None:
+        """The PE whose kernel's tensors took most TCM at one time; the first of several."""
+        return max(self.ended, key=lambda result: result.tcm_peak_bytes, default=None)
 
     @property
     def hbm(self) -> dict[str, BankUse]:
@@ -169,6 +179,8 @@ class Launch:
             "bytes_hbm": self.bytes_hbm,
             "engines": {kind: use.as_json() for kind, use in self.engines.items()},
             "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.ended],
+            "bytes_hbm_requested": self.bytes_hbm_requested,
+            "tcm_peak_bytes": self.tcm_peak.tcm_peak_bytes if self.tcm_peak is not None else 0,
         }
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import ComponentError, KernBenchError, UsageError
+from kernbench.common.errors import DeadlockError, UsageError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton_emu.kernel_runner import KernelThread
 
@@ -44,7 +44,7 @@ class Ranks:
         return self._engine.env.event()
 
     def wait(self, events: Sequence[simpy.Event], what: str = "an event") -> None:
-        """Return when all events have happened; raises ComponentError when some never will."""
+        """Return when all events have happened; raises DeadlockError when some never will."""
         missing = [event for event in events if not event.processed]
         if not missing:
             return
@@ -58,7 +58,7 @@ class Ranks:
         else:
             for event in missing:
                 if not self._engine.run_until_done(event):
-                    raise _stuck([what])
+                    raise self._deadlock([what])
 
     def run(self, bodies: Sequence[Body]) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
@@ -84,7 +84,7 @@ class Ranks:
                 while self._ready and not group.over.triggered:
                     self._ready.popleft().switch()
                 if not group.over.triggered and not self._engine.run_until(self._ready):
-                    raise _stuck(list(self._blocked.values()))
+                    raise self._deadlock(list(self._blocked.values()))
         finally:
             for left in [*self._ready, *self._blocked]:
                 self._kill(left)
@@ -113,6 +113,16 @@ class Ranks:
         self._blocked[me] = what
         assert self._main is not None
         self._main.switch()
+
+    def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
+        listed = "; ".join(waiting) or "nothing that is known"
+        return DeadlockError(
+            "deadlock: nothing is left that could happen, and the host still waits",
+            self._engine.blocked_kernels(),
+            where=f"the host waits for: {listed}",
+            hint="look for a component that takes a packet and never answers it, or a kernel that waits for what "
+            "nobody sends",
+        )
 
     def _kill(self, rank: greenlet) -> None:
         self._blocked.pop(rank, None)
@@ -150,12 +160,3 @@ class _Group:
                 self.over.succeed()
 
         return run
-
-
-def _stuck(waiting: Sequence[str]) -> KernBenchError:
-    listed = "; ".join(waiting) or "nothing that is known"
-    return ComponentError(
-        "nothing is left that could happen, and the host still waits",
-        where=f"waited for: {listed}",
-        hint="look for a block that takes a packet and never answers, or a kernel that waits for what nobody sends",
-    )

@@ -44,7 +44,7 @@ class TensorStore:
         self._queue = queue
         self._engine = queue.engine
         self._spec = queue.engine.graph.spec
-        self.memory = DeviceMemory(self._spec)
+        self.memory = DeviceMemory(self._spec, queue.engine.pe_memory)
         self._resources: dict[int, _Resources] = {}  # by tensor number
         self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
         self._count = 0
@@ -84,13 +84,13 @@ class TensorStore:
         """Let the PEs of a SIP's `cubes` know where a tensor lies, as far as they do not yet."""
         resources = self._resources[tensor.number]
         known = resources.mapped.get(sip, ())
-        news = tuple(cube for cube in cubes if cube not in known)
-        if not news or resources.allocation.va_base is None:
+        new_cubes = tuple(cube for cube in cubes if cube not in known)
+        if not new_cubes or resources.allocation.va_base is None:
             return []
-        entries = map_entries(resources.allocation, news, self._spec.cube.n_pes)
-        message = MmuMapMsg(sip=sip, target_cubes=news, entries=entries, debug_label=tensor.name)
+        entries = map_entries(resources.allocation, new_cubes, self._spec.cube.n_pes)
+        message = MmuMapMsg(sip=sip, target_cubes=new_cubes, entries=entries, debug_label=tensor.name)
         handle = self._queue.submit(message)
-        resources.mapped[sip] = known + news  # once it is under way: a place that does not exist is refused
+        resources.mapped[sip] = known + new_cubes  # once it is under way: a place that does not exist is refused
         return [handle]
 
     def check_ours(self, tensor: Tensor) -> None:
@@ -232,5 +232,6 @@ def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:
         src_pe=shard.pe,
         src_pa=shard.pa,
         nbytes=shard.nbytes,
+        dst_kind="discard",  # what it found is taken from memory itself, as a tensor
         debug_label=tensor.name,
     )

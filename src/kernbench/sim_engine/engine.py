@@ -13,16 +13,8 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from kernbench.common.errors import ComponentError, MessageError, UsageError
-from kernbench.common.messages import (
-    Completion,
-    CubeCommand,
-    HostMessage,
-    KernelLaunchMsg,
-    MemoryWriteMsg,
-    PeResult,
-    Request,
-)
+from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
+from kernbench.common.messages import Completion, CubeCommand, HostMessage, KernelLaunchMsg, PeResult, Request
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.sim_engine.collector import patient_collector
@@ -31,9 +23,16 @@ from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
+from kernbench.sim_engine.host_data import (
+    DataMessage,
+    addresses_of,
+    check_value,
+    is_write,
+    read_contents,
+    value_to_write,
+)
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.patterns import pattern_value
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value
 
@@ -79,16 +78,19 @@ class GraphEngine(Machine):
     def submit(self, msg: HostMessage, value: Value | None = None) -> Handle:
         """Let a request in now; raises MessageError, AddressError or RoutingError for one that cannot be served.
 
-        `value` is what a write leaves in memory when it is done, instead of its pattern.
+        `value` is what a write leaves in memory when it is done, instead of its pattern. What a read found is
+        `Handle.contents` when it is done.
         """
         msg = with_envelope(msg, len(self._handles))
         self._check_kernel(msg)
+        check_value(msg, value)
         entry = self._entry_of(msg)
         return self._enter(msg, entry, self._hold_ns(msg, entry), value)
 
     def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
         """Let launches on several SIPs in now, all of whose PEs start at one instant: when the last of them can."""
         entries = []
+        launches = [launch.located() for launch in launches]
         for launch in launches:
             self._check_kernel(launch)
             entries.append(self._entry_of(with_envelope(launch, 0)))
@@ -105,13 +107,14 @@ class GraphEngine(Machine):
         return handles
 
     def wait(self, handle: Handle) -> Completion:
-        """Let time pass until the request is done; raises ComponentError when it can never be."""
+        """Let time pass until the request is done; raises DeadlockError when it can never be."""
         self._check_ours(handle)
         if handle.done is not None and not self.run_until_done(handle.done):
-            raise ComponentError(
+            raise DeadlockError(
                 f"request {handle.request.request_id} is never answered",
+                self.blocked_kernels(),
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                hint="a block on its way takes a packet and neither answers it nor sends it on",
+                hint="a component on its way takes a packet and neither answers it nor sends it on",
             )
         return handle.completion
 
@@ -209,15 +212,17 @@ class GraphEngine(Machine):
         else:
             handle.path = served
         handle.end_ns = self.env.now
-        if isinstance(handle.request, MemoryWriteMsg):
-            if self.writers is not None:
-                self.writers.note(handle.request.dst_pa, handle.request.nbytes, None)
-            if self.data:
+        if isinstance(handle.request, DataMessage):
+            if is_write(handle.request):
                 self._leave_in_memory(handle, handle.request)
+            elif self.data:
+                handle.contents = read_contents(self.memory, self.graph.spec, handle.request)
 
-    def _leave_in_memory(self, handle: Handle, write: MemoryWriteMsg) -> None:
-        value, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor
-        if value is None and write.pattern is not None and write.src_kind == "pattern":
-            value = pattern_value(self.values, write.pattern, write.nbytes)
-        if value is not None:
-            self.memory.write(write.dst_pa, value)
+    def _leave_in_memory(self, handle: Handle, write: DataMessage) -> None:
+        given, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor
+        value = value_to_write(self.values, write, given) if self.data else None
+        for pa in addresses_of(self.graph.spec, write):
+            if self.writers is not None:
+                self.writers.note(pa, write.nbytes, None)
+            if value is not None:
+                self.memory.write(pa, value)

@@ -15,6 +15,7 @@ from kernbench.common.messages import (
     CubeCommand,
     CubeDmaMsg,
     HostMessage,
+    KernelLaunchMsg,
     MemoryReadMsg,
     MemoryWriteMsg,
     PeDmaMsg,
@@ -42,6 +43,8 @@ def with_envelope(msg: HostMessage, number: int) -> HostMessage:
             f"{type(msg).__name__} is for device '{msg.target_device}', but names sip {sip}",
             hint=f"leave target_device out, or write '{device}'",
         )
+    if isinstance(msg, KernelLaunchMsg):
+        msg = msg.located()
     return replace(
         msg,
         correlation_id=msg.correlation_id or f"c{number}",

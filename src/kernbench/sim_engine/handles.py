@@ -23,7 +23,8 @@ class Handle:
     number: int
     request: HostMessage
     entry: str  # the node that serves it
-    value: Value | None = field(default=None, repr=False)  # what a write brings
+    value: Value | None = field(default=None, repr=False)  # what a write brings, until it is done
+    contents: tuple[Value, ...] = field(default=(), repr=False)  # what a read found, as bytes, at each of its addresses
     done: simpy.Process | None = field(default=None, repr=False)
     start_ns: float = 0.0
     end_ns: float | None = None

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kernbench.common.bank_use import BankUse
-from kernbench.common.errors import ComponentError
+from kernbench.common.errors import BlockedKernel, ComponentError
 from kernbench.common.messages import RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
+from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
+from kernbench.policy.address.allocator import PEMemAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.counters import Done
@@ -49,6 +51,7 @@ class Machine:
         self.kernels: dict[str, Kernel] = {}
         self._wiring = wiring
         self._components: dict[str, Component] = {}
+        self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
@@ -69,6 +72,13 @@ class Machine:
         if found is None:
             node = self.graph.node(node_id)
             found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
+        return found
+
+    def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
+        """The one allocator of a PE's memories, made when it is first needed."""
+        found = self._pe_memories.get((sip, cube, pe))
+        if found is None:
+            found = self._pe_memories[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._wiring.sizes)
         return found
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:
@@ -147,6 +157,14 @@ class Machine:
         process = component.handle(packet)
         if process is not None:
             self.env.process(process)
+
+    # ---- who waits
+
+    def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
+        """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
+        cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
+        found = [cpu.blocked() for cpu in sorted(cpus, key=lambda cpu: cpu.key)]
+        return tuple(kernel for kernel in found if kernel is not None)
 
     # ---- counters
 

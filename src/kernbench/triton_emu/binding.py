@@ -5,7 +5,7 @@ is annotated `tl.constexpr` takes a plain Python number.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -22,7 +22,7 @@ _KERNELS = 16  # remembered: few run at a time, and what they hold must not stay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Only:
+class _ByIdentity:
     """A kernel as itself: two are never equal, and one that cannot be hashed is remembered like any other."""
 
     kernel: Callable[..., object]
@@ -31,39 +31,53 @@ class _Only:
         return id(self.kernel)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Only) and other.kernel is self.kernel
+        return isinstance(other, _ByIdentity) and other.kernel is self.kernel
 
 
 def signature_of(kernel: Callable[..., object]) -> inspect.Signature:
-    """The parameters of a kernel; raises KernelError for a callable that does not tell them, as some builtins."""
-    return _signature(_Only(kernel))
+    """The parameters of a kernel; raises KernelError for a callable without a signature, as some builtins are."""
+    return _signature(_ByIdentity(kernel))
 
 
 @lru_cache(maxsize=_KERNELS)
-def _signature(only: _Only) -> inspect.Signature:
+def _signature(wrapped: _ByIdentity) -> inspect.Signature:
     try:
-        return inspect.signature(only.kernel)
+        return inspect.signature(wrapped.kernel)
     except (TypeError, ValueError):
         raise KernelError(
-            f"kernel {only.kernel!r} does not tell its parameters", hint="write a function that calls it: def k(x, tl)"
+            f"kernel {wrapped.kernel!r} has no signature", hint="write a function that calls it: def k(x, tl)"
         ) from None
 
 
-def bind(kernel: Callable[..., object], args: Sequence[object], tl: object) -> Callable[[], object]:
-    """The call of a kernel with its arguments; raises KernelError when they do not fit its parameters."""
-    only = _Only(kernel)
-    at, by_name = _place_of_tl(only, len(args))
-    for place, name in _constexprs(only):
+def positional_names(kernel: Callable[..., object]) -> list[str]:
+    """The parameters that a launch's arguments go to by position, in order."""
+    return [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+
+
+def bind(
+    kernel: Callable[..., object], args: Sequence[object], tl: object, named: Mapping[str, object] | None = None
+) -> Callable[[], object]:
+    """The call of a kernel with its arguments by position and by name; raises KernelError when they do not fit its
+    parameters.
+    """
+    wrapped = _ByIdentity(kernel)
+    for place, name in _constexprs(wrapped):
         if place < len(args):
             args = [*args[:place], _plain(kernel, name, args[place]), *args[place + 1 :]]
+        elif named and name in named:
+            named = {**named, name: _plain(kernel, name, named[name])}
+    at, tl_by_name = _place_of_tl(wrapped, len(args), tuple(named) if named else ())
     given = [*args] if at is None else [*args[:at], tl, *args[at:]]
-    return partial(kernel, *given, tl=tl) if by_name else partial(kernel, *given)
+    call = partial(kernel, *given, tl=tl) if tl_by_name else partial(kernel, *given)
+    return partial(call, **named) if named else call
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
-def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
-    """Where `tl` goes among `count` arguments given by position, if it does, and whether it is given by name."""
-    kernel, signature = only.kernel, _signature(only)
+def _place_of_tl(wrapped: _ByIdentity, count: int, names: tuple[str, ...]) -> tuple[int | None, bool]:
+    """Where `tl` goes among `count` arguments given by position, with those of `names` given by name, if it does, and
+    whether it is given by name.
+    """
+    kernel, signature = wrapped.kernel, _signature(wrapped)
     at, by_name, taken = None, False, 0
     for parameter in signature.parameters.values():
         if parameter.name == "tl":
@@ -74,19 +88,20 @@ def _place_of_tl(only: _Only, count: int) -> tuple[int | None, bool]:
             taken += 1
     given = [None] * (count + (at is not None))
     try:
-        signature.bind(*given, **({"tl": None} if by_name else {}))
+        signature.bind(*given, **dict.fromkeys(names), **({"tl": None} if by_name else {}))
     except TypeError as error:
+        passed = f"{count} arguments" + (f" and {', '.join(names)}" if names else "")
         raise KernelError(
-            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {count} arguments: {error}",
+            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {passed}: {error}",
             hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name
 
 
 @lru_cache(maxsize=_KERNELS)
-def _constexprs(only: _Only) -> tuple[tuple[int, str], ...]:
+def _constexprs(wrapped: _ByIdentity) -> tuple[tuple[int, str], ...]:
     """The parameters annotated `tl.constexpr`, by their place among a launch's arguments."""
-    passed = [p for p in _signature(only).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    passed = [p for p in _signature(wrapped).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
     return tuple((at, p.name) for at, p in enumerate(passed) if _is_constexpr(p.annotation))
 
 
@@ -106,13 +121,18 @@ def _plain(kernel: Callable[..., object], name: str, arg: object) -> object:
     return arg.item() if isinstance(arg, np.generic) else arg
 
 
-def tensor_ranges(kernel: Callable[..., object], args: Sequence[object]) -> tuple[TensorRange, ...]:
+def tensor_ranges(
+    kernel: Callable[..., object], args: Sequence[object], named: Mapping[str, object] | None = None
+) -> tuple[TensorRange, ...]:
     """The addresses of the tensors among a launch's arguments, under the names of the kernel's parameters."""
-    names = [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    names = positional_names(kernel)
     found: list[TensorRange] = []
     for at, arg in enumerate(args):
         if isinstance(arg, TensorArg):
             found += _ranges(arg, names[at] if at < len(names) else arg.name)
+    for name, arg in (named or {}).items():
+        if isinstance(arg, TensorArg):
+            found += _ranges(arg, name)
     return tuple(found)
 
 

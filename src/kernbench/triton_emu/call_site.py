@@ -26,6 +26,24 @@ def kernel_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "a kernel"
 
 
+def line_of(frame: FrameType | None) -> tuple[str, int, str] | None:
+    """File, line and source of the call that led to a frame; None when only KernBench's own code did."""
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return file, line, linecache.getline(file, line).strip()
+
+
+def definition_of(kernel: Callable[..., object]) -> tuple[str, int, str]:
+    """File, line and source where a kernel is defined."""
+    code = getattr(kernel, "__code__", None)
+    if code is None:
+        return "<kernel>", 0, ""
+    return code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip()
+
+
 def kernel_error(what: str, hint: str) -> KernelError:
     """An error at the user's line."""
     return KernelError(what, where=kernel_line(), hint=hint)
@@ -40,9 +58,7 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     """What a PE reports of a kernel that raised: the innermost line of the kernel's own file, or else of what it
     called.
     """
-    code = getattr(kernel, "__code__", None)
-    file = code.co_filename if code is not None else "<kernel>"
-    line = code.co_firstlineno if code is not None else 0
+    file, line, _ = definition_of(kernel)
     frames = [(frame, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
     own = [(frame, at) for frame, at in frames if frame.f_code.co_filename == file]
     for frame, at in (own or frames)[-1:]:

@@ -4,13 +4,15 @@ process of its PE.
 When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
 that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
 returned and all it set going is done. An exception ends it where it was raised; what it set going goes on. A kernel
-that is aborted is thrown out where it next asks for something: it runs no command after that, whatever it catches.
+that is aborted is thrown out at once, out of whatever command it waits in, and runs none after that, whatever it
+catches; what engines have been given they still do to the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from inspect import isgenerator
+from types import FrameType
 from typing import Protocol
 
 import simpy
@@ -53,11 +55,15 @@ class KernelRunner:
     def __init__(self, pe: PeServices) -> None:
         self._pe = pe
         self._env = pe.env
-        self._under_way: dict[int, simpy.Event] = {}  # commands that the kernel does not wait for, by number
+        self._under_way: dict[
+            int, tuple[simpy.Event, EngineCommand]
+        ] = {}  # that the kernel does not wait for, by number
+        self._abandoned: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
         self._last_op: int | None = None  # op-log id of what the kernel waited for last
         self._done: Done | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
+        self.command: Command | None = None  # that the kernel waits in, or that its end waits for
         self.error: BaseException | None = None
         self.is_aborted = False
         self._has_ended = False
@@ -95,11 +101,11 @@ class KernelRunner:
 
         self._pe.submit(cmd, finish, self._last_op)
         self._count += 1
-        self._under_way[number] = finished
+        self._under_way[number] = finished, cmd
         return number
 
     def check_inside(self) -> None:
-        """Raise KernelError unless the kernel itself asks: elsewhere nobody could wait, or it would be another PE."""
+        """Raise KernelError unless the kernel itself asks: elsewhere no process could wait for it."""
         if getcurrent() is not self._thread:
             raise KernelError(
                 "tl is used outside its kernel, or after its kernel has ended", hint="keep `tl` inside the kernel"
@@ -107,6 +113,18 @@ class KernelRunner:
 
     def is_done(self, number: int) -> bool:
         return number not in self._under_way
+
+    # ---- for reports
+
+    @property
+    def under_way(self) -> dict[int, EngineCommand]:
+        """The commands that the kernel has not waited for and that are not done, by number."""
+        return {number: cmd for number, (_, cmd) in self._under_way.items()}
+
+    @property
+    def frame(self) -> FrameType | None:
+        """Where the kernel waits; None when it has ended."""
+        return self._thread.gr_frame if self._thread is not None else None
 
     # ---- the clock's side
 
@@ -116,7 +134,7 @@ class KernelRunner:
         def body(_: object) -> None:
             try:
                 if isgenerator(kernel()):
-                    raise KernelError("the kernel returned a generator, whose body nobody runs", hint="loop inside it")
+                    raise KernelError("the kernel returned a generator, whose body is never run", hint="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
 
@@ -127,28 +145,42 @@ class KernelRunner:
             cmd = thread.switch(reply)
             if thread.dead:
                 break
+            self.command = cmd
             try:
                 reply = yield from self._execute(cmd)
+            except simpy.Interrupt:  # by whoever aborts it
+                break
             except KernBenchError as error:
                 reply = error
         self._has_ended = True
+        self.command = None
         if self.is_aborted:
             self._throw_out(thread)
         if self.error is None:
             yield from self.drain()
 
     def abort(self) -> bool:
-        """Let the kernel run no further command, if it has not ended. Those that the PE has are done to their end."""
-        if not self._has_ended:
-            self.is_aborted = True
-        return self.is_aborted
+        """Let the kernel run no further command, if it has not ended; returns whether it waits in one, and is to be
+        interrupted there (`simpy.Interrupt`).
+        """
+        if self._has_ended:
+            return False
+        self.is_aborted = True
+        return self.command is not None
 
     def drain(self) -> Clock:
-        """Wait for all that the kernel set going."""
-        yield from self._wait(WaitCmd())
+        """Wait for all that engines were given."""
+        if self._abandoned is not None:
+            finished, self.command = self._abandoned
+            if not finished.processed:
+                yield finished
+        if self._under_way:
+            self.command = WaitCmd()
+            yield from self._wait(self.command)
+        self.command = None
 
     def _throw_out(self, thread: KernelThread) -> None:
-        """End the kernel. What it raises on its way out is nobody's news: another PE's failure is."""
+        """End the kernel. What it raises on its way out is not reported: another PE's failure is."""
         thread.parent = getcurrent()
         for _ in range(MOST_THROWS):
             if thread.dead:
@@ -163,25 +195,29 @@ class KernelRunner:
         if isinstance(cmd, WaitCmd):
             yield from self._wait(cmd)
             return ()
-        finished, told = self._env.event(), self._done
-        if told is not None:
+        finished, on_done = self._env.event(), self._done
+        if on_done is not None:
             assert finished.callbacks is not None
-            finished.callbacks.append(lambda event: told(event.value))  # before the kernel goes on
+            finished.callbacks.append(lambda event: on_done(event.value))  # before the kernel goes on
 
         def done(records: Records) -> None:
             finished.succeed(records)
 
         self._pe.submit(cmd, done, self._last_op)
-        records = yield finished
+        try:
+            records = yield finished
+        except simpy.Interrupt:
+            self._abandoned = finished, cmd
+            raise
         assert isinstance(records, tuple)
         self._note(records)
         return records
 
     def _wait(self, cmd: WaitCmd) -> Clock:
         for number in cmd.numbers or tuple(self._under_way):
-            finished = self._under_way.get(number)
-            if finished is not None:
-                self._note((yield finished))
+            under_way = self._under_way.get(number)
+            if under_way is not None:
+                self._note((yield under_way[0]))
 
     def _note(self, records: object) -> None:
         """The kernel has waited for an op, or goes on at the instant at which it ended."""

@@ -83,6 +83,11 @@ class TlCore(ABC):
         """The kernel is over."""
         self._arena.close()
 
+    @property
+    def tcm_peak_bytes(self) -> int:
+        """The most TCM that its tensors took at one time."""
+        return self._arena.peak_bytes
+
     # ---- errors
 
     def _fail(self, what: str, hint: str) -> NoReturn:

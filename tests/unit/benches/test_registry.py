@@ -8,7 +8,7 @@ import pytest
 
 import kernbench.benches
 from kernbench.benches import registry
-from kernbench.benches.registry import BenchSpec, audit, bench, list_all, numbered, resolve
+from kernbench.benches.registry import BenchSpec, audit, bench, list_all, numbered, registered_in, resolve
 from kernbench.common.errors import ComponentError, UsageError
 
 PROMISED = [
@@ -77,6 +77,26 @@ def test_a_name_that_is_not_kebab_case_is_refused(name: str) -> None:
 def test_a_bench_without_a_description_is_refused(description: str) -> None:
     with pytest.raises(UsageError, match="no description"):
         bench(name="my-bench", description=description)
+
+
+def test_a_bench_says_what_it_runs_on_and_keeps_that_in_the_table() -> None:
+    @bench(name="tray", description="Drives all.", devices="whole")
+    def tray(torch: object) -> None: ...
+
+    @bench(name="each", description="Runs on each.")
+    def each(torch: object) -> None: ...
+
+    whole, plain = sorted(registered_in(__name__)[-2:], key=lambda spec: spec.name, reverse=True)
+    assert [spec.devices for spec in numbered([whole, plain])] == ["each", "whole"]
+    assert [whole.device_for(asked) for asked in (None, "all", "whole", "WHOLE")] == ["whole"] * 4
+    assert [plain.device_for(asked) for asked in (None, "all", "whole", "sip:1")] == ["all", "all", "whole", "sip:1"]
+    with pytest.raises(UsageError, match="bench 'tray' drives the whole tray, not sip:1"):
+        whole.device_for("sip:1")
+
+
+def test_a_bench_runs_on_each_device_or_on_the_whole_tray() -> None:
+    with pytest.raises(UsageError, match="bench 'b' has devices='some'"):
+        bench(name="b", description="B.", devices="some")  # type: ignore[arg-type]
 
 
 def test_a_module_that_registers_nothing_is_named() -> None:

@@ -110,9 +110,9 @@ def test_a_class_of_the_users_own_that_fails_is_named_at_its_own_line(
     code, out, err = run(capsys, "probe", "--case", "pe-local-hbm", "--no-sweep", *SMALL, "--set", router)
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "error: a class of your own failed: KeyError: 'delay'",
+        "error: user component raised KeyError: 'delay'",
         f"""  where: {my_blocks}:6  return {{}}["delay"]""",
-        "  hint:  hint it there",
+        "  hint:  fix that line",
     ]
 
 

@@ -45,6 +45,10 @@ def right(torch, times: int = 1):
         torch.launch("copy", copy, x, out)
     torch.check(out, np.full(8, 3))
 
+@bench(name="whole-tray", description="All SIPs at once.", devices="whole")
+def tray(torch):
+    torch.launch("idle", lambda tl: tl.cycles(1), sips="all")
+
 @bench(name="forgets", description="A copy that half of the PEs forget.")
 def forgets(torch):
     dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=4)
@@ -162,6 +166,32 @@ def test_every_device_runs_the_bench_and_each_is_reported(capsys):
     assert ([launch["sips"] for launch in data["launches"]], data["devices"]) == ([[1]], ["sip:1"])
 
 
+@pytest.mark.parametrize("device", [[], ["--device", "all"], ["--device", "whole"]])
+def test_a_bench_of_the_whole_tray_runs_once(capsys, mine, device):
+    data = json.loads(run(capsys, "run", "--bench", f"{mine}/mine.py:whole-tray", *device, "--json", *SMALL[:4])[1])
+    assert data["devices"] == ["sip:0", "sip:1"]
+    assert [launch["sips"] for launch in data["launches"]] == [[0, 1]]
+    plain = json.loads(
+        run(capsys, "run", "--bench", f"{mine}/mine.py:right-copy", "--device", "whole", "--json", *SMALL[:4])[1]
+    )
+    assert (plain["devices"], len(plain["launches"])) == (["sip:0", "sip:1"], 1)
+
+
+def test_a_bench_of_the_whole_tray_takes_no_single_device(capsys, mine):
+    code, _, err = run(capsys, "run", "--bench", f"{mine}/mine.py:whole-tray", "--device", "sip:0", *SMALL)
+    assert code == 2
+    assert "drives the whole tray, not sip:0" in err
+
+
+def test_list_says_which_benches_drive_the_whole_tray(capsys, mine):
+    with pytest.raises(SystemExit):
+        main(["list", f"{mine}/mine.py:whole-tray", "--json"])
+    assert json.loads(capsys.readouterr().out)["benches"][0]["devices"] == "whole"
+    with pytest.raises(SystemExit):
+        main(["list", f"{mine}/mine.py:whole-tray"])
+    assert capsys.readouterr().out.splitlines()[0] == "whole-tray: All SIPs at once. [whole tray]"
+
+
 def test_output_is_the_same_bytes_for_any_hash_seed():
     command = [sys.executable, "-c", "from kernbench.cli.main import main; main()", "run", *SMALL]
     command += ["--bench", "flash-attention", "--param", "seq_k=64", "--param", "pes=0", "--verify-data", "--json"]
@@ -182,7 +212,9 @@ def test_summary_says_time_bound_busy_engines_links_and_data(capsys):
     for text in (
         "bench gemm-single-pe on machine default, sip:0",
         "m=32, k=64, n=32, dtype=f16, seed=0",
-        "bound by memory (HBM)",
+        "memory bound (HBM)",
+        "% of roofline",
+        "slowest PE",
         "TFLOP/s (f16)",
         "peak of 1 PE",
         "pe_dma",
@@ -310,7 +342,8 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
     took = [pe["pe_exec_ns"] for pe in launch["per_pe"]]
     assert [ns - took[0] for ns in took] == [0, 100, 200, 300]
     assert launch["per_pe"][1] == {
-        "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0
+        "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0,
+        "tcm_peak_bytes": 0,
     }  # fmt: skip
     lines = run_small(capsys, "--bench", "mine.py:uneven")[1].splitlines()
     at = lines.index("PEs of uneven, the slowest launch")
@@ -325,12 +358,13 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
 def test_several_launches_are_added_up(capsys, mine):
     args = ("--bench", "mine.py:right-copy", "--param", "times=3")
     data = json.loads(run_small(capsys, *args, "--json")[1])
-    assert data["totals"] == {"flops": 0, "bytes_hbm": 3 * 2 * 256}  # 16 bytes each way are a burst each way
+    # 16 bytes each way are a burst each way
+    assert data["totals"] == {"flops": 0, "bytes_hbm": 3 * 2 * 256, "bytes_hbm_requested": 3 * 2 * 16}
     assert data["kernels_ns"] == sum(launch["total_ns"] for launch in data["launches"])
     _, out, _ = run_small(capsys, *args)
-    (line,) = (line for line in out.splitlines() if line.startswith("  all 3 together: "))
-    assert line.endswith(", 0 flops, 1.5 KiB to and from HBM")
-    assert "together" not in run_small(capsys, *args[:2])[1]
+    (line,) = (line for line in out.splitlines() if line.startswith("  total of 3: "))
+    assert line.endswith(", 0 flops, HBM: 96 B requested, 1.5 KiB moved in whole bursts")
+    assert "total of" not in run_small(capsys, *args[:2])[1]
 
 
 def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):

@@ -29,9 +29,6 @@ ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1
     ("make", "what"),
     [
         (lambda: KernelRef(""), "KernelRef.name is ''"),
-        (lambda: KernelRef("k", kind="other"), "KernelRef.kind is 'other'"),
-        (lambda: KernelRef("k", kind="deployed"), "has no deploy_pa"),
-        (lambda: KernelRef("k", nbytes_code=-1), "KernelRef.nbytes_code is -1"),
         (lambda: TensorShard(0, 0, 0, 0, 0, 0), "TensorShard.nbytes is 0"),
         (lambda: TensorShard(0, -1, 0, 0, 1, 0), "TensorShard.cube is -1"),
         (lambda: TensorShard(0, 0, 0, 0, 1, True), "TensorShard.offset_bytes is True"),
@@ -43,6 +40,7 @@ ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1
         (lambda: KernelLaunchMsg(sip=0, kernel_ref="k"), "KernelLaunchMsg.kernel_ref is 'k'"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, args=[]), "KernelLaunchMsg.args is"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, args=(3,)), "KernelLaunchMsg.args holds 3"),
+        (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, named_args={"n": 3}), "KernelLaunchMsg.args holds 3"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, failure_policy="x"), "failure_policy is 'x'"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, target_start_ns=-1.0), "target_start_ns is -1.0"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, target_cubes=()), r"target_cubes is \(\)"),
@@ -84,6 +82,12 @@ def test_targets_are_all_or_those_named() -> None:
     assert list(launch.cubes(3)) == [0, 1, 2]
     assert list(launch.pes(8)) == [3, 1]
     assert launch.msg_type == "KernelLaunch"
+
+
+@pytest.mark.parametrize("gone", ["grid", "meta", "timestamp_tag"])
+def test_a_launch_has_no_field_that_nothing_reads(gone: str) -> None:
+    with pytest.raises(TypeError, match=gone):
+        KernelLaunchMsg(sip=0, kernel_ref=REF, **{gone: None})  # type: ignore[arg-type]
 
 
 def test_entries_that_touch_and_are_for_all_make_a_run() -> None:

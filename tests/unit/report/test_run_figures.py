@@ -56,6 +56,48 @@ def test_a_copy_is_bound_by_memory_and_never_faster_than_its_roof(result: BenchR
     assert 0 < figures.kernels_ns < result.total_ns
 
 
+def test_bytes_that_a_kernel_asks_for_are_told_apart_from_whole_bursts() -> None:
+    def kernel(x: TensorPtr, out: TensorPtr, tl: TLContext) -> None:
+        tl.store(out, tl.load(x, (50,)))  # 100 bytes each way, a burst of 256 each way
+
+    def bench(torch: RuntimeContext) -> None:
+        torch.launch("k", kernel, torch.zeros(64), torch.empty(64))
+
+    figures = figures_of(kernbench.run(bench, tiny_machine()))
+    ((launch, roofline),) = figures.launches
+    assert (launch.bytes_hbm_requested, launch.bytes_hbm) == (200, 512)
+    assert roofline.gbs_requested == 200 / launch.exec_ns
+    assert roofline.gbs == 512 / launch.exec_ns
+    found = run_as_json(figures)
+    assert found["totals"] == {"flops": 0, "bytes_hbm": 512, "bytes_hbm_requested": 200}
+    (as_json,) = found["launches"]  # type: ignore[misc]  # a list
+    assert (as_json["bytes_hbm"], as_json["bytes_hbm_requested"]) == (512, 200)
+    assert (as_json["roofline"]["gbs"], as_json["roofline"]["gbs_requested"]) == (roofline.gbs, roofline.gbs_requested)
+    text = summary_as_text(figures)
+    assert "  HBM: 200 B requested, 512 B moved in whole bursts" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("  k "))
+    assert f"  {200 / launch.exec_ns:,.1f}  memory" in row
+
+
+def test_the_most_tcm_that_a_kernel_took_is_told_with_its_pe() -> None:
+    def kernel(tl: TLContext) -> None:
+        first = tl.zeros((1024,), "i8")
+        for _ in range(3):  # one at a time
+            tl.zeros((1024 * (1 + tl.program_id(0)),), "i8")
+        del first
+
+    def bench(torch: RuntimeContext) -> None:
+        torch.launch("k", kernel, target_cubes=0, target_pes=(0, 1, 2))
+
+    figures = figures_of(kernbench.run(bench, tiny_machine(4)))
+    ((launch, _),) = figures.launches
+    assert [pe.tcm_peak_bytes for pe in launch.pes] == [2048, 3072, 4096]
+    (as_json,) = run_as_json(figures)["launches"]  # type: ignore[misc]  # a list
+    assert [pe["tcm_peak_bytes"] for pe in as_json["per_pe"]] == [2048, 3072, 4096]
+    assert as_json["tcm_peak_bytes"] == 4096
+    assert "  TCM peak 4 KiB of 1 MiB on sip0.cube0.pe2" in summary_as_text(figures)
+
+
 def test_links_of_a_launch_are_those_its_kernel_used(result: BenchResult) -> None:
     launch = result.launches[0]
     (_, first_ns), (_, second_ns) = busiest_links(launch)[:2]
@@ -68,7 +110,7 @@ def test_a_low_intensity_is_told_in_three_digits(result: BenchResult) -> None:
     (launch, roofline), *_ = figures.launches
     rare = replace(figures, launches=[(launch, replace(roofline, flops=128))])
     text = summary_as_text(rare)
-    assert "  0.00781 flops a byte; f16 products are bound by compute from 32 on" in text  # 128 / 16384; 8192 / 256
+    assert "  0.00781 flops per byte; f16 products are compute bound from 32 on" in text  # 128 / 16384; 8192 / 256
 
 
 def test_a_long_list_of_launches_is_cut_and_counted(result: BenchResult) -> None:
@@ -83,7 +125,7 @@ def test_wrong_ops_are_listed(result: BenchResult) -> None:
     broken = replace(result, data=[fine], ops=[fine, wrong])
     assert not broken.ok
     text = summary_as_text(figures_of(broken))
-    assert "[x] FAIL 2 ops on the way, 1 of them wrong" in text
+    assert "[x] FAIL 2 intermediate ops checked, 1 wrong" in text
     assert "%7 dot[2, 2] f16: off by 0.5" in text
     assert run_as_json(figures_of(broken))["ops"] == {"compared": 2, "wrong": [wrong.as_json()]}
 

@@ -70,6 +70,30 @@ def test_every_device_runs_the_bench_at_the_same_time() -> None:
     assert both.launches[0].start_ns == both.launches[1].start_ns
 
 
+def drives_all(torch: Any) -> list[int]:
+    """A tensor on every SIP, and one launch over all of them."""
+    first = torch.ahbm.current_device()
+    parts = []
+    for sip in range(torch.spec.n_sips):
+        torch.ahbm.set_device(sip)
+        parts.append(torch.from_numpy(A + sip, name=f"x{sip}"))
+    torch.launch("add", lambda *xs, tl: tl.store(xs[tl.program_id(2)], tl.load(xs[tl.program_id(2)]) * 2), *parts)
+    for sip, part in enumerate(parts):
+        torch.check(part, 2 * (A + sip))
+    return [first, len(torch.launches)]
+
+
+@pytest.mark.parametrize("device", ["whole", " Whole"])
+def test_a_function_may_drive_the_whole_tray_in_one_run(device: str) -> None:
+    result = kernbench.run(drives_all, overrides=SMALL, device=device, verify_data=True)
+    assert result.ok
+    assert result.returned == [[0, 1]]  # once, from device 0 on
+    assert result.devices == (0, 1)
+    assert [launch.sips for launch in result.launches] == [(0, 1)]
+    assert [check.tensor for check in result.data] == ["x0", "x1"]
+    assert "sip:0, sip:1" in summary_as_text(figures_of(result)).splitlines()[0]
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_times_do_not_depend_on_data_or_verification(background: bool) -> None:
     params = {"background": background}

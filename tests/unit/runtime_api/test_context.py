@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -146,17 +146,96 @@ def test_a_tensor_argument_knows_its_local_shape(torch: RuntimeContext) -> None:
 def test_what_cannot_be_an_argument_is_refused(torch: RuntimeContext, bad: object) -> None:
     with pytest.raises(UsageError, match="argument 1 of kernel 'k' is a"):
         torch.launch("k", nothing, 1, bad)
+    with pytest.raises(UsageError, match="argument 'y' of kernel 'k' is a"):
+        torch.launch("k", lambda x, y: None, 1, bad)
+    with pytest.raises(UsageError, match="argument 'y' of kernel 'k' is a"):
+        torch.launch("k", lambda x, y: None, 1, y=bad)
 
 
 def test_wrong_options_are_refused(torch: RuntimeContext) -> None:
-    with pytest.raises(UsageError, match="launch has no option 'gird'"):
+    with pytest.raises(UsageError, match="launch has no option 'gird', and kernel 'k' no parameter of that name"):
         torch.launch("k", nothing, gird=3)
     with pytest.raises(UsageError, match="launch option target_pes is 'some'"):
         torch.launch("k", nothing, target_pes="some")
     with pytest.raises(UsageError, match="kernel 'k' is 3"):
-        torch.launch("k", 3)  # type: ignore[arg-type]
+        torch.launch("k", 3)
+    with pytest.raises(UsageError, match="launch of 'k' has no kernel"):
+        torch.launch("k")
     with pytest.raises(UsageError, match="dp is 'rows'"):
         torch.zeros(3, dp="rows")  # type: ignore[arg-type]
+
+
+def noting(seen: list[object]) -> Callable[..., None]:
+    def kernel(x: object, y: object, alpha: float = 0.5, *, beta: object = None, tl: Any) -> None:
+        seen.append((x, y, alpha, beta))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "seen"),
+    [
+        ((1, 2), {"alpha": 2.0}, (1, 2, 2.0, None)),
+        ((1,), {"y": 2}, (1, 2, 0.5, None)),
+        ((), {"y": 2, "x": 1, "beta": 3}, (1, 2, 0.5, 3)),
+        ((1, 2, 3), {"beta": True}, (1, 2, 3, True)),
+    ],
+)
+def test_a_kernel_takes_arguments_by_name_and_keeps_its_defaults(
+    torch: RuntimeContext, args: tuple[int, ...], named: dict[str, Any], seen: tuple[object, ...]
+) -> None:
+    found: list[object] = []
+    torch.launch("k", noting(found), *args, **named, target_cubes=0, target_pes=0)
+    assert found == [seen]
+
+
+def test_a_tensor_given_by_name_is_one_of_the_launch(va: RuntimeContext) -> None:
+    x, out = va.from_numpy(np.arange(4, dtype=np.float16)), va.zeros(4)
+
+    def copy(x: Any, to: Any, tl: Any, n: int) -> None:
+        tl.store(to, tl.load(x, (n,)))
+
+    launch = va.launch("copy", copy, x, n=4, to=out)
+    assert [(pe.cube, pe.pe) for pe in launch.pes] == [(0, 0)]
+    assert out.numpy().tolist() == [0, 1, 2, 3]
+    with pytest.raises(LaunchError, match="run past 'to'"):
+        va.launch("far", lambda x, to, tl: tl.store(to + 4, tl.load(x, (4,))), x, to=out)
+
+
+def test_a_kernel_without_a_name_goes_by_its_own(torch: RuntimeContext) -> None:
+    x, y = torch.zeros(4, dp=ROWS), torch.empty(4, dp=ROWS)
+    assert torch.launch(double, x, y).name == "double"
+    assert torch.launch(partial(nothing), x).name == "nothing"
+
+
+def test_a_parameter_that_is_named_as_an_option_goes_by_position(torch: RuntimeContext) -> None:
+    seen: list[object] = []
+
+    def kernel(wait: object, sips: object = 5) -> None:
+        seen.append((wait, sips))
+
+    torch.launch("k", kernel, 3, target_cubes=0, target_pes=0)
+    assert seen == [(3, 5)]
+    for option in ("wait", "sips"):
+        with pytest.raises(UsageError, match=f"'{option}' is an option of launch and a parameter of kernel 'k'") as e:
+            torch.launch("k", kernel, 3, **{option: True})  # type: ignore[arg-type]
+        assert f"pass the parameter '{option}' by position" in str(e.value.hint)
+
+
+def test_names_that_cannot_be_arguments_are_refused(torch: RuntimeContext) -> None:
+    with pytest.raises(UsageError, match="parameter 'x' of kernel 'k' is given twice"):
+        torch.launch("k", noting([]), 1, 2, x=3)
+    with pytest.raises(UsageError, match="tl is passed to kernel 'k'"):
+        torch.launch("k", noting([]), 1, 2, tl=3)
+    with pytest.raises(LaunchError, match="does not take 1 arguments and alpha: missing a required argument: 'y'"):
+        torch.launch("k", noting([]), 1, alpha=2.0)
+
+
+def test_all_that_a_caller_asks_for_is_all_wherever_its_tensors_are(torch: RuntimeContext) -> None:
+    x = torch.zeros(4)  # on one PE
+    assert len(torch.launch("k", nothing, x).pes) == 1
+    assert len(torch.launch("k", nothing, x, target_pes="all").pes) == torch.spec.cube.n_pes
+    assert len(torch.launch("k", nothing, x, target_pes="all", target_cubes="all").pes) == 2 * torch.spec.cube.n_pes
 
 
 # ---- data
@@ -202,6 +281,8 @@ def test_a_launch_reports_what_the_machine_did(va: RuntimeContext) -> None:
         "bytes_hbm",
         "engines",
         "per_pe",
+        "bytes_hbm_requested",
+        "tcm_peak_bytes",
     ]
 
 

@@ -77,7 +77,7 @@ def test_others_stop_when_they_hear_of_the_failure(torch: RuntimeContext) -> Non
     to_m_cpu = latency_ns(torch, pe_cpu(0, 0, 0), m_cpus[0])
     own_cube = 10 + to_m_cpu + latency_ns(torch, m_cpus[0], pe_cpu(0, 0, 3))
     to_cube_1 = 10 + to_m_cpu + latency_ns(torch, m_cpus[0], io_cpu, m_cpus[1])
-    # A round that is under way when the PE hears is the last one. PE 3 is number 1 of the launch.
+    # The round that is under way when the PE hears does not end. PE 3 is number 1 of the launch.
     assert rounds.done == {
         (0, 0, 1): ceil(own_cube) - 1,
         (0, 1, 0): ceil(to_cube_1 + latency_ns(torch, m_cpus[1], pe_cpu(0, 1, 0))) - 1,
@@ -177,6 +177,61 @@ def test_commands_given_before_the_abort_are_done_and_then_the_pe_is_free(torch:
     assert (values[[0, 4]] == 0).all()
 
 
+def heard_ns(torch: RuntimeContext, pe: int) -> float:
+    """From the failure of PE 0 of cube 0 until another PE of that cube hears of it."""
+    return latency_ns(torch, pe_cpu(0, 0, 0), "sip0.cube0.m_cpu", pe_cpu(0, 0, pe))
+
+
+def test_a_long_wait_of_one_pe_does_not_delay_the_end_of_a_failed_launch(torch: RuntimeContext) -> None:
+    ended: list[float] = []
+
+    def kernel(tl: Any) -> None:
+        if tl.program_id(0) == 0:
+            raise ValueError("at once")
+        try:
+            tl.cycles(10**6)
+        finally:
+            ended.append(torch.now_ns)
+
+    with pytest.raises(LaunchError, match="at once"):
+        torch.launch("k", kernel, target_cubes=0, target_pes=(0, 1))
+    start_ns = torch.launches[0].pes[0].start_ns
+    after = torch.launch("after", lambda tl: None, target_cubes=0, target_pes=1)
+    assert ended == [start_ns + heard_ns(torch, 1)]
+    assert after.pes[0].end_ns < start_ns + 1000
+
+
+@pytest.mark.parametrize("waits_for", ["a store", "a composite"])
+def test_a_kernel_that_waits_for_an_engine_is_thrown_out_and_the_engine_finishes(
+    torch: RuntimeContext, waits_for: str
+) -> None:
+    dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+    x = torch.from_numpy(np.ones((256, 128), np.float16), dp=dp)
+    out = torch.zeros(256, 128, dp=dp)
+    ended: list[float] = []
+
+    def kernel(x: Any, out: Any, tl: Any) -> None:
+        if tl.program_id(0) == 0:
+            tl.cycles(10)
+            raise ValueError("no good")
+        try:
+            if waits_for == "a store":
+                tl.store(out.local, tl.full((128, 128), 1, "f16"))
+            else:
+                tl.wait(tl.composite("math", tl.ref(x.local, (128, 128)), out_ptr=out.local, math_op="abs"))
+        finally:
+            ended.append(torch.now_ns)
+
+    with pytest.raises(LaunchError, match="no good"):
+        torch.launch("k", kernel, x, out)
+    failed = torch.launches[0].pes[0]
+    after = torch.launch("after", lambda x, tl: None, x)
+    assert ended == [failed.end_ns + heard_ns(torch, 1)]
+    last_ns = max(record.t_end for record in torch.engine.log.records)  # type: ignore[union-attr]
+    assert after.pes[1].start_ns == last_ns > ended[0]
+    assert (out.numpy()[128:] == 1).all()  # all of what the PE had been given
+
+
 def test_a_launch_that_waits_for_its_turn_never_starts(torch: RuntimeContext) -> None:
     ran: list[int] = []
 
@@ -211,7 +266,7 @@ def test_a_failure_on_one_sip_stops_the_others(torch: RuntimeContext, failing: i
     enters = torch.engine.graph.node("sip0.io0.pcie_ep").overhead_ns
     for pe in stopped:
         heard = 10 + back + enters + there + latency_ns(torch, "sip0.cube0.m_cpu", pe_cpu(0, 0, pe.pe))
-        assert pe.pe_exec_ns == ceil(heard)
+        assert pe.pe_exec_ns == heard  # in the middle of a round
     assert torch.launch("fine", lambda tl: tl.cycles(3), sips=(0, 1)).pe_exec_ns_max == 3
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import simpy
 
-from kernbench.common.errors import ComponentError
+from kernbench.common.errors import DeadlockError
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import tiny_machine
@@ -140,10 +140,11 @@ def test_waiting_for_what_never_happens_is_reported_for_every_rank() -> None:
     def body(what: str) -> None:
         p.ranks.wait([simpy.Event(p.engine.env)], what)
 
-    with pytest.raises(ComponentError, match="nothing is left that could happen") as caught:
+    with pytest.raises(DeadlockError, match="nothing is left that could happen") as caught:
         p.ranks.run([lambda: body("a letter"), lambda: body("a call")])
-    assert caught.value.where == "waited for: a letter; a call"
-    with pytest.raises(ComponentError):
+    assert caught.value.where == "the host waits for: a letter; a call"
+    assert caught.value.blocked == ()
+    with pytest.raises(DeadlockError):
         body("outside of any rank")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernbench.common.errors import ComponentError, RoutingError, UsageError
+from kernbench.common.errors import DeadlockError, RoutingError, UsageError
 from kernbench.common.messages import Completion, HostMessage, MemoryWriteMsg, PeDmaMsg
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine, Handle
@@ -135,7 +135,7 @@ def test_request_that_is_never_answered_is_reported(tmp_path: Any, monkeypatch: 
     engine = GraphEngine(graph)
     pa = PhysAddr.cube_sram_addr(0, 0, 0).encode()
     handle = engine.submit(PeDmaMsg(src_sip=0, src_cube=0, src_pe=0, dst_pa=pa, nbytes=64))
-    with pytest.raises(ComponentError, match="r0 is never answered") as caught:
+    with pytest.raises(DeadlockError, match="r0 is never answered") as caught:
         engine.wait(handle)
     assert caught.value.where == "sip0.cube0.pe0.pe_dma, PeDmaMsg submitted at 0.0 ns"
 

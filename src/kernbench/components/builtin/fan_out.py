@@ -1,4 +1,4 @@
-"""How a command spreads from IO_CPU over M_CPUs to PEs, how answers come together, and when the last PE has it.
+"""How a command spreads from IO_CPU over M_CPUs to PEs, how answers are collected, and when the last PE has it.
 
 A processor sends a command to every target at once, as control messages that never queue, and answers when all targets
 have. A launch that is to fail fast is answered with the first failure; targets that have not answered by then are told
@@ -42,22 +42,22 @@ class CommandProcessor(ActiveComponent):
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self._ways: dict[str, tuple[str, ...]] = {}  # to targets; ways do not change
+        self._paths: dict[str, tuple[str, ...]] = {}  # to targets; routes do not change
 
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
         """Send a command to all targets; `packet` is answered with what they answer, in their order."""
-        answers = _Gathering(self, packet, len(targets))
+        answers = _Answers(self, packet, len(targets))
         if isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast":
             answers.on_failure = partial(self._abort, command, targets)
         for index, node in enumerate(targets):
-            self.ctx.send(Packet(command, self._way_to(node), answer=partial(answers.take, index), legs=packet.legs))
+            self.ctx.send(Packet(command, self._path_to(node), answer=partial(answers.take, index), legs=packet.legs))
 
     def stop(self, packet: Packet) -> Process | None:
         return self.accept(packet)  # a command like others: it goes where the launch went
 
     def answer_after(self, packet: Packet, parts: Sequence[simpy.Event]) -> None:
         """Answer `packet` once every event has happened."""
-        answers = _Gathering(self, packet, len(parts))
+        answers = _Answers(self, packet, len(parts))
         for index, event in enumerate(parts):
             assert event.callbacks is not None
             event.callbacks.append(partial(answers.take, index))
@@ -73,21 +73,21 @@ class CommandProcessor(ActiveComponent):
             launch_id=launch.id,
         )
         for index in still:
-            self.ctx.send(Packet(abort, self._way_to(targets[index]), answer=_heard))
+            self.ctx.send(Packet(abort, self._path_to(targets[index]), answer=_ignore_answer))
 
-    def _way_to(self, node: str) -> tuple[str, ...]:
-        way = self._ways.get(node)
-        if way is None:
-            way = self._ways[node] = tuple(self.ctx.router.find_node_path(self.node.id, node))
-        return way
-
-
-def _heard(_: Packet) -> None:
-    """Nobody waits for a target to have heard."""
+    def _path_to(self, node: str) -> tuple[str, ...]:
+        path = self._paths.get(node)
+        if path is None:
+            path = self._paths[node] = tuple(self.ctx.router.find_node_path(self.node.id, node))
+        return path
 
 
-class _Gathering:
-    """Answers under way to one processor. `on_failure` is told which targets have not answered when one has failed."""
+def _ignore_answer(_: Packet) -> None:
+    """Nothing waits for the answer to an abort."""
+
+
+class _Answers:
+    """Answers under way to one processor. After a failure, `on_failure` gets the targets that have not answered."""
 
     def __init__(self, processor: CommandProcessor, packet: Packet, expected: int) -> None:
         self.on_failure: Callable[[list[int]], None] | None = None
@@ -111,7 +111,7 @@ class _Gathering:
 
 
 def _results_in(payload: object) -> tuple[PeResult, ...]:
-    """What a PE answers, or what an M_CPU has put together."""
+    """What a PE answers, or what an M_CPU has collected."""
     if isinstance(payload, PeResult):
         return (payload,)
     if isinstance(payload, tuple):

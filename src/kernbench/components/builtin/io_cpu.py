@@ -21,7 +21,7 @@ class IoCpuComponent(CommandProcessor):
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self._dispatch_ns: dict[tuple[Targets, Targets], float] = {}  # by target cubes and PEs: ways do not change
+        self._dispatch_ns: dict[tuple[Targets, Targets], float] = {}  # by target cubes and PEs: routes do not change
 
     def accept(self, packet: Packet) -> Process | None:
         command = packet.request

@@ -2,9 +2,9 @@
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
 reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
-and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at its next
-command. The PE is free for the next launch when all commands that it was given are done, and whoever tells it to stop
-one hears back then. Not modelled: instruction fetch, and the time of scalar code.
+and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
+waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is answered
+then. Not modelled: instruction fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import BlockedKernel, KernBenchError
 from kernbench.common.ids import PeId
-from kernbench.common.messages import KernelAbortMsg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
+from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
+from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.kernel_runner import KernelRunner, Records
 from kernbench.triton_emu.pointer import TensorPtr
@@ -51,20 +53,54 @@ _NONE = Use(0.0, 0.0, 0.0, {})
 
 
 class Turn:
-    """A launch on this PE: waiting for its turn, running, or over."""
+    """A launch on this PE: waiting for its turn, running, or over.
 
-    __slots__ = ("is_aborted", "launch", "packet", "runner", "stops")
+    It is driven as a SimPy process would be, without the two events that its start and its end would cost.
+    """
+
+    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops", "tcm_peak_bytes")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
         self.launch = launch
+        self._steps: Process | None = None
+        self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
         self.is_aborted = False
+        self.tcm_peak_bytes = 0
         self.stops: list[Packet] = []  # to be answered when it is over
 
+    def begin(self, steps: Process) -> None:
+        """Go the first of its steps."""
+        self._steps = steps
+        with suppress(StopIteration):
+            self._wait_for(next(steps))
+
+    def go_on(self, event: simpy.Event) -> None:
+        """What it waits for has happened."""
+        assert self._steps is not None
+        with suppress(StopIteration):
+            self._wait_for(self._steps.send(event.value))
+
     def abort(self) -> None:
-        """Stop it, unless its kernel has ended already."""
-        self.is_aborted = self.runner is None or self.runner.abort()
+        """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
+        if self.runner is None:
+            self.is_aborted = True
+            return
+        is_waiting = self.runner.abort()
+        self.is_aborted = self.runner.is_aborted
+        if is_waiting:
+            assert self._steps is not None
+            assert self._waits_on is not None
+            assert self._waits_on.callbacks is not None
+            self._waits_on.callbacks.remove(self.go_on)
+            with suppress(StopIteration):
+                self._wait_for(self._steps.throw(simpy.Interrupt("the launch is aborted")))
+
+    def _wait_for(self, event: simpy.Event) -> None:
+        self._waits_on = event
+        assert event.callbacks is not None
+        event.callbacks.append(self.go_on)
 
 
 class PeCpuComponent(ActiveComponent):
@@ -92,17 +128,18 @@ class PeCpuComponent(ActiveComponent):
         return super().accept(packet)
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch is to stop: at its next command if it has the PE, else it leaves the queue. The answer says that
-        nothing of it is under way here any more.
+        """A launch is to stop: its kernel ends if it has the PE, else it leaves the queue. The answer says that nothing
+        of it is under way here any more.
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
         turn = next((turn for turn in self._turns if turn.launch.id == abort.launch_id), None)
         if turn is not None:
-            turn.abort()
             if turn.runner is not None:
                 turn.stops.append(packet)
+                turn.abort()
                 return None
+            turn.abort()
         self.reply(packet)
         if turn is not None and turn is not self._turns[0]:
             self._turns.remove(turn)
@@ -110,15 +147,15 @@ class PeCpuComponent(ActiveComponent):
         return None
 
     def _begin(self, turn: Turn) -> None:
-        """Start a launch at its time. At one instant PEs start in the order in which they were told."""
-        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), self._go_on, self._serve(turn))
+        """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
+        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), turn.begin, self._serve(turn))
 
-    def _go_on(self, steps: Process, event: simpy.Event | None = None) -> None:
-        """Drive a launch as a SimPy process would be, without the two events that its start and its end would cost."""
-        with suppress(StopIteration):
-            following = steps.send(event and event.value)
-            assert following.callbacks is not None
-            following.callbacks.append(partial(self._go_on, steps))
+    def blocked(self) -> BlockedKernel | None:
+        """What the kernel that has this PE waits for, for the report of a deadlock; None when nothing keeps it."""
+        if not self._turns or self._turns[0].runner is None:
+            return None
+        name = self._turns[0].launch.kernel_ref.name
+        return blocked_kernel(self._turns[0].runner, name, self.ctx.kernels[name], self.key)
 
     def _serve(self, turn: Turn) -> Process:
         start_ns, before = self.env.now, self._use()
@@ -126,7 +163,8 @@ class PeCpuComponent(ActiveComponent):
         error = yield from self._run(turn)
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
-            yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
+            yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
+        self._memory.end_lease()
         self._turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
@@ -145,13 +183,17 @@ class PeCpuComponent(ActiveComponent):
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         runner = turn.runner = KernelRunner(_Commands(self, launch))
-        tl = TLContext(self._environment(launch, kernel, runner))
+        tl = TLContext(self._environment(launch, kernel, runner, self._memory.lease_tcm()))
         try:
-            call = bind(kernel, self._arguments(launch), tl)
+            named = (
+                {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
+            )
+            call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(call)
         tl.close()
+        turn.tcm_peak_bytes = tl.tcm_peak_bytes
         if runner.error is None:
             return None
         failure = failure_of(runner.error, kernel, self.key)
@@ -161,7 +203,7 @@ class PeCpuComponent(ActiveComponent):
     # ---- what the kernel cost
 
     def _use(self) -> Use:
-        """What the blocks beside have done; what nobody has needed yet has done nothing."""
+        """What the PE's engines have done; one that was not needed yet has done nothing."""
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
@@ -189,14 +231,15 @@ class PeCpuComponent(ActiveComponent):
             turn.is_aborted,
             now.tcm_ns - before.tcm_ns,
             scheduler.take_composites() if isinstance(scheduler, PeSchedulerComponent) else (),
+            turn.tcm_peak_bytes,
         )
 
     # ---- what the kernel gets
 
-    def _arguments(self, launch: KernelLaunchMsg) -> list[object]:
-        return [self._pointer(arg) if isinstance(arg, TensorArg) else arg.value for arg in launch.args]
-
-    def _pointer(self, arg: TensorArg) -> TensorPtr:
+    def _argument(self, arg: KernelArg) -> object:
+        """A number as it is, a tensor as a pointer."""
+        if not isinstance(arg, TensorArg):
+            return arg.value
         key = self.key
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
         whole_rows = not any(axis for axis in arg.split_axes)
@@ -204,7 +247,7 @@ class PeCpuComponent(ActiveComponent):
             arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local, has_whole_rows=whole_rows
         )
 
-    def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner) -> KernelEnv:
+    def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner, tcm: TcmLease) -> KernelEnv:
         spec = self.ctx.graph.spec
         sip, cube, pe = self.key
         pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
@@ -213,21 +256,22 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.values,
             self.ctx.memory,
             self._translate,
-            tensor_ranges(kernel, launch.args),
-            self._tcm_base,
-            spec.cube.tcm_allocatable_bytes,
+            tensor_ranges(kernel, launch.args, launch.named_args),
+            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset).raw,
+            tcm.nbytes,
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
         )
 
-    def _tcm_base(self) -> int:
-        return PhysAddr.pe_tcm_addr(*self.key, 0).raw
-
     def _translate(self, address: int, nbytes: int) -> list[Piece]:
         return self.dma.translate(address, nbytes)
 
-    # ---- the blocks beside it: made when a kernel first needs them
+    # ---- what else its PE has: made when a kernel first needs it
+
+    @cached_property
+    def _memory(self) -> PEMemAllocator:
+        return self.ctx.pe_memory(*self.key)
 
     @cached_property
     def scheduler(self) -> PeSchedulerComponent:

@@ -1,9 +1,13 @@
 """Who owns which bytes of physical memory: an allocator for each PE's HBM slice and TCM, and for each cube's SRAM.
 
-Allocators hand out full addresses and take them back with the same size; anything else is an AllocationError.
+A PE's TCM has one owner for everybody: what the host allocates there stays, and a kernel is lent the largest block of
+what is left for as long as it runs. Allocators hand out full addresses and take them back with the same size; anything
+else is an AllocationError.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from kernbench.common.errors import AllocationError
 from kernbench.common.ids import CubeId, PeId
@@ -11,7 +15,20 @@ from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 
-__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator"]
+__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease"]
+
+
+_LEASE_ALIGN = 16  # of a kernel's part of TCM: as kernels align their tensors
+
+
+class TcmLease(NamedTuple):
+    """Part of a PE's TCM that a kernel has: from an offset on."""
+
+    offset: int
+    nbytes: int
+
+
+_NOTHING = TcmLease(0, 0)
 
 
 class PEMemAllocator:
@@ -24,6 +41,8 @@ class PEMemAllocator:
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
         self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
+        self._whole_tcm = TcmLease(0, cfg.tcm_allocatable_bytes)
+        self._leased: TcmLease | None = None
 
     def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of this PE's HBM slice; `align` counts from the start of the slice."""
@@ -37,7 +56,12 @@ class PEMemAllocator:
         self.hbm.free(offset, nbytes)
 
     def alloc_tcm(self, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of this PE's TCM."""
+        """`nbytes` of this PE's TCM; raises AllocationError when there is no room, or a kernel has what is free."""
+        if self._leased is not None:
+            raise AllocationError(
+                f"{self.tcm.name}: {nbytes} bytes required, but a kernel is running and has what is free",
+                hint="allocate before the launch, or when it is over",
+            )
         return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
@@ -46,6 +70,27 @@ class PEMemAllocator:
         if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
             raise _foreign(addr, self.tcm)
         self.tcm.free(addr.sub_offset, nbytes)
+
+    def lease_tcm(self) -> TcmLease:
+        """Lend a kernel the largest free block, until `end_lease`; nothing where nothing is free. Raises
+        AllocationError while another kernel has it.
+        """
+        if self._leased is not None:
+            raise AllocationError(f"{self.tcm.name} is lent to a kernel already", hint="one kernel at a time")
+        self._leased = self._whole_tcm if not self.tcm.used_bytes else self._largest()
+        return self._leased
+
+    def end_lease(self) -> None:
+        """The kernel is over."""
+        self._leased = None
+
+    def _largest(self) -> TcmLease:
+        blocks = [
+            TcmLease(start + -start % _LEASE_ALIGN, size - -start % _LEASE_ALIGN)
+            for start, size in self.tcm.free_blocks
+        ]
+        largest = max(blocks, key=lambda block: block.nbytes, default=_NOTHING)
+        return largest if largest.nbytes > 0 else _NOTHING
 
 
 class CubeSramAllocator:

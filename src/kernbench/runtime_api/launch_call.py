@@ -1,0 +1,172 @@
+"""What a call of `torch.launch` says: which kernel, its arguments by position and by name, and where it is to go.
+
+    torch.launch("scale", scale, x, y, alpha=2.0, target_pes=(0, 1))
+
+A name that is an option of launches (`LaunchOptions`) is taken as that, every other one is a parameter of the kernel.
+Parameters that are not given keep the defaults that the kernel has for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from numbers import Integral, Real
+from typing import Literal
+
+import numpy as np
+
+from kernbench.common.errors import UsageError
+from kernbench.common.messages import FailurePolicy, KernelArg, ScalarArg, Targets
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.triton_emu.binding import positional_names, signature_of
+
+Kernel = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """Where a launch goes, how it fails and whether to wait for it, as far as the caller says."""
+
+    wait: bool = True
+    sips: Targets | None = None
+    target_cubes: Targets | None = None
+    target_pes: Targets | None = None
+    failure_policy: FailurePolicy = "fail_fast"
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> LaunchOptions:
+        """The options of a call; raises UsageError for ids that are none."""
+        plain = ("wait", "failure_policy")
+        return cls(**{name: v if name in plain else _ids(name, v) for name, v in given.items()})  # type: ignore[arg-type]  # messages check the values
+
+
+OPTIONS = tuple(field.name for field in fields(LaunchOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCall:
+    """A kernel, what it is called with, and the options of its launch."""
+
+    name: str
+    kernel: Kernel
+    args: tuple[object, ...]
+    named: Mapping[str, object]
+    options: LaunchOptions
+
+    @classmethod
+    def of(cls, name: object, args: Sequence[object], given: Mapping[str, object]) -> LaunchCall:
+        """Tell a kernel's arguments from options; without a name before it, a kernel goes by its own.
+
+        Raises UsageError for what is no kernel, and for names that are neither an option nor a parameter, or both.
+        """
+        if not isinstance(name, str):
+            name, args = _own_name(name), (name, *args)
+        if not args:
+            raise UsageError(f"launch of '{name}' has no kernel", hint="torch.launch(name, kernel, *args)")
+        kernel, *rest = args
+        _check_kernel(name, kernel)
+        assert callable(kernel)
+        named = _named(name, kernel, len(rest), given)
+        options = LaunchOptions.of({key: value for key, value in given.items() if key not in named})
+        return cls(name, kernel, tuple(rest), named, options)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those among its arguments."""
+        return tuple(arg for arg in (*self.args, *self.named.values()) if isinstance(arg, Tensor))
+
+    def positional_args(self) -> Iterator[KernelArg]:
+        """Arguments as a launch message carries them; raises UsageError for what cannot be one."""
+        names = positional_names(self.kernel)
+        for at, arg in enumerate(self.args):
+            yield _as_arg(self.name, f"'{names[at]}'" if at < len(names) else str(at), arg)
+
+    def named_args(self) -> dict[str, KernelArg]:
+        """Those that are given by name."""
+        return {name: _as_arg(self.name, f"'{name}'", arg) for name, arg in self.named.items()}
+
+
+def _own_name(kernel: object) -> str:
+    while isinstance(kernel, partial):
+        kernel = kernel.func
+    return str(getattr(kernel, "__name__", type(kernel).__name__))
+
+
+def _check_kernel(name: str, kernel: object) -> None:
+    if not callable(kernel):
+        raise UsageError(
+            f"kernel '{name}' is {kernel!r}", hint="give a function: torch.launch(name, kernel, *args), the name if any"
+        )
+    if _is_only_made(kernel):
+        raise UsageError(
+            f"kernel '{name}' is a generator or a coroutine, whose body a call does not run",
+            hint="write a plain function: tl waits by itself, without yield and await",
+        )
+
+
+def _is_only_made(kernel: Kernel) -> bool:
+    """Whether a call makes a generator or a coroutine and runs nothing; an object is what its `__call__` is."""
+    while isinstance(kernel, partial):
+        kernel = kernel.func
+    asked = (kernel, type(kernel).__call__)
+    return any(isgeneratorfunction(fn) or iscoroutinefunction(fn) or isasyncgenfunction(fn) for fn in asked)
+
+
+def _named(name: str, kernel: Kernel, by_position: int, given: Mapping[str, object]) -> dict[str, object]:
+    """What of the names that a call gives are arguments of the kernel."""
+    parameters = signature_of(kernel).parameters
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    known = [p.name for p in parameters.values() if p.kind not in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)]
+    taken = positional_names(kernel)[:by_position]
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        if key in OPTIONS and key in known:
+            raise UsageError(
+                f"'{key}' is an option of launch and a parameter of kernel '{name}'",
+                hint=f"pass the parameter '{key}' by position, or rename it; the option cannot be set for this kernel",
+            )
+        if key in OPTIONS:
+            continue
+        if key == "tl":
+            raise UsageError(f"tl is passed to kernel '{name}'", hint="leave it out: every PE gives its kernel its own")
+        if key in taken:
+            raise UsageError(f"parameter '{key}' of kernel '{name}' is given twice", hint="by position or by name")
+        if key not in known and not takes_any:
+            listed = ", ".join(each for each in known if each != "tl") or "none"
+            raise UsageError(
+                f"launch has no option '{key}', and kernel '{name}' no parameter of that name",
+                hint=f"options: {', '.join(OPTIONS)}; parameters of the kernel: {listed}",
+            )
+        found[key] = value
+    return found
+
+
+def _ids(name: str, value: object) -> object:
+    """Ids as a tuple of whole numbers: one number, a range or a list will do."""
+    if value is None or (isinstance(value, str) and value == "all"):
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return (int(value),)
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        return tuple(value)
+    raise UsageError(f"launch option {name} is {value!r}", hint="give one number, several, or 'all'")
+
+
+def _as_arg(kernel: str, which: str, arg: object) -> KernelArg:
+    if isinstance(arg, Tensor):
+        return arg.as_arg()
+    if isinstance(arg, bool | np.bool_):
+        return ScalarArg("bool", arg)  # type: ignore[arg-type]  # as it was passed
+    if isinstance(arg, Integral):
+        dtype: Literal["i32", "i64"] = "i32" if -(2**31) <= int(arg) < 2**31 else "i64"
+        return ScalarArg(dtype, arg)  # type: ignore[arg-type]  # as it was passed
+    if isinstance(arg, Real):
+        return ScalarArg("fp32", arg)  # type: ignore[arg-type]  # as it was passed
+    raise UsageError(
+        f"argument {which} of kernel '{kernel}' is a {type(arg).__name__}",
+        hint="give tensors and numbers; torch.from_numpy makes a tensor of an array",
+    )
