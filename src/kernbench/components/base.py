@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import simpy
 
-from kernbench.common.bank_use import BankUse
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
@@ -139,7 +139,7 @@ class Context(Protocol):
     def way(self, path: tuple[str, ...]) -> Way | None:
         """The way to the memory at the end of `path`; None where only packets will do."""
 
-    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+    def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:

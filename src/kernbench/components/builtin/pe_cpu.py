@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import simpy
 
-from kernbench.common.bank_use import NOTHING, BankUse
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.commands import EngineCommand
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
@@ -44,7 +44,7 @@ class Use(NamedTuple):
     dma_ns: float
     compute_ns: float
     tcm_ns: float
-    hbm: Mapping[str, BankUse]  # by controller
+    hbm: Mapping[str, ChannelTraffic]  # by controller
 
 
 _NONE = Use(0.0, 0.0, 0.0, {})
@@ -170,12 +170,12 @@ class PeCpuComponent(ActiveComponent):
             dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
             scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
             tcm.busy_ns if isinstance(tcm, PeTcmComponent) else 0.0,
-            self.ctx.hbm_use_by(self._dma_id),
+            self.ctx.hbm_traffic_by(self._dma_id),
         )
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
-        since = ((node, use.minus(before.hbm.get(node, NOTHING))) for node, use in now.hbm.items())
+        since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
             start_ns,

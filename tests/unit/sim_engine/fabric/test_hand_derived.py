@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernbench.sim_engine.fabric import Fabric, HopTimes, Network, Transfer
-from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.fabric.planned_trains import Mode
 
 FLIT = 256
 
@@ -42,7 +42,7 @@ def memory(*, channels: int = 4, burst_ns: float = 4.0, penalty_ns: float = 0.0)
     network.add_node("hbm")
     network.add_link("pe", "hbm", 256.0)
     network.add_link("hbm", "pe", 256.0)
-    network.add_bank("hbm", channels, burst_ns, penalty_ns)
+    network.add_channels("hbm", channels, burst_ns, penalty_ns)
     return network
 
 
