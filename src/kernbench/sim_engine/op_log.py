@@ -133,9 +133,9 @@ class OpLog:
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
         first = self._first
-        told = [record for row in range(len(self._firsts)) for record in self._row(row)]
-        for at in sorted(range(len(told)), key=lambda at: told[at].t_start):
-            yield first + at, told[at]
+        records = [record for row in range(len(self._firsts)) for record in self._row(row)]
+        for at in sorted(range(len(records)), key=lambda at: records[at].t_start):
+            yield first + at, records[at]
 
     def rows_since(self, first: int) -> Rows:
         """The rows with records of ids `first` and up, as far as they are here; a row is never cut."""
@@ -166,14 +166,14 @@ class OpLog:
         number, one = self._firsts[row], self._waits[row]
         waited = (one,) if one >= 0 else self._several[-one - 1]
         place, at = 2 * (number - self._first), 0
-        told: list[OpRecord] = []
+        records: list[OpRecord] = []
         for component_id, op_kind, op_name, names in heads:
             params = dict(zip(names, values[at : at + len(names)], strict=True))
             t_start, t_end = self._times[place : place + 2]
-            told.append(OpRecord(t_start, t_end, component_id, op_kind, op_name, params, waited))
+            records.append(OpRecord(t_start, t_end, component_id, op_kind, op_name, params, waited))
             waited = (number,)
             number, place, at = number + 1, place + 2, at + len(names)
-        return told
+        return records
 
     def _drop(self) -> None:
         """Forget all records; their ids stay taken."""

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 
 from kernbench.common.errors import UsageError
-from kernbench.values.bytes_of import Patch, View, compute_gather, compute_view
+from kernbench.values.bytes_of import Patch, ViewParams, compute_gather, compute_view
 from kernbench.values.chains import ChainGroup, Indices, Product
 from kernbench.values.graph import Value
 from kernbench.values.matmul import product
@@ -45,7 +45,7 @@ def evaluate(
     Raises UsageError for an unknown backend, a missing PyTorch or no threads, DataError when values of two graphs are
     mixed.
     """
-    run = _Run(thread_count(threads), _product(backend))
+    run = _Evaluation(thread_count(threads), _product(backend))
     try:
         for level in plan_levels(values):
             run.level(level)
@@ -113,7 +113,7 @@ def _compute_bytes(values: Sequence[Value]) -> None:
     for value in values:
         arrays = [known(v) for v in value.inputs]
         if value.op == "view":
-            array = compute_view(arrays[0], value.inputs[0].type, value.type, cast(View, value.params))
+            array = compute_view(arrays[0], value.inputs[0].type, value.type, cast(ViewParams, value.params))
         else:
             array = compute_gather(arrays, value.type, cast(tuple[Patch, ...], value.params))
         array.setflags(write=False)
@@ -125,7 +125,7 @@ def _compute_share(group: ChainGroup, share: Indices) -> None:
     _settle([chain.last for chain in chains], stack)
 
 
-class _Run:
+class _Evaluation:
     """One evaluation: cuts levels into jobs, and runs them here or on threads."""
 
     def __init__(self, threads: int, multiply: Product) -> None:

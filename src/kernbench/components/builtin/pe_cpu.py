@@ -27,7 +27,7 @@ from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, 
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
-from kernbench.policy.address.page_table import Piece
+from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
@@ -219,7 +219,7 @@ class PeCpuComponent(ActiveComponent):
     def _tcm_base(self) -> int:
         return PhysAddr.pe_tcm_addr(*self.key, 0).raw
 
-    def _translate(self, address: int, nbytes: int) -> list[Piece]:
+    def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
         return self.dma.translate(address, nbytes)
 
     # ---- the blocks beside it: made when a kernel first needs them

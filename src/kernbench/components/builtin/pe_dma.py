@@ -19,7 +19,7 @@ from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, Process, Served, Way
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, Reach, StageType, TileToken
-from kernbench.policy.address.page_table import Piece
+from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
@@ -175,7 +175,7 @@ class PeDmaComponent(PeEngine):
             self._mmu = self.beside(self.pe.part("pe_mmu"), PeMmuComponent, "translates no addresses")
         return self._mmu
 
-    def translate(self, address: int, nbytes: int) -> list[Piece]:
+    def translate(self, address: int, nbytes: int) -> list[PhysRange]:
         """The physical pieces of a range that a kernel names; raises AddressError for what is not mapped."""
         return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
 
@@ -187,7 +187,7 @@ class PeDmaComponent(PeEngine):
             return None
         return Reach(*first.way, first.base + (pieces[0][0] & _IN_WINDOW))
 
-    def _pieces(self, address: int, stage: DmaStage) -> list[Piece]:
+    def _pieces(self, address: int, stage: DmaStage) -> list[PhysRange]:
         """What to move, one piece a memory where the rows of a tile are strided."""
         if stage.rows == 1:
             return self.translate(address, stage.nbytes)

@@ -76,9 +76,7 @@ class Route:
         self.has_delay_rule = any(network.delay_rule[node] is not None for node in self.nodes[1:])
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
-        self.crossings: tuple[
-            Crossing, ...
-        ] = ()  # made for the first transfer with bytes: most routes carry control messages only
+        self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
         self._last_flits: dict[int, LastFlit] = {}
 
     def last_flit(self, network: Network, nbytes: int) -> LastFlit:
