@@ -116,10 +116,6 @@ class MemoryStore:
         if nbytes > 0:
             self._map.clear(addr, addr + nbytes)
 
-    def holds(self, addr: int, nbytes: int) -> bool:
-        """Whether every byte of [addr, addr + nbytes) was written."""
-        return not self.gaps(addr, nbytes)
-
     def gaps(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
         """Which bytes of [addr, addr + nbytes) were never written: (first, end), counted from `addr`, in order."""
         if not nbytes or self._map.holder(addr, addr + nbytes) is not None:

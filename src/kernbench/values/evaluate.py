@@ -56,11 +56,6 @@ def evaluate(
     return [known(value) for value in values]
 
 
-def evaluate_one(value: Value) -> Array:
-    """The array of one value, on this thread: for a kernel that branches on what it computed."""
-    return value.data if value.data is not None else evaluate([value], threads=1)[0]
-
-
 def thread_count(threads: int | None) -> int:
     """How many threads that is; raises UsageError for what is not 1 or more."""
     if threads is None:

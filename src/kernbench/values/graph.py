@@ -53,10 +53,6 @@ class Value:
     def nbytes(self) -> int:
         return self.type.nbytes
 
-    @property
-    def pending(self) -> bool:
-        return self.data is None
-
     def __repr__(self) -> str:
         inputs = ", ".join(f"%{v.id}" for v in self.inputs)
         return f"%{self.id} = {self.op}({inputs}) {self.type}"
@@ -72,11 +68,6 @@ class ValueGraph:
         self._defaults: dict[str, Params] = {}  # op -> its parameters when none are given
         self._scalars: dict[tuple[str, DType], Value] = {}
         self.sites: dict[int, str] | None = None  # by value, the kernel line it comes from; None: not kept
-
-    @property
-    def count(self) -> int:
-        """How many values there have been."""
-        return self._count
 
     def type_of(self, shape: Sequence[int], dtype: DType) -> TensorType:
         """The one TensorType object of this graph for `shape` and `dtype`."""

@@ -277,10 +277,6 @@ def _full(inputs: Sequence[Array], value: Value) -> Array:
     return np.broadcast_to(_rounded(_wide(one, False), value.dtype), value.shape)
 
 
-def _iota(inputs: Sequence[Array], value: Value) -> Array:
-    return _rounded(np.indices(value.shape)[cast(int, _named(value)["axis"])], value.dtype)
-
-
 _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "view": _view,
     "gather": _gather,
@@ -293,6 +289,5 @@ _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "cast": _cast,
     "arange": _arange,
     "full": _full,
-    "iota": _iota,
 }
 KNOWN = frozenset((*_MOVES, *_SUMS, *_ELEMENTWISE, "where"))

@@ -41,7 +41,7 @@ AT_INJECT, AT_DONE, AT_COMMIT = other(INJECT), other(DONE), other(COMMIT)
 
 
 class FlitFabric(Counters):
-    """Moves flits by the rules of this package. Driven by `inject`, `run` (or `advance`), `next_time` and `on_done`."""
+    """Moves flits by the rules of this package. Driven by `inject`, `run` (or `advance`) and `next_time`."""
 
     def __init__(self, network: Network, *, record: bool = False) -> None:
         super().__init__(network, record=record)
@@ -53,7 +53,7 @@ class FlitFabric(Counters):
         self._seq = count()
         self._tie = count()
 
-    # ---- the four calls
+    # ---- what drives it
 
     def inject(
         self,
@@ -111,10 +111,6 @@ class FlitFabric(Counters):
         """When the next thing happens; infinity when nothing is under way."""
         agenda = self._agenda
         return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
-
-    def on_done(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> None:
-        """Have `run` call `callback` when the transfer is done."""
-        transfer.on_done = callback
 
     def catch_up(self, now: float) -> None:
         """Whoever drives the fabric has come to `now`; nothing is left to do before it."""
