@@ -22,7 +22,7 @@ class HbmTraffic:
         self._far: dict[str, dict[str, ChannelTraffic]] = {}  # in several legs: by block and controller
 
     def on_sip(self, sip: int) -> int:
-        """What the channels of a SIP have been given to move, for whomever."""
+        """What the channels of a SIP have been given to move, for all blocks together."""
         return sum(self._fabric.channel_bytes(node) for node, at in self._sip_of.items() if at == sip)
 
     def by(self, node: str) -> dict[str, ChannelTraffic]:

@@ -1,4 +1,4 @@
-"""Memory as bytes that hold values: one sparse address space a simulation.
+"""Memory as bytes that hold values: one sparse address space per simulation.
 
 A write puts a value at an address; a read gives the value that the bytes hold at that moment. Values never change,
 so nothing that is written later alters what was read. A read of exactly what was written gives the same Value; a
@@ -172,7 +172,7 @@ def _strided_blocks(type_: TensorType, strides: Sequence[int]) -> list[StridedBl
     if len(strides) != len(type_.shape) or any(stride < 0 for stride in strides):
         raise DataError(
             f"strides {tuple(strides)} of a tensor of shape {type_.shape}",
-            hint="give one stride of 0 or more a dimension",
+            hint="give one stride of 0 or more per dimension",
         )
     dims = [(n, stride) for n, stride in zip(type_.shape, strides, strict=True) if n != 1]
     run = type_.dtype.itemsize

@@ -5,8 +5,8 @@ there are few chains, and added link by link in order, as matmul.py defines it. 
 of tiles of one parent against every column of tiles of another, each tile is cut and widened once and numpy broadcasts
 the stacks: the same calls on the same operands, so the same bits.
 
-Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product a row, if that gives
-the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
+Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product per row, if that
+gives the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class _Evaluation:
             self._pool.shutdown()
 
     def level(self, level: Level) -> None:
-        light: list[Job] = []  # small items, many a job: worth a thread
+        light: list[Job] = []  # small items, many per job: worth a thread
         for nodes in level.nodes.values():
             nbytes = 4 * (nodes[0].type.size + sum(v.type.size for v in nodes[0].inputs))
             size = max(1, CHUNK_BYTES // max(nbytes, 1))

@@ -59,7 +59,7 @@ class Value:
 
 
 class ValueGraph:
-    """Makes values and numbers them. One a simulation."""
+    """Makes values and numbers them. One per simulation."""
 
     def __init__(self) -> None:
         self._count = 0

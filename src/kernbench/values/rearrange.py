@@ -4,7 +4,7 @@ reshape(shape=)        same number of elements; one size may be -1
 trans()                swaps the last two dimensions
 permute(axes=)         dimension i of the result is dimension axes[i]
 broadcast_to(shape=)   numpy's rule
-slice(starts=, stops=, steps=)   one entry a dimension, counted from 0, stops past the end refused
+slice(starts=, stops=, steps=)   one entry per dimension, counted from 0, stops past the end refused
 concat(axis=)          equal shapes but for `axis`; dtypes mixed by `promote`
 cast(dtype=)           values.casts says how
 arange(start=, stop=, dtype=)    start, start + 1, ... below stop
@@ -103,7 +103,7 @@ def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
     if not fits or any(not lo <= hi <= n or not by for lo, hi, by, n in zip(starts, stops, steps, shape, strict=True)):
         raise DataError(
             f"slice: {starts} to {stops} by {steps} of shape {shape}",
-            hint="one entry a dimension, 0 <= start <= stop <= size, step 1 or more",
+            hint="one entry per dimension, 0 <= start <= stop <= size, step 1 or more",
         )
     return tuple(slice(lo, hi, by) for lo, hi, by in zip(starts, stops, steps, strict=True))
 

@@ -52,8 +52,8 @@ def test_a_burst_takes_its_bytes_over_the_bandwidth_of_one_channel(
 
 
 def test_channels_together_are_exactly_as_fast_as_the_link_where_neither_fits_the_grid() -> None:
-    # A flit takes 256 / 240 ns on the link: 1 118 481.07 steps of the grid, rounded to 1 118 481. Eight flits there, and
-    # one burst on each of eight channels, take the same 8 947 848; a burst rounded by itself would take one step more.
+    # A flit takes 256 / 240 ns on the link: 1 118 481.07 steps of the grid, rounded to 1 118 481. Eight flits and a
+    # burst on each of eight channels take the same 8 947 848; a burst rounded by itself would take one step more.
     assert burst_ns(8, 256, 30.0) * GRID_PER_NS == 8 * 1_118_481 == 8_947_848
     assert round(256 / 30 * GRID_PER_NS) == 8_947_849
 
