@@ -14,7 +14,7 @@ from kernbench.probes.breakdown import LABELS
 from kernbench.probes.cases import CATEGORIES, Category
 from kernbench.probes.measure import CaseResult
 from kernbench.probes.probe import ProbeReport
-from kernbench.probes.route import Leg, Route
+from kernbench.probes.route import Leg, RouteTrace
 
 WIDTH = 120
 Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
@@ -135,7 +135,7 @@ def _percent(share: float) -> str:
 # ---- routes
 
 
-def _route(route: Route, paint: Paint) -> Iterator[str]:
+def _route(route: RouteTrace, paint: Paint) -> Iterator[str]:
     yield paint(f"Route of {route.name}: {route.total_ns:.2f} ns", "title")
     for leg in route.legs:
         what = format_bytes(leg.nbytes) if leg.nbytes else "control"

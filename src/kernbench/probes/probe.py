@@ -16,7 +16,7 @@ from kernbench.probes.cases import Case, cases_of
 from kernbench.probes.checks import run_checks
 from kernbench.probes.findings import Check, Findings
 from kernbench.probes.measure import CaseResult, SweepPoint, measure, measure_sizes
-from kernbench.probes.route import Route, trace_route
+from kernbench.probes.route import RouteTrace, trace_route
 from kernbench.topology.graph import TopologyGraph
 
 DEFAULT_BYTES = 32 * KIB
@@ -37,7 +37,7 @@ class ProbeReport:
     sweep: tuple[SweepPoint, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RouteTrace, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -68,7 +68,7 @@ def run_probe(
         else:
             result = measure(graph, one)
         results.append(result)
-    routes: list[Route] = []
+    routes: list[RouteTrace] = []
     for one in traced:
         tell(f"{one.name} hop by hop")
         routes.append(trace_route(graph, one))

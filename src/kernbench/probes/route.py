@@ -17,7 +17,7 @@ from kernbench.topology.graph import TopologyGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class HopTrace:
     """A node on the way. `link_gbs` is the link it is left by; None at the end."""
 
     node: str
@@ -38,11 +38,11 @@ class Leg:
     nbytes: int
     start_ns: float
     end_ns: float
-    hops: tuple[Hop, ...]
+    hops: tuple[HopTrace, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteTrace:
     """One issuer's transfer."""
 
     name: str
@@ -51,7 +51,7 @@ class Route:
     legs: tuple[Leg, ...]
 
 
-def trace_route(graph: TopologyGraph, case: Case) -> Route:
+def trace_route(graph: TopologyGraph, case: Case) -> RouteTrace:
     """Run a case once more with its hops watched."""
     engine = GraphEngine(graph, trace_hops=True)
     handles = [engine.submit(request) for request in case.requests]
@@ -59,7 +59,7 @@ def trace_route(graph: TopologyGraph, case: Case) -> Route:
     traces = [engine.get_completion(handle)[1] for handle in handles]
     last = max(traces, key=lambda trace: float(trace["total_ns"]))
     legs = tuple(_leg(graph, leg) for leg in last["hops"])
-    return Route(case.name, float(last["total_ns"]), tuple(last["path"]), legs)
+    return RouteTrace(case.name, float(last["total_ns"]), tuple(last["path"]), legs)
 
 
 def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> Leg:
@@ -70,7 +70,7 @@ def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> Leg:
     speeds = [gbs for gbs in links if gbs is not None]
     bottleneck = links.index(min(speeds)) if speeds and leg["nbytes"] else -1
     hops = tuple(
-        Hop(
+        HopTrace(
             node=names[place],
             first_arrival_ns=float(node["first_arrival_ns"]),
             first_departure_ns=float(node["first_departure_ns"]),
