@@ -224,6 +224,17 @@ def test_an_evaluated_value_is_computed_once_and_lets_go_of_its_inputs():
     assert kept.inputs[0].data is not None
 
 
+def test_views_gathers_and_products_let_go_of_their_inputs_too():
+    graph = ValueGraph()
+    x = graph.apply("exp", (graph.constant(np.zeros((2, 2), np.float32)),))
+    view = graph.view(x, graph.type_of((2,), F32), 4, 0, 1)
+    gathered = graph.gather(graph.type_of((4,), F32), (x,), ((0, 0, 8, 0, 1, 8),))
+    product = graph.apply("dot", (x, x))
+    arrays = evaluate([view, gathered, product])
+    assert [array.tolist() for array in arrays] == [[1, 1], [0, 0, 1, 1], [[2, 2], [2, 2]]]
+    assert [value.inputs for value in (x, view, gathered, product)] == [(), (), (), ()]
+
+
 def test_intermediates_nobody_holds_are_freed():
     graph = ValueGraph()
     inner = graph.apply("exp", (graph.constant(np.arange(4, dtype=np.float32)),))

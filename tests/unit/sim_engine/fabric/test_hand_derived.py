@@ -233,6 +233,19 @@ def test_counters_tell_bytes_busy_time_and_the_longest_queue(mode: Mode) -> None
     assert (counters.longest_queue_ns, counters.longest_queue_bytes, counters.longest_queue_at_ns) == (2, 512, 4)
 
 
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_flit_that_is_watched_counts_as_waiting_too(mode: Mode, trace: bool) -> None:
+    # x and y send two flits each at 0. They come to m in pairs, at 3 and 4, and leave it for z at 4, 5, 6 and 7: the
+    # last one waits from 4 to 6. On their own first links the second flits wait for 1 ns, from 0 on.
+    fabric = Fabric(crossing(), mode=mode)
+    for src in "xy":
+        fabric.inject((src, "m", "z"), 2 * FLIT, trace=trace)
+    fabric.run()
+    waits = [fabric.link_counters(*link) for link in ("xm", "ym", "mz")]
+    assert [(link.longest_queue_ns, link.longest_queue_at_ns) for link in waits] == [(1, 0), (1, 0), (2, 4)]
+    assert [link.longest_queue_bytes for link in waits] == [FLIT, FLIT, 2 * FLIT]
+
+
 def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: Mode) -> None:
     # At b the first flit is told 5 ns, the second 1 ns. They enter at 1 and 2, so the first is ready at 6 and the
     # second, which may not overtake, too. They leave at 7 and 8.
