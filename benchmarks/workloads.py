@@ -78,7 +78,7 @@ def row_of_memories(width: int) -> Network:
         network.add_node(f"pe{i}")
         network.add_node(f"r{i}", ROUTER_NS)
         network.add_node(f"hbm{i}")
-        network.add_bank(f"hbm{i}", CHANNELS, BURST_NS)
+        network.add_channels(f"hbm{i}", CHANNELS, BURST_NS)
     for i in range(width):
         network.add_link(f"pe{i}", f"r{i}", LINK_GBS)
         network.add_link(f"r{i}", f"hbm{i}", LINK_GBS)

@@ -1,6 +1,6 @@
 """The fabric's rules once more, as small, slow and obvious SimPy processes: what the fast engines are judged by.
 
-A process for every link, node and memory bank, a process for every flit in flight on a wire or in a node. It shares
+A process for every link, node and memory, a process for every flit in flight on a wire or in a node. It shares
 nothing with the engines but the network's parameters. Where several things happen at one instant at one place, the
 place waits for that instant to settle and takes them in the order of the tie rule: index of the link they came in on,
 injections last.
@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 import simpy
 
 from kernbench.common.flits import FlitArrival
-from kernbench.sim_engine.fabric.banks import READ, WRITE
+from kernbench.sim_engine.fabric.channels import READ, WRITE
 from kernbench.sim_engine.fabric.model import Network
 
 INJECTED = 10**9
@@ -81,8 +81,8 @@ class NaiveFabric:
         self.net = network
         self.links = [Settled(env, LINKS_SETTLE) for _ in network.link_ends]
         self.nodes = [Settled(env, NODES_SETTLE) for _ in network.names]
-        self.banks = {node: _BankState(*spec) for node, spec in network.bank_specs.items()}
-        self.bank_doors = {node: Settled(env, LINKS_SETTLE) for node in network.bank_specs}
+        self.memories = {node: _Channels(*spec) for node, spec in network.channel_specs.items()}
+        self.memory_doors = {node: Settled(env, LINKS_SETTLE) for node in network.channel_specs}
         self.count = 0
         self.turns = 0
         self.flit_hops = 0
@@ -90,7 +90,7 @@ class NaiveFabric:
             env.process(self.serve_link(link))
         for node in range(len(self.nodes)):
             env.process(self.serve_node(node))
-        for node in self.bank_doors:
+        for node in self.memory_doors:
             env.process(self.serve_bank(node))
 
     # ---- what a user calls
@@ -117,7 +117,7 @@ class NaiveFabric:
         if message.nbytes == 0:
             yield self.env.process(self.travel_as_control(message))
         elif message.access == READ:
-            door = self.bank_doors[self.node(message.path[0])]
+            door = self.memory_doors[self.node(message.path[0])]
             door.put(Flit(self.env.now, INJECTED, message.number, 0, message, -1))
         else:
             for index in range(len(message.sizes)):
@@ -177,23 +177,23 @@ class NaiveFabric:
         if flit.hop < last_hop:
             self.ready_for_link(onward)
         elif message.access == WRITE:
-            self.bank_doors[node].put(onward)
+            self.memory_doors[node].put(onward)
         elif flit.index == len(message.sizes) - 1:
             self.finish(message)
 
     def serve_bank(self, node):
         """Commits never wait for one another, but are made in order."""
-        bank = self.banks[node]
+        memory = self.memories[node]
         while True:
-            flit = yield from self.bank_doors[node].wait()
+            flit = yield from self.memory_doors[node].wait()
             message = flit.message
             if message.access == READ:
                 leave = 0.0
                 for index in range(len(message.sizes)):
-                    leave = max(leave, bank.commit(message.address + index * self.net.flit_bytes, self.env.now, READ))
+                    leave = max(leave, memory.commit(message.address + index * self.net.flit_bytes, self.env.now, READ))
                     self.env.process(self.release(message, index, leave))
             else:
-                finish = bank.commit(message.address + flit.index * self.net.flit_bytes, self.env.now, WRITE)
+                finish = memory.commit(message.address + flit.index * self.net.flit_bytes, self.env.now, WRITE)
                 message.finish_ns = max(message.finish_ns, finish)
                 if flit.index == len(message.sizes) - 1:
                     self.env.process(self.settle_write(message))
@@ -219,7 +219,7 @@ class NaiveFabric:
         return self.net.link_index(a, b)
 
 
-class _BankState:
+class _Channels:
     def __init__(self, channels, burst_bytes, burst_ns, penalty_ns):
         self.channels, self.burst_bytes, self.burst_ns, self.penalty_ns = channels, burst_bytes, burst_ns, penalty_ns
         self.free = [0.0] * channels

@@ -68,7 +68,7 @@ class Case:
         self.ruled = rng.random() < 0.2
         self.network_seed = rng.random()
         self.ends = self._links()
-        self.banked = {node for node in range(self.nodes) if rng.random() < 0.4}
+        self.memories = {node for node in range(self.nodes) if rng.random() < 0.4}
         self.hot = rng.randrange(self.nodes) if rng.random() < 0.4 else None
         self.span_ns = rng.choice([0, 4, 20, 100, 1000])
         self.streams = [self._stream(sizes) for _ in range(rng.randint(1, messages))]
@@ -83,10 +83,10 @@ class Case:
         for src, dst in self.ends:
             bandwidth = rng.choice([1, 1, 0.5, 2, 0.8, 0.39]) * self.flit_bytes
             network.add_link(src, dst, bandwidth, rng.choice([0, 0, 0.1, 0.25, 1]))
-        for node in sorted(self.banked):
+        for node in sorted(self.memories):
             channels = rng.choice([1, 2, 4, 8])
             burst_ns = rng.choice([8.0, channels * 1.0, channels * 0.5, 3.0])
-            network.add_bank(node, channels, burst_ns, rng.choice([0, 0, 2, 5]))
+            network.add_channels(node, channels, burst_ns, rng.choice([0, 0, 2, 5]))
         return network
 
     def _links(self) -> list[tuple[int, int]]:
@@ -119,9 +119,9 @@ class Case:
         nbytes = rng.choice(sizes)
         options: dict[str, int] = {}
         address = rng.randrange(0, 1 << 14, rng.choice([1, self.flit_bytes]))
-        if nbytes and path[0] in self.banked and rng.random() < 0.5:
+        if nbytes and path[0] in self.memories and rng.random() < 0.5:
             options["read_from"] = address
-        elif nbytes and path[-1] in self.banked and rng.random() < 0.7:
+        elif nbytes and path[-1] in self.memories and rng.random() < 0.7:
             options["write_to"] = address
         return Leg(path, nbytes, options)
 
@@ -162,10 +162,10 @@ class ReaderCase(Case):
         self.ruled = self.ruled and seed % 4 == 0
 
     def _stream(self, sizes: list[int]) -> Stream:
-        rng, banked = self.rng, sorted(self.banked)
-        if not banked or rng.random() < 0.4:
+        rng, memories = self.rng, sorted(self.memories)
+        if not memories or rng.random() < 0.4:
             return super()._stream(sizes)
-        path = self._way(rng.choice(banked))
+        path = self._way(rng.choice(memories))
         rounds = [8 * n * self.flit_bytes for n in (1, 1, 2, 4)]
         legs = []
         for _ in range(rng.randint(2, 12)):
@@ -228,7 +228,7 @@ def run_lanes(case: ReaderCase, mode: Any) -> Outcome:
             return env.transfer(leg.path, leg.nbytes, **leg.options)
         if leg.path not in lanes:
             route = fabric.network.route(leg.path)
-            lanes[leg.path] = fabric.lane(route, banked=True, lead_ns=case.lead_ns)
+            lanes[leg.path] = fabric.lane(route, with_channels=True, lead_ns=case.lead_ns)
         done = env.event()
         lanes[leg.path].read(leg.nbytes, leg.options["read_from"], now, lambda t: env._complete(done, t), None)
         return done
@@ -258,7 +258,7 @@ def run_fabric_ahead(case: Case, mode: Any) -> Outcome:
 
 
 def _outcome(case: Case, fabric: Fabric, done: Done) -> Outcome:
-    channels = [fabric.channel_counters(node) for node in sorted(case.banked)]
+    channels = [fabric.channel_counters(node) for node in sorted(case.memories)]
     return Outcome(done, fabric.all_link_counters(), channels, fabric)
 
 

@@ -1,7 +1,7 @@
 """The fabric, in every mode, against the naive SimPy model: the same completion times, to the last bit.
 
 Networks and traffic are random: sizes from one byte up, ties, hotspots, dependent streams, store-and-forward chains,
-control messages, delay rules with and without a memory, banks with reads, writes and penalties, paths that come back.
+control messages, delay rules with and without a state, memories with reads, writes and penalties, paths that come back.
 """
 
 from __future__ import annotations

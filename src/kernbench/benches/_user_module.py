@@ -1,7 +1,7 @@
-"""Benches of a user's own: `path/to/file.py[:name]` or `package.module[:name]`.
+"""Python files and modules of a user's own: `path/to/file.py[:name]` or `package.module[:name]`.
 
-`name` is a bench's or a function's; without one, the only bench of the file, or its function `run`. A file's folder, or
-the current folder for a module, is put on the import path, as Python does for a script.
+A file's folder, or the current folder for a module, is put on the import path, as Python does for a script. What a
+module holds is not looked at here.
 """
 
 from __future__ import annotations
@@ -13,26 +13,16 @@ from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 
-from kernbench.benches.registry import BenchSpec, registered_in
 from kernbench.common.errors import KernBenchError, UsageError
 
 
-def load_bench(identifier: str) -> BenchSpec:
-    """Import what `identifier` names and find the bench in it; raises UsageError when that cannot be done."""
-    place, name = _split(identifier)
-    module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
-    benches = registered_in(module.__name__)
-    if name is not None:
-        return _named(module, benches, name, place)
-    if len(benches) == 1:
-        return benches[0]
-    if benches:
-        names = ", ".join(spec.name for spec in benches)
-        raise UsageError(f"{place} has {len(benches)} benches", hint=f"choose one: {place}:NAME with {names}")
-    return _function(module, "run", place)
+def load_user_module(place: str) -> ModuleType:
+    """Import a file or a module by its name; raises UsageError when that cannot be done."""
+    return _load_file(Path(place)) if is_file(place) else _load_module(place)
 
 
-def _split(identifier: str) -> tuple[str, str | None]:
+def split_identifier(identifier: str) -> tuple[str, str | None]:
+    """The file or module that an identifier names, and the bench or function in it, if it says one."""
     place, colon, name = identifier.rpartition(":")
     if not colon or os.sep in name or "/" in name:
         return identifier, None
@@ -41,30 +31,9 @@ def _split(identifier: str) -> tuple[str, str | None]:
     return place, name.strip()
 
 
-def _is_file(place: str) -> bool:
+def is_file(place: str) -> bool:
+    """Whether a place is a path, not the name of a module."""
     return place.endswith(".py") or "/" in place or os.sep in place
-
-
-def _named(module: ModuleType, benches: list[BenchSpec], name: str, place: str) -> BenchSpec:
-    for spec in benches:
-        if name in (spec.name, getattr(spec.run, "__name__", "")):
-            return spec
-    return _function(module, name, place)
-
-
-def _function(module: ModuleType, name: str, place: str) -> BenchSpec:
-    """A function without @bench, by its own name."""
-    found = getattr(module, name, None)
-    if callable(found) and not isinstance(found, type):
-        about = (found.__doc__ or "").strip().splitlines()
-        return BenchSpec(f"{Path(place).stem if _is_file(place) else place}:{name}", about[0] if about else "", found)
-    names = [spec.name for spec in registered_in(module.__name__)]
-    raise UsageError(
-        f"{place} has no bench '{name}'",
-        hint=f"it has {', '.join(names)}"
-        if names
-        else "decorate a function with @bench, or name it run: def run(torch)",
-    )
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -4,8 +4,8 @@ Every module of this package that does not begin with an underscore holds benche
 and is refused when the table is made. Numbers count the names in alphabetical order from 1. They are for people at a
 terminal: a new bench shifts those after it, so scripts use names.
 
-The table is made when it is first asked for, not on import. A user's own file or module stays out of it
-(`_user_module.py`): its benches are found there, and may have names that exist here.
+The table is made when it is first asked for, not on import. A user's own file or module stays out of it: its benches
+are found there, and may have names that exist here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
+from kernbench.benches._user_module import is_file, load_user_module, split_identifier
 from kernbench.common.errors import ComponentError, UsageError
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
 
 __all__ = ["AtLeast", "BenchSpec", "audit", "bench", "list_all", "numbered", "registered_in", "resolve"]
 
-Run = Callable[..., object]
+BenchFunction = Callable[..., object]
 Devices = Literal["each", "whole"]
-F = TypeVar("F", bound=Run)
+F = TypeVar("F", bound=BenchFunction)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PACKAGE = __package__ or "kernbench.benches"
 
@@ -42,7 +45,7 @@ class BenchSpec:
 
     name: str
     description: str
-    run: Run
+    run: BenchFunction
     env: str | None = None
     number: int = 0
     devices: Devices = "each"
@@ -114,9 +117,7 @@ def resolve(identifier: str) -> BenchSpec:
     if wanted.isdecimal():
         raise UsageError(f"no bench has number {wanted}", hint=f"numbers go from 1 to {len(table)}: kernbench list")
     if any(mark in wanted for mark in ".:/\\"):
-        from kernbench.benches._user_module import load_bench  # it asks this module what was registered
-
-        return load_bench(wanted)
+        return _in_user_module(wanted)
     names = [spec.name for spec in table]
     close = get_close_matches(wanted, names, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
@@ -160,3 +161,32 @@ def numbered(specs: Sequence[BenchSpec]) -> tuple[BenchSpec, ...]:
             places = " and ".join(sorted({first.run.__module__, second.run.__module__}))
             raise ComponentError(f"two benches are named '{first.name}'", where=places, hint="rename one")
     return tuple(replace(spec, number=number) for number, spec in enumerate(ordered, 1))
+
+
+def _in_user_module(identifier: str) -> BenchSpec:
+    """The bench that a user's file or module has by a name; without one its only bench, or its function `run`."""
+    place, name = split_identifier(identifier)
+    module = load_user_module(place)
+    benches = registered_in(module.__name__)
+    if name is not None:
+        named = [spec for spec in benches if name in (spec.name, getattr(spec.run, "__name__", ""))]
+        return named[0] if named else _plain_function(module, benches, name, place)
+    if len(benches) == 1:
+        return benches[0]
+    if benches:
+        names = ", ".join(spec.name for spec in benches)
+        raise UsageError(f"{place} has {len(benches)} benches", hint=f"choose one: {place}:NAME with {names}")
+    return _plain_function(module, benches, "run", place)
+
+
+def _plain_function(module: ModuleType, benches: Sequence[BenchSpec], name: str, place: str) -> BenchSpec:
+    """A function without @bench, by its own name."""
+    found = getattr(module, name, None)
+    if callable(found) and not isinstance(found, type):
+        about = (found.__doc__ or "").strip().splitlines()
+        return BenchSpec(f"{Path(place).stem if is_file(place) else place}:{name}", about[0] if about else "", found)
+    names = ", ".join(spec.name for spec in benches)
+    raise UsageError(
+        f"{place} has no bench '{name}'",
+        hint=f"it has {names}" if names else "decorate a function with @bench, or name it run: def run(torch)",
+    )

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from kernbench.common.bank_use import BankUse
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
@@ -286,7 +286,7 @@ class PeResult:
     dma_ns: float
     compute_ns: float
     error: KernelFailure | None = None
-    hbm: tuple[tuple[str, BankUse], ...] = ()  # each controller that its DMA moved bytes to or from
+    hbm: tuple[tuple[str, ChannelTraffic], ...] = ()  # each controller that its DMA moved bytes to or from
     is_aborted: bool = False  # whether it was stopped because another PE had failed
     tcm_ns: float = 0.0  # while a fetch or a store was under way
     composites: tuple[CompositeUse, ...] = ()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import simpy
 
-from kernbench.common.bank_use import BankUse
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
@@ -183,7 +183,7 @@ class Context(Protocol):
         returns what ends that.
         """
 
-    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+    def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:

@@ -19,7 +19,7 @@ from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launch_call import Kernel, LaunchCall
 from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.fabric.counters import Done
+from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import Work
 
@@ -30,7 +30,7 @@ class Launcher:
     def __init__(self, queue: HostQueue) -> None:
         self._queue = queue
         self._engine = queue.engine
-        self._done_before: dict[Launch, Done] = {}  # transfers, when it was submitted
+        self._done_before: dict[Launch, DoneCounts] = {}  # transfers, when it was submitted
         self.launches: list[Launch] = []
 
     def messages(self, call: LaunchCall, device: int) -> list[KernelLaunchMsg]:

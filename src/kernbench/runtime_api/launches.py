@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 
 from greenlet import getcurrent, greenlet
 
-from kernbench.common.bank_use import NOTHING, BankUse
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
@@ -141,12 +141,12 @@ class Launch:
         return max(self.ended, key=lambda result: result.tcm_peak_bytes, default=None)
 
     @property
-    def hbm(self) -> dict[str, BankUse]:
+    def hbm(self) -> dict[str, ChannelTraffic]:
         """What its PEs moved to and from each HBM slice that they touched, by controller."""
-        found: dict[str, BankUse] = {}
+        found: dict[str, ChannelTraffic] = {}
         for result in self.ended:
             for node, use in result.hbm:
-                found[node] = found.get(node, NOTHING).plus(use)
+                found[node] = found.get(node, NO_TRAFFIC).plus(use)
         return found
 
     @property

@@ -1,11 +1,11 @@
 """Which value holds each byte of an address space.
 
-Runs are disjoint and sorted by address. A run is a stretch of one value's bytes, or a band. A band is `rows` lines
-of `stride` bytes, one after another, cut into columns, each a block of one value: what tiles of a row-major matrix
-leave behind. So a tile written to a matrix is one entry, not one a row. Whatever does not fit a band's geometry
-splits it between rows, and a line that is written across becomes plain runs.
+Extents are disjoint and sorted by address. An extent is a stretch of one value's bytes, or a band. A band is `rows`
+lines of `stride` bytes, one after another, cut into columns, each a block of one value: what tiles of a row-major
+matrix leave behind. So a tile written to a matrix is one entry, not one per row. Whatever does not fit a band's
+geometry splits it between rows, and a line that is written across becomes plain extents.
 
-Finding a place is a bisection. Putting and clearing touch the runs they overlap.
+Finding a place is a bisection. Putting and clearing touch the extents they overlap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from kernbench.values.graph import Value
 
 
-class Piece(NamedTuple):
+class StridedCopy(NamedTuple):
     """Bytes of `source` for a part of what was asked: `rows` runs of `run` bytes, at the source and at the result."""
 
     source: Value
@@ -29,45 +29,45 @@ class Piece(NamedTuple):
 
 
 # hi, value or band, offset in the value, bytes between the value's rows (in a band's column; else 0)
-Run: TypeAlias = "tuple[int, Value | Band, int, int]"
+Extent: TypeAlias = "tuple[int, Value | Band, int, int]"
 
 
-class Runs:
-    """Disjoint stretches of a line of bytes."""
+class ExtentList:
+    """Disjoint extents of a line of bytes, by their start."""
 
-    __slots__ = ("runs", "starts")
+    __slots__ = ("extents", "starts")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.runs: list[Run] = []
+        self.extents: list[Extent] = []
 
     def find(self, at: int) -> int:
-        """The index of the run that holds byte `at`, or -1."""
+        """The index of the extent that holds byte `at`, or -1."""
         index = bisect_right(self.starts, at) - 1
-        return index if index >= 0 and self.runs[index][0] > at else -1
+        return index if index >= 0 and self.extents[index][0] > at else -1
 
     def span(self, lo: int, hi: int) -> tuple[int, int]:
-        """The indices of the runs that [lo, hi) touches: first, and past the last."""
+        """The indices of the extents that [lo, hi) touches: first, and past the last."""
         first = bisect_right(self.starts, lo) - 1
-        if first < 0 or self.runs[first][0] <= lo:
+        if first < 0 or self.extents[first][0] <= lo:
             first += 1
         return first, bisect_left(self.starts, hi, first)
 
-    def splice(self, lo: int, hi: int, new: Run | None) -> None:
+    def splice(self, lo: int, hi: int, new: Extent | None) -> None:
         """Clears [lo, hi), which cuts no band, and puts `new` there."""
         first, past = self.span(lo, hi)
-        starts, runs = ([], []) if new is None else ([lo], [new])
+        starts, extents = ([], []) if new is None else ([lo], [new])
         if first < past:
-            start, (end, source, offset, stride) = self.starts[first], self.runs[first]
+            start, (end, source, offset, stride) = self.starts[first], self.extents[first]
             if start < lo:
                 starts.insert(0, start)
-                runs.insert(0, (lo, source, offset, stride))
-            start, (end, source, offset, stride) = self.starts[past - 1], self.runs[past - 1]
+                extents.insert(0, (lo, source, offset, stride))
+            start, (end, source, offset, stride) = self.starts[past - 1], self.extents[past - 1]
             if end > hi:
                 starts.append(hi)
-                runs.append((end, source, offset + hi - start, stride))
+                extents.append((end, source, offset + hi - start, stride))
         self.starts[first:past] = starts
-        self.runs[first:past] = runs
+        self.extents[first:past] = extents
 
 
 class Band:
@@ -78,13 +78,15 @@ class Band:
     def __init__(self, rows: int, stride: int) -> None:
         self.rows = rows
         self.stride = stride
-        self.columns = Runs()
+        self.columns = ExtentList()
 
     def below(self, row: int) -> Band:
         """The lines from `row` on, as a band of their own."""
         band = Band(self.rows - row, self.stride)
         band.columns.starts = self.columns.starts.copy()
-        band.columns.runs = [(hi, source, offset + row * step, step) for hi, source, offset, step in self.columns.runs]
+        band.columns.extents = [
+            (hi, source, offset + row * step, step) for hi, source, offset, step in self.columns.extents
+        ]
         return band
 
 
@@ -92,18 +94,20 @@ class ByteMap:
     """Byte ranges of one address space -> stretches of values."""
 
     def __init__(self) -> None:
-        self._lines = Runs()
+        self._lines = ExtentList()
 
     def __len__(self) -> int:
-        """How many entries there are: plain runs, and columns of bands."""
-        return sum(len(run[1].columns.runs) if isinstance(run[1], Band) else 1 for run in self._lines.runs)
+        """How many entries there are: plain extents, and columns of bands."""
+        return sum(
+            len(extent[1].columns.extents) if isinstance(extent[1], Band) else 1 for extent in self._lines.extents
+        )
 
     def holder(self, lo: int, hi: int) -> tuple[Value, int] | None:
         """The one value that holds [lo, hi) in one stretch, and where in it; None when there are several, or a band."""
         at = bisect_right(self._lines.starts, lo) - 1
         if at < 0:
             return None
-        end, source, offset, _ = self._lines.runs[at]
+        end, source, offset, _ = self._lines.extents[at]
         if end < hi or isinstance(source, Band):
             return None
         return source, offset + lo - self._lines.starts[at]
@@ -112,8 +116,8 @@ class ByteMap:
         """Bytes [lo, hi) are those of `source` from `offset` on."""
         lines = self._lines
         at = bisect_left(lines.starts, lo)
-        if at < len(lines.starts) and lines.starts[at] == lo and lines.runs[at][0] == hi:
-            lines.runs[at] = (hi, source, offset, 0)
+        if at < len(lines.starts) and lines.starts[at] == lo and lines.extents[at][0] == hi:
+            lines.extents[at] = (hi, source, offset, 0)
             return
         self._cut_bands(lo, hi)
         lines.splice(lo, hi, (hi, source, offset, 0))
@@ -133,7 +137,7 @@ class ByteMap:
         lines = self._lines
         at = lines.find(addr)
         if at >= 0:
-            base, (end, holder, held_at, _) = lines.starts[at], lines.runs[at]
+            base, (end, holder, held_at, _) = lines.starts[at], lines.extents[at]
             row, column = divmod(addr - base, stride)
             if isinstance(holder, Band):
                 if holder.stride == stride and column + run <= stride:
@@ -163,11 +167,11 @@ class ByteMap:
 
     def _carve(self, at: int, row: int, count: int) -> Band:
         """The lines [row, row + count) of the band at index `at`, as a band of their own."""
-        base, band = self._lines.starts[at], self._lines.runs[at][1]
+        base, band = self._lines.starts[at], self._lines.extents[at][1]
         assert isinstance(band, Band)  # the caller looked
         if row:
             self._split(at, row)
-            at, base, band = at + 1, base + row * band.stride, self._lines.runs[at + 1][1]
+            at, base, band = at + 1, base + row * band.stride, self._lines.extents[at + 1][1]
             assert isinstance(band, Band)  # _split makes two
         if count < band.rows:
             self._split(at, count)
@@ -176,20 +180,20 @@ class ByteMap:
     def _split(self, at: int, row: int) -> None:
         """Two bands of the band at index `at`: the lines before `row`, and the others."""
         lines = self._lines
-        end, band, _, _ = lines.runs[at]
+        end, band, _, _ = lines.extents[at]
         assert isinstance(band, Band)  # the caller looked
         edge = lines.starts[at] + row * band.stride
         lower = band.below(row)
         band.rows = row
-        lines.runs[at] = (edge, band, 0, 0)
+        lines.extents[at] = (edge, band, 0, 0)
         lines.starts.insert(at + 1, edge)
-        lines.runs.insert(at + 1, (end, lower, 0, 0))
+        lines.extents.insert(at + 1, (end, lower, 0, 0))
 
     def _cut_bands(self, lo: int, hi: int) -> None:
-        """After this, no band reaches across `lo` or `hi`: lines that would are plain runs."""
+        """After this, no band reaches across `lo` or `hi`: lines that would are plain extents."""
         for edge in (lo, hi):
             at = self._lines.find(edge)
-            if at < 0 or not isinstance(band := self._lines.runs[at][1], Band):
+            if at < 0 or not isinstance(band := self._lines.extents[at][1], Band):
                 continue
             row, column = divmod(edge - self._lines.starts[at], band.stride)
             if column:
@@ -199,16 +203,16 @@ class ByteMap:
                 self._split(at, row)
 
     def _flatten(self, at: int) -> None:
-        """The band of one line at index `at` as plain runs."""
+        """The band of one line at index `at` as plain extents."""
         lines = self._lines
-        base, band = lines.starts[at], lines.runs[at][1]
+        base, band = lines.starts[at], lines.extents[at][1]
         assert isinstance(band, Band)  # the caller looked
         columns = band.columns
         lines.starts[at : at + 1] = [base + start for start in columns.starts]
-        lines.runs[at : at + 1] = [(base + hi, source, offset, 0) for hi, source, offset, _ in columns.runs]
+        lines.extents[at : at + 1] = [(base + hi, source, offset, 0) for hi, source, offset, _ in columns.extents]
 
-    def collect(self, addr: int, rows: int, run: int, stride: int, dst: int, pieces: list[Piece]) -> None:
-        """Adds to `pieces` what holds `rows` runs of `run` bytes, `stride` apart, laid end to end from `dst` on.
+    def collect(self, addr: int, rows: int, run: int, stride: int, dst: int, copies: list[StridedCopy]) -> None:
+        """Adds to `copies` what holds `rows` runs of `run` bytes, `stride` apart, put end to end from `dst` on.
 
         Bytes never written are left out.
         """
@@ -218,74 +222,74 @@ class ByteMap:
             here, there, count = addr + row * stride, dst + row * run, 1
             at = lines.find(here)
             if at >= 0:
-                base, (end, holder, offset, _) = lines.starts[at], lines.runs[at]
+                base, (end, holder, offset, _) = lines.starts[at], lines.extents[at]
                 if isinstance(holder, Band):
                     first, column = divmod(here - base, holder.stride)
                     if holder.stride == stride and column + run <= stride:
                         count = min(rows - row, holder.rows - first)
-                        _block(holder, first, count, column, run, there, run, pieces)
+                        _block(holder, first, count, column, run, there, run, copies)
                         row += count
                         continue
                 elif here + run <= end:
                     count = rows - row if stride == 0 else min(rows - row, (end - here - run) // stride + 1)
-                    _add(pieces, Piece(holder, offset + here - base, stride, there, run, count, run))
+                    _add(copies, StridedCopy(holder, offset + here - base, stride, there, run, count, run))
                     row += count
                     continue
-            self._collect_line(here, here + run, there, pieces)
+            self._collect_line(here, here + run, there, copies)
             row += 1
 
-    def _collect_line(self, lo: int, hi: int, dst: int, pieces: list[Piece]) -> None:
+    def _collect_line(self, lo: int, hi: int, dst: int, copies: list[StridedCopy]) -> None:
         lines = self._lines
         first, past = lines.span(lo, hi)
         for at in range(first, past):
-            base, (end, holder, offset, _) = lines.starts[at], lines.runs[at]
+            base, (end, holder, offset, _) = lines.starts[at], lines.extents[at]
             start, stop = max(lo, base), min(hi, end)
             there = dst + start - lo
             if not isinstance(holder, Band):
-                _add(pieces, Piece(holder, offset + start - base, 0, there, 0, 1, stop - start))
+                _add(copies, StridedCopy(holder, offset + start - base, 0, there, 0, 1, stop - start))
                 continue
             stride = holder.stride
             row, column = divmod(start - base, stride)
             last, rest = divmod(stop - base, stride)
             if row == last:
-                _block(holder, row, 1, column, rest - column, there, 0, pieces)
+                _block(holder, row, 1, column, rest - column, there, 0, copies)
                 continue
             if column:
-                _block(holder, row, 1, column, stride - column, there, 0, pieces)
+                _block(holder, row, 1, column, stride - column, there, 0, copies)
                 row, there = row + 1, there + stride - column
             if row < last:
-                _block(holder, row, last - row, 0, stride, there, stride, pieces)
+                _block(holder, row, last - row, 0, stride, there, stride, copies)
             if rest:
-                _block(holder, last, 1, 0, rest, there + (last - row) * stride, 0, pieces)
+                _block(holder, last, 1, 0, rest, there + (last - row) * stride, 0, copies)
 
 
 def _block(
-    band: Band, row: int, rows: int, column: int, run: int, dst: int, dst_stride: int, pieces: list[Piece]
+    band: Band, row: int, rows: int, column: int, run: int, dst: int, dst_stride: int, copies: list[StridedCopy]
 ) -> None:
-    """Adds the pieces of a rectangle of a band."""
+    """Adds the copies of a rectangle of a band."""
     columns = band.columns
     first, past = columns.span(column, column + run)
     for at in range(first, past):
-        base, (end, source, offset, step) = columns.starts[at], columns.runs[at]
+        base, (end, source, offset, step) = columns.starts[at], columns.extents[at]
         assert isinstance(source, Value)  # a band's columns hold no bands
         start, stop = max(base, column), min(end, column + run)
         src = offset + start - base + row * step
-        _add(pieces, Piece(source, src, step, dst + start - column, dst_stride, rows, stop - start))
+        _add(copies, StridedCopy(source, src, step, dst + start - column, dst_stride, rows, stop - start))
 
 
-def _add(pieces: list[Piece], new: Piece) -> None:
-    """Adds a piece, joined to the one before where the two are one comb."""
+def _add(copies: list[StridedCopy], new: StridedCopy) -> None:
+    """Adds a copy, joined to the one before where the two are one strided copy."""
     if new.rows > 1 and new.src_stride == new.run == new.dst_stride:
         new = new._replace(rows=1, run=new.rows * new.run, src_stride=0, dst_stride=0)
-    joined = _joined(pieces[-1], new) if pieces and pieces[-1].source is new.source else None
+    joined = _joined(copies[-1], new) if copies and copies[-1].source is new.source else None
     if joined is None:
-        pieces.append(new)
+        copies.append(new)
     else:
-        pieces[-1] = joined
+        copies[-1] = joined
 
 
-def _joined(last: Piece, new: Piece) -> Piece | None:
-    """Two pieces of one value as one comb: end to end, two equal runs apart, or more rows of the same spacing."""
+def _joined(last: StridedCopy, new: StridedCopy) -> StridedCopy | None:
+    """Two copies of one value as one: end to end, two equal runs apart, or more rows of the same spacing."""
     step = (new.src_offset - last.src_offset, new.dst_offset - last.dst_offset)
     if last.rows == new.rows == 1:
         if step == (last.run, last.run):

@@ -17,10 +17,10 @@ from kernbench.common.errors import ComponentError, DeadlockError, MessageError,
 from kernbench.common.messages import Completion, CubeCommand, HostMessage, KernelLaunchMsg, PeResult, Request
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
-from kernbench.sim_engine.collector import patient_collector
 from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
-from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.gc_threshold import raised_gc_threshold
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
 from kernbench.sim_engine.host_data import (
@@ -132,7 +132,7 @@ class GraphEngine(Machine):
         """
         step, progress = self.env.step, self.progress
         steps = 0
-        with patient_collector():
+        with raised_gc_threshold():
             while not happened:
                 try:
                     step()

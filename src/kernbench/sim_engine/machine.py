@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kernbench.common.bank_use import BankUse
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import BlockedKernel, ComponentError
 from kernbench.common.messages import RequestId
 from kernbench.common.writers import Writers
@@ -19,10 +19,10 @@ from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import PEMemAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
-from kernbench.sim_engine.fabric.counters import Done
+from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.fabric.model import Route
-from kernbench.sim_engine.fabric.rails import Mode
-from kernbench.sim_engine.hbm_use import HbmUse
+from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
@@ -59,7 +59,7 @@ class Machine:
             self.component(node)
         self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
         self.env.fabric = self.fabric
-        self._hbm_use = HbmUse(graph, self.fabric, wiring.banked)
+        self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
@@ -114,11 +114,11 @@ class Machine:
         read_from = write_to = None
         if packet.nbytes:
             if packet.is_reply:
-                read_from = packet.address if path[place] in self._wiring.banked else None
-            elif path[stop] in self._wiring.banked:
+                read_from = packet.address if path[place] in self._wiring.with_channels else None
+            elif path[stop] in self._wiring.with_channels:
                 write_to = packet.address
             if stop - place < len(path) - 1 and (read_from if write_to is None else write_to) is not None:
-                self._hbm_use.count_leg(packet)
+                self._hbm_traffic.count_leg(packet)
         packet.place = stop
         trace = packet.legs is not None
         now, arrived = self.env.now, self._arrived
@@ -172,11 +172,11 @@ class Machine:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
         return self.fabric.all_link_counters()
 
-    def done_so_far(self) -> Done:
+    def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`."""
         return self.fabric.done_so_far()
 
-    def links_busy_since(self, before: Done) -> dict[tuple[str, str], float]:
+    def links_busy_since(self, before: DoneCounts) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long."""
         return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
 
@@ -186,8 +186,8 @@ class Machine:
 
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
-        return self._hbm_use.on_sip(sip)
+        return self._hbm_traffic.on_sip(sip)
 
-    def hbm_use_by(self, node_id: str) -> dict[str, BankUse]:
+    def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
-        return self._hbm_use.by(node_id)
+        return self._hbm_traffic.by(node_id)

@@ -28,7 +28,7 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
     """The memory at the end of `path`."""
     node = path[-1]
     kind = wiring.classes[node]
-    burst_bytes = machine.fabric.network.flit_bytes if node in wiring.banked else 0
+    burst_bytes = machine.fabric.network.flit_bytes if node in wiring.with_channels else 0
     if not (issubclass(kind, MemoryComponent) and wiring.stops.isdisjoint(path[1:-1])):
         return PacketPort(machine, path, burst_bytes)
     if kind.accept is not MemoryComponent.accept or kind.handle is not MemoryComponent.handle:
@@ -47,7 +47,7 @@ class DirectPort:
         self._machine = machine
         self._fabric = fabric = machine.fabric
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
-        self.read = fabric.lane(self._back, banked=burst_bytes > 0, lead_ns=self._there.control_ns).read
+        self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=self._there.control_ns).read
 
     def write(
         self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None

@@ -1,4 +1,4 @@
-"""Memory as bytes that hold values: one sparse address space a simulation.
+"""Memory as bytes that hold values: one sparse address space per simulation.
 
 A write puts a value at an address; a read gives the value that the bytes hold at that moment. Values never change,
 so nothing that is written later alters what was read. A read of exactly what was written gives the same Value; a
@@ -17,18 +17,18 @@ from typing import NamedTuple, TypeAlias, cast
 
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DataError
-from kernbench.sim_engine.byte_map import ByteMap, Piece
+from kernbench.sim_engine.byte_map import ByteMap, StridedCopy
 from kernbench.values.graph import Value, ValueGraph
 from kernbench.values.op import TensorType
 
-Comb: TypeAlias = tuple[int, int, int, int]  # start, rows, bytes a row, bytes between rows
+StridedBlock: TypeAlias = tuple[int, int, int, int]  # start, rows, bytes per row, bytes between rows
 
 
-class Layout(NamedTuple):
+class StridedLayout(NamedTuple):
     """Where the elements of a strided tensor lie, counted from its address, and whether no two share a byte."""
 
-    combs: list[Comb]
-    apart: bool
+    blocks: list[StridedBlock]
+    disjoint: bool
 
 
 class MemoryStore:
@@ -37,7 +37,7 @@ class MemoryStore:
     def __init__(self, graph: ValueGraph) -> None:
         self._graph = graph
         self._map = ByteMap()
-        self._layouts: dict[tuple[TensorType, tuple[int, ...]], Layout] = {}
+        self._layouts: dict[tuple[TensorType, tuple[int, ...]], StridedLayout] = {}
 
     def __len__(self) -> int:
         """How many stretches of values memory holds."""
@@ -58,9 +58,9 @@ class MemoryStore:
         held = self._map.holder(addr, addr + type_.nbytes)
         if held is not None:
             return self._one(type_, held[0], held[1], 0, 1)
-        pieces: list[Piece] = []
-        self._map.collect(addr, 1, type_.nbytes, 0, 0, pieces)
-        return self._value(type_, pieces, addr, [(0, 1, type_.nbytes, 0)], zero_fill)
+        copies: list[StridedCopy] = []
+        self._map.collect(addr, 1, type_.nbytes, 0, 0, copies)
+        return self._value(type_, copies, addr, [(0, 1, type_.nbytes, 0)], zero_fill)
 
     def write_strided(self, addr: int, value: Value, strides_bytes: Sequence[int]) -> None:
         """Element (i, j, ...) of `value` goes to addr + i * strides_bytes[0] + j * strides_bytes[1] + ...
@@ -70,13 +70,13 @@ class MemoryStore:
         _check_addr(addr)
         if not value.nbytes:
             return
-        combs, apart = self._layout(value.type, strides_bytes)
-        if not apart:
+        blocks, disjoint = self._layout(value.type, strides_bytes)
+        if not disjoint:
             raise DataError(
                 f"strides {tuple(strides_bytes)} of shape {value.shape} overlap", hint="write elements apart"
             )
         offset = 0
-        for start, rows, run, stride in combs:
+        for start, rows, run, stride in blocks:
             if rows == 1:
                 self._map.put(addr + start, addr + start + run, value, offset)
             else:
@@ -97,18 +97,18 @@ class MemoryStore:
         type_ = self._graph.type_of(shape, dtype_of(dtype))
         if not type_.nbytes:
             return self._graph.full(type_.shape, 0, type_.dtype)
-        combs, _ = self._layout(type_, strides_bytes)
-        if len(combs) == 1:
-            _, rows, run, stride = combs[0]
+        blocks, _ = self._layout(type_, strides_bytes)
+        if len(blocks) == 1:
+            _, rows, run, stride = blocks[0]
             held = self._map.holder(addr, addr + (rows - 1) * stride + run)
             if held is not None:
                 return self._one(type_, held[0], held[1], stride, rows)
-        pieces: list[Piece] = []
+        copies: list[StridedCopy] = []
         dst = 0
-        for start, rows, run, stride in combs:
-            self._map.collect(addr + start, rows, run, stride, dst, pieces)
+        for start, rows, run, stride in blocks:
+            self._map.collect(addr + start, rows, run, stride, dst, copies)
             dst += rows * run
-        return self._value(type_, pieces, addr, combs, zero_fill)
+        return self._value(type_, copies, addr, blocks, zero_fill)
 
     def free(self, addr: int, nbytes: int) -> None:
         """Forgets [addr, addr + nbytes). Values taken before stay as they are."""
@@ -116,51 +116,49 @@ class MemoryStore:
         if nbytes > 0:
             self._map.clear(addr, addr + nbytes)
 
-    def holds(self, addr: int, nbytes: int) -> bool:
-        """Whether every byte of [addr, addr + nbytes) was written."""
-        return not self.gaps(addr, nbytes)
-
     def gaps(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
         """Which bytes of [addr, addr + nbytes) were never written: (first, end), counted from `addr`, in order."""
         if not nbytes or self._map.holder(addr, addr + nbytes) is not None:
             return []
-        pieces: list[Piece] = []
-        self._map.collect(addr, 1, nbytes, 0, 0, pieces)
-        if sum(piece.rows * piece.run for piece in pieces) == nbytes:
+        copies: list[StridedCopy] = []
+        self._map.collect(addr, 1, nbytes, 0, 0, copies)
+        if sum(copy.rows * copy.run for copy in copies) == nbytes:
             return []
         found: list[tuple[int, int]] = []
         reached = 0
-        for start, run in _covered(pieces):
+        for start, run in _covered(copies):
             if start > reached:
                 found.append((reached, start))
             reached = start + run
         return found if reached == nbytes else [*found, (reached, nbytes)]
 
-    def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> Layout:
+    def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> StridedLayout:
         key = (type_, tuple(strides_bytes))
         found = self._layouts.get(key)
         if found is None:
-            found = self._layouts[key] = Layout(_combs(*key), _apart(*key))
+            found = self._layouts[key] = StridedLayout(_strided_blocks(*key), _is_disjoint(*key))
         return found
 
-    def _value(self, type_: TensorType, pieces: list[Piece], addr: int, combs: list[Comb], zero_fill: bool) -> Value:
-        if len(pieces) == 1:
-            source, src, src_stride, _, _, rows, run = pieces[0]
+    def _value(
+        self, type_: TensorType, copies: list[StridedCopy], addr: int, blocks: list[StridedBlock], zero_fill: bool
+    ) -> Value:
+        if len(copies) == 1:
+            source, src, src_stride, _, _, rows, run = copies[0]
             if rows * run == type_.nbytes:
                 return self._one(type_, source, src, src_stride, rows)
-        held = sum([piece.rows * piece.run for piece in pieces])
+        held = sum([copy.rows * copy.run for copy in copies])
         if held < type_.nbytes and not zero_fill:
-            first = addr + _first_gap(pieces, combs)
+            first = addr + _first_gap(copies, blocks)
             raise DataError(
                 f"{type_.nbytes - held} of {type_.nbytes} bytes were never written, the first at {first:#x}",
                 hint="store to the whole tensor first, or make it with zeros() or full()",
             )
-        if not pieces:
+        if not copies:
             return self._graph.full(type_.shape, 0, type_.dtype)
-        return self._graph.gather(type_, [piece[0] for piece in pieces], [piece[1:] for piece in pieces])
+        return self._graph.gather(type_, [copy[0] for copy in copies], [copy[1:] for copy in copies])
 
     def _one(self, type_: TensorType, source: Value, offset: int, stride: int, rows: int) -> Value:
-        """What one comb of one value holds."""
+        """What one strided block of one value holds."""
         if source.type is type_ and (rows == 1 or stride * rows == type_.nbytes):
             return source
         size = type_.dtype.itemsize
@@ -169,12 +167,12 @@ class MemoryStore:
         return self._graph.view(source, type_, offset, stride, rows)
 
 
-def _combs(type_: TensorType, strides: Sequence[int]) -> list[Comb]:
-    """A strided tensor, in C order, as combs of contiguous runs; a block of a row-major tensor is one."""
+def _strided_blocks(type_: TensorType, strides: Sequence[int]) -> list[StridedBlock]:
+    """A strided tensor, in C order, as blocks of contiguous runs; a block of a row-major tensor is one."""
     if len(strides) != len(type_.shape) or any(stride < 0 for stride in strides):
         raise DataError(
             f"strides {tuple(strides)} of a tensor of shape {type_.shape}",
-            hint="give one stride of 0 or more a dimension",
+            hint="give one stride of 0 or more per dimension",
         )
     dims = [(n, stride) for n, stride in zip(type_.shape, strides, strict=True) if n != 1]
     run = type_.dtype.itemsize
@@ -193,7 +191,7 @@ def _combs(type_: TensorType, strides: Sequence[int]) -> list[Comb]:
     return [(sum(offsets), rows, run, stride) for offsets in steps]
 
 
-def _apart(type_: TensorType, strides: Sequence[int]) -> bool:
+def _is_disjoint(type_: TensorType, strides: Sequence[int]) -> bool:
     """Each stride passes what lies within it: sufficient, and true of every padded or permuted layout."""
     reach = type_.dtype.itemsize
     for stride, n in sorted(zip(strides, type_.shape, strict=True)):
@@ -209,20 +207,20 @@ def _check_addr(addr: int) -> None:
         raise DataError(f"address {addr} is negative", hint="addresses count from 0")
 
 
-def _covered(pieces: list[Piece]) -> list[tuple[int, int]]:
-    """What pieces cover of what was asked: (start, bytes), in order; they do not overlap."""
-    return sorted((p.dst_offset + row * p.dst_stride, p.run) for p in pieces for row in range(p.rows))
+def _covered(copies: list[StridedCopy]) -> list[tuple[int, int]]:
+    """What copies cover of what was asked: (start, bytes), in order; they do not overlap."""
+    return sorted((p.dst_offset + row * p.dst_stride, p.run) for p in copies for row in range(p.rows))
 
 
-def _first_gap(pieces: list[Piece], combs: list[Comb]) -> int:
-    """The first place asked for that no piece covers, counted from the address asked for."""
+def _first_gap(copies: list[StridedCopy], blocks: list[StridedBlock]) -> int:
+    """The first place asked for that no copy covers, counted from the address asked for."""
     reached = 0
-    for start, run in _covered(pieces):
+    for start, run in _covered(copies):
         if start > reached:
             break
         reached = max(reached, start + run)
-    for start, rows, run, stride in combs:
+    for start, rows, run, stride in blocks:
         if reached < rows * run:
             return start + reached // run * stride + reached % run
         reached -= rows * run
-    return combs[0][0]
+    return blocks[0][0]

@@ -176,9 +176,9 @@ class OpLog:
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
         first = self._first
-        made = [record for row in range(len(self._firsts)) for record in self._row(row)]
-        for at in sorted(range(len(made)), key=lambda at: made[at].t_start):
-            yield first + at, made[at]
+        records = [record for row in range(len(self._firsts)) for record in self._row(row)]
+        for at in sorted(range(len(records)), key=lambda at: records[at].t_start):
+            yield first + at, records[at]
 
     def rows_since(self, first: int) -> Rows:
         """The rows with records of ids `first` and up, as far as they are here; a row is never cut."""

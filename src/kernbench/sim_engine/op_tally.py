@@ -33,7 +33,7 @@ class Work(NamedTuple):
         return Work(self.ops + more.ops, self.busy_ns + more.busy_ns, self.flops + more.flops)
 
 
-class Mark(NamedTuple):
+class LaunchMark(NamedTuple):
     """From record `first` on, a PE works for a launch."""
 
     first: int
@@ -47,7 +47,8 @@ class OpTally:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
         self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
-        self._marks: dict[str, list[Mark]] = {}  # by PE, in order; all but the last are for records not yet in the sums
+        # By PE, in order; all but the last are for records not yet in the sums.
+        self._marks: dict[str, list[LaunchMark]] = {}
         if isinstance(log, StreamingOpLog):
             log.before_write = self._update
 
@@ -57,7 +58,7 @@ class OpTally:
 
     def begin(self, pe: str, launch: RequestId) -> None:
         """A PE begins with a launch now."""
-        mark, marks = Mark(len(self._log), launch), self._marks.get(pe)
+        mark, marks = LaunchMark(len(self._log), launch), self._marks.get(pe)
         if marks is None:
             self._marks[pe] = [mark]
         elif marks[-1].first == mark.first:  # nothing was done for the one before

@@ -1,4 +1,4 @@
-"""From a compiled machine to a network: nodes with what they charge, links with their times, banks with their channels.
+"""From a compiled machine to a network: nodes with what they charge, links with their times, memory channels.
 
 What depends on the machine only is made once and shared by all engines on it: routes, names, and the network too
 unless some block brings a delay rule of its own, which may keep state.
@@ -21,7 +21,7 @@ from kernbench.sim_engine.fabric import DelayRule, Network
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.topology.graph import TopologyGraph
 
-Legs = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
+LegTable = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
 
 
 @dataclass(eq=False)
@@ -33,10 +33,10 @@ class Wiring:
     sizes: AddressConfig
     classes: dict[str, type[Component]]  # by node
     stops: frozenset[str]  # nodes that store and forward
-    banked: frozenset[str]  # nodes with memory channels
+    with_channels: frozenset[str]  # nodes with memory channels
     eager: tuple[str, ...]  # nodes whose block must exist before time begins
     network: Network | None = None
-    legs: Legs = field(default_factory=dict)  # of packets on that network
+    legs: LegTable = field(default_factory=dict)  # of packets on that network
     command_endpoints: dict[tuple[int, Targets], str] = field(default_factory=dict)  # by SIP and target cubes
 
 
@@ -56,13 +56,13 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
         AddressConfig.from_spec(graph.spec),
         classes,
         stops=frozenset(node for node, cls in classes.items() if cls.stores_and_forwards),
-        banked=frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
+        with_channels=frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
         eager=tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls)),
     )
 
 
 def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Component], ctx: Context) -> Network:
-    """The machine as plain nodes, links and banks."""
+    """The machine as plain nodes, links and channel groups."""
     if wiring.network is not None:
         return wiring.network
     network = Network(graph.spec.system.flit_bytes)
@@ -74,8 +74,8 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
             rule, rules = component.flit_delay_ns, True
         network.add_node(node.id, component.entry_ns, rule)
         if isinstance(component, HbmCtrlComponent):
-            bank = component.channels
-            network.add_bank(node.id, bank.channels, bank.burst_ns, bank.switch_penalty_ns)
+            spec = component.channels
+            network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)
     ns_per_mm = graph.spec.system.ns_per_mm
     for edge in graph.edges:
         network.add_link(edge.src, edge.dst, edge.bw_gbs, on_grid(edge.distance_mm * ns_per_mm))

@@ -1,10 +1,10 @@
-"""The two ops on bytes: `view`, a comb of one value's bytes, and `gather`, bytes put together from several.
+"""The two ops on bytes: `view`, strided rows of one value's bytes, and `gather`, bytes put together from several.
 
-A value's bytes are its elements in C order. A comb is `rows` runs of equal length, `stride` bytes apart. Both ops
-reinterpret bytes exactly; only a bool read from other bytes is made 0 or 1.
+A value's bytes are its elements in C order. Strided rows are `rows` runs of equal length, `stride` bytes apart. Both
+ops reinterpret bytes exactly; only a bool read from other bytes is made 0 or 1.
 
     view    params (offset, stride, rows); the run is nbytes / rows
-    gather  params: one Patch an input, (src_offset, src_stride, dst_offset, dst_stride, rows, run);
+    gather  params: one Patch per input, (src_offset, src_stride, dst_offset, dst_stride, rows, run);
             bytes no patch covers are 0
 """
 
@@ -20,7 +20,7 @@ from kernbench.common.dtypes import BOOL
 from kernbench.values.op import Array, TensorType
 
 Patch: TypeAlias = tuple[int, int, int, int, int, int]
-View: TypeAlias = tuple[int, int, int]
+ViewParams: TypeAlias = tuple[int, int, int]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 
@@ -28,7 +28,7 @@ def _flat(array: Array) -> Bytes:
     return array.reshape(-1).view(np.uint8)  # arrays of values are contiguous, or uniform
 
 
-def _comb(flat: Bytes, offset: int, stride: int, rows: int, run: int) -> Bytes:
+def _strided(flat: Bytes, offset: int, stride: int, rows: int, run: int) -> Bytes:
     return np.ndarray((rows, run), np.uint8, flat, offset, (stride, 1))
 
 
@@ -36,19 +36,19 @@ def _is_uniform(array: Array) -> bool:
     return array.size > 1 and array.strides[-1] == 0 and not any(array.strides)
 
 
-def _uniform_comb(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
-    """The same comb of an array that holds one element many times, without laying the array out."""
+def _strided_of_uniform(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
+    """The same bytes of an array that holds one element many times, without writing the array out."""
     item = _flat(array[(0,) * array.ndim].reshape(1))
     at = (offset + stride * np.arange(rows))[:, np.newaxis] + np.arange(run)
-    comb: Bytes = item[at % item.size]
-    return comb
+    picked: Bytes = item[at % item.size]
+    return picked
 
 
-def source_comb(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
+def strided_bytes(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
     """(rows, run) bytes of `array`, a view where that is possible."""
     if _is_uniform(array):
-        return _uniform_comb(array, offset, stride, rows, run)
-    return _comb(_flat(array), offset, stride, rows, run)
+        return _strided_of_uniform(array, offset, stride, rows, run)
+    return _strided(_flat(array), offset, stride, rows, run)
 
 
 def _typed(raw: Bytes, out: TensorType, source: TensorType | None) -> Array:
@@ -58,9 +58,9 @@ def _typed(raw: Bytes, out: TensorType, source: TensorType | None) -> Array:
     return raw.view(out.dtype.numpy).reshape(out.shape)
 
 
-def compute_view(array: Array, source: TensorType, out: TensorType, params: View) -> Array:
+def compute_view(array: Array, source: TensorType, out: TensorType, params: ViewParams) -> Array:
     offset, stride, rows = params
-    raw = source_comb(array, offset, stride, rows, out.nbytes // rows)
+    raw = strided_bytes(array, offset, stride, rows, out.nbytes // rows)
     if rows > 1 or offset % out.dtype.itemsize:
         raw = raw.copy()
     return _typed(raw.reshape(-1), out, source)
@@ -70,14 +70,14 @@ def compute_gather(arrays: Sequence[Array], out: TensorType, params: Sequence[Pa
     covered = sum(patch[4] * patch[5] for patch in params)
     raw = np.empty(out.nbytes, np.uint8) if covered == out.nbytes else np.zeros(out.nbytes, np.uint8)
     for array, (src, src_stride, dst, dst_stride, rows, run) in zip(arrays, params, strict=True):
-        _comb(raw, dst, dst_stride, rows, run)[...] = source_comb(array, src, src_stride, rows, run)
+        _strided(raw, dst, dst_stride, rows, run)[...] = strided_bytes(array, src, src_stride, rows, run)
     return _typed(raw, out, None)
 
 
 def windows(
     array: Array, source: TensorType, out: TensorType, stride: int, rows: int, offsets: NDArray[np.int64]
 ) -> Array | None:
-    """Many combs of one array copied into a stack at once; None if they are not made of its own elements."""
+    """Strided rows at many offsets of one array, copied into a stack; None if they are not made of its elements."""
     size = out.dtype.itemsize
     if source.dtype is not out.dtype or stride % size or _is_uniform(array):
         return None

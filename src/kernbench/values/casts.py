@@ -19,7 +19,7 @@ from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F32, I32, I64, I
 from kernbench.values.op import Array
 
 E4M3_MAX = 448.0
-_WIDE: dict[DType, NDArray[np.float32]] = {}  # fp8 byte -> f32; 256 entries a type, made on first use
+_WIDE: dict[DType, NDArray[np.float32]] = {}  # fp8 byte -> f32; 256 entries per type, made on first use
 
 
 def to_f32(array: Array, dtype: DType) -> NDArray[np.float32]:

@@ -5,8 +5,8 @@ there are few chains, and added link by link in order, as matmul.py defines it. 
 of tiles of one parent against every column of tiles of another, each tile is cut and widened once and numpy broadcasts
 the stacks: the same calls on the same operands, so the same bits.
 
-Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product a row, if that gives
-the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
+Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product per row, if that
+gives the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def joins_exactly(m: int, k: int, n: int, columns: int) -> bool:
     rng = np.random.default_rng(0)
     left = rng.standard_normal((1, m, k), np.float32)
     tiles = rng.standard_normal((columns, k, n), np.float32)
-    joined = np.matmul(left, _beside(tiles[np.newaxis]))
-    return bool((_apart(joined, columns) == np.matmul(left, tiles)).all())
+    joined = np.matmul(left, _side_by_side(tiles[np.newaxis]))
+    return bool((_as_tiles(joined, columns) == np.matmul(left, tiles)).all())
 
 
-def _beside(tiles: Array) -> Array:
+def _side_by_side(tiles: Array) -> Array:
     """(..., columns, rows, width) laid out as (..., rows, columns * width)."""
     *outer, columns, rows, width = tiles.shape
     return np.ascontiguousarray(np.swapaxes(tiles, -3, -2)).reshape(*outer, rows, columns * width)
 
 
-def _apart(wide: Array, columns: int) -> Array:
+def _as_tiles(wide: Array, columns: int) -> Array:
     """(rows of tiles, height, columns * width) laid out as (rows * columns, height, width)."""
     rows, height, width = wide.shape
     tiles = wide.reshape(rows, height, columns, width // columns).swapaxes(1, 2)
@@ -107,14 +107,14 @@ class ChainGroup:
             stack = stack_of([chain.init for chain in chains if chain.init is not None])
             total = np.array(cast(stack, chains[0].init.dtype, sum_type(*self._types)))
             if self._joined:
-                total = _beside(total.reshape(*share.shape, *total.shape[1:]))
+                total = _side_by_side(total.reshape(*share.shape, *total.shape[1:]))
         with np.errstate(all="ignore"):
             for start in range(0, self._length, ahead):
                 for tile in self._products(share, np.arange(start, min(start + ahead, self._length))):
                     total = tile if total is None else np.add(total, tile, out=total)
         assert total is not None  # a chain has at least one link
         if self._joined:
-            total = _apart(total, share.shape[1])
+            total = _as_tiles(total, share.shape[1])
         return chains, from_work(total, chains[0].last.type.dtype)
 
     def _products(self, share: Indices, links: Indices) -> Array:
@@ -126,6 +126,6 @@ class ChainGroup:
             rows = self._left.stack(share[:, 0] * self._length + links[:, np.newaxis])
             columns = self._right.stack(share[0] * self._length + links[:, np.newaxis])
             if self._joined:
-                return self._product(rows, _beside(columns)[:, np.newaxis], *self._types)
+                return self._product(rows, _side_by_side(columns)[:, np.newaxis], *self._types)
             tiles = self._product(rows[:, :, np.newaxis], columns[:, np.newaxis], *self._types)
         return tiles.reshape(len(links), share.size, *self._chains[0].last.shape)

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 
 from kernbench.common.errors import UsageError
-from kernbench.values.bytes_of import Patch, View, compute_gather, compute_view
+from kernbench.values.bytes_of import Patch, ViewParams, compute_gather, compute_view
 from kernbench.values.chains import ChainGroup, Indices, Product
 from kernbench.values.graph import Value
 from kernbench.values.matmul import product
@@ -45,7 +45,7 @@ def evaluate(
     Raises UsageError for an unknown backend, a missing PyTorch or no threads, DataError when values of two graphs are
     mixed.
     """
-    run = _Run(thread_count(threads), _product(backend))
+    run = _Evaluation(thread_count(threads), _product(backend))
     try:
         for level in plan_levels(values):
             run.level(level)
@@ -54,11 +54,6 @@ def evaluate(
     finally:
         run.close()
     return [known(value) for value in values]
-
-
-def evaluate_one(value: Value) -> Array:
-    """The array of one value, on this thread: for a kernel that branches on what it computed."""
-    return value.data if value.data is not None else evaluate([value], threads=1)[0]
 
 
 def thread_count(threads: int | None) -> int:
@@ -113,7 +108,7 @@ def _compute_bytes(values: Sequence[Value]) -> None:
     for value in values:
         arrays = [known(v) for v in value.inputs]
         if value.op == "view":
-            array = compute_view(arrays[0], value.inputs[0].type, value.type, cast(View, value.params))
+            array = compute_view(arrays[0], value.inputs[0].type, value.type, cast(ViewParams, value.params))
         else:
             array = compute_gather(arrays, value.type, cast(tuple[Patch, ...], value.params))
         array.setflags(write=False)
@@ -125,7 +120,7 @@ def _compute_share(group: ChainGroup, share: Indices) -> None:
     _settle([chain.last for chain in chains], stack)
 
 
-class _Run:
+class _Evaluation:
     """One evaluation: cuts levels into jobs, and runs them here or on threads."""
 
     def __init__(self, threads: int, multiply: Product) -> None:
@@ -138,7 +133,7 @@ class _Run:
             self._pool.shutdown()
 
     def level(self, level: Level) -> None:
-        light: list[Job] = []  # small items, many a job: worth a thread
+        light: list[Job] = []  # small items, many per job: worth a thread
         for nodes in level.nodes.values():
             nbytes = 4 * (nodes[0].type.size + sum(v.type.size for v in nodes[0].inputs))
             size = max(1, CHUNK_BYTES // max(nbytes, 1))

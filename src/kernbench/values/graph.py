@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import BOOL, F32, I32, DType, dtype_of, promote, promote_scalar
 from kernbench.common.errors import DataError
-from kernbench.values.bytes_of import Patch, View
+from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.casts import cast
 from kernbench.values.op import Array, Op, Params, Shape, TensorType
 from kernbench.values.ops import OPS, infer, op_named
@@ -53,17 +53,13 @@ class Value:
     def nbytes(self) -> int:
         return self.type.nbytes
 
-    @property
-    def pending(self) -> bool:
-        return self.data is None
-
     def __repr__(self) -> str:
         inputs = ", ".join(f"%{v.id}" for v in self.inputs)
         return f"%{self.id} = {self.op}({inputs}) {self.type}"
 
 
 class ValueGraph:
-    """Makes values and numbers them. One a simulation."""
+    """Makes values and numbers them. One per simulation."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -72,11 +68,6 @@ class ValueGraph:
         self._defaults: dict[str, Params] = {}  # op -> its parameters when none are given
         self._scalars: dict[tuple[str, DType], Value] = {}
         self.sites: dict[int, str] | None = None  # by value, the kernel line it comes from; None: not kept
-
-    @property
-    def count(self) -> int:
-        """How many values there have been."""
-        return self._count
 
     def type_of(self, shape: Sequence[int], dtype: DType) -> TensorType:
         """The one TensorType object of this graph for `shape` and `dtype`."""
@@ -117,7 +108,7 @@ class ValueGraph:
         try:
             types = [value.type for value in values]
         except AttributeError:
-            values, params = self._lift(spec, inputs, params)
+            values, params = self._with_scalars(spec, inputs, params)
             types = [value.type for value in values]
         if params:
             bound = spec.bind(params)
@@ -132,18 +123,18 @@ class ValueGraph:
         return Value(number, result, op, values, bound)
 
     def view(self, parent: Value, type_: TensorType, offset: int, stride: int, rows: int) -> Value:
-        """A comb of the bytes of `parent`, `rows` runs `stride` bytes apart, as `type_`. The caller keeps it inside."""
+        """Strided rows of the bytes of `parent`, `stride` bytes apart, as `type_`. The caller keeps them inside."""
         if parent.op == "view" and parent.data is None and parent.dtype is not BOOL:
-            start, _, lines = cast_to(View, parent.params)
+            start, _, lines = cast_to(ViewParams, parent.params)
             if lines == 1:
                 return self._make(type_, "view", parent.inputs, (start + offset, stride, rows))
         return self._make(type_, "view", (parent,), (offset, stride, rows))
 
     def gather(self, type_: TensorType, sources: Sequence[Value], patches: Sequence[Patch]) -> Value:
-        """Bytes put together from combs of other values, one patch a source; what no patch covers is zero."""
+        """Bytes put together from strided rows of other values, one patch per source; what no patch covers is zero."""
         return self._make(type_, "gather", tuple(sources), tuple(patches))
 
-    def _lift(
+    def _with_scalars(
         self, spec: Op, inputs: Sequence[Value | Scalar], params: dict[str, object]
     ) -> tuple[tuple[Value, ...], dict[str, object]]:
         """Scalars as 0-d values, in full precision, and the result type that they may not change."""

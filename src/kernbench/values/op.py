@@ -25,7 +25,7 @@ REQUIRED = object()
 
 
 class TensorType:
-    """Shape and dtype. A graph keeps one object a type, so that types compare by identity."""
+    """Shape and dtype. A graph keeps one object per type, so that types compare by identity."""
 
     __slots__ = ("dtype", "nbytes", "shape", "size")
 

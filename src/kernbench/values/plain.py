@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import BOOL, F8E4M3, F32, I64, INT_RANGE, DType
-from kernbench.values.bytes_of import Patch, View
+from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 from kernbench.values.ops import OPS
@@ -191,26 +191,26 @@ _SUMS: dict[str, Callable[[Sequence[Array], Named], tuple[Array, Doubles | None]
 
 
 def _view(inputs: Sequence[Array], value: Value) -> Array:
-    offset, stride, rows = cast(View, value.params)
+    offset, stride, rows = cast(ViewParams, value.params)
     raw, run = inputs[0].tobytes(), value.nbytes // rows
     starts = range(offset, offset + rows * stride, stride) if rows > 1 else (offset,)
-    laid = b"".join([raw[at : at + run] for at in starts])
+    joined = b"".join([raw[at : at + run] for at in starts])
     if value.dtype is BOOL and value.inputs[0].dtype is not BOOL:
-        return _truth(laid, value)
-    return np.frombuffer(laid, value.dtype.numpy).reshape(value.shape)
+        return _truth(joined, value)
+    return np.frombuffer(joined, value.dtype.numpy).reshape(value.shape)
 
 
 def _gather(inputs: Sequence[Array], value: Value) -> Array:
-    laid = bytearray(value.nbytes)
+    joined = bytearray(value.nbytes)
     for array, patch in zip(inputs, cast(tuple[Patch, ...], value.params), strict=True):
         src, src_stride, dst, dst_stride, rows, run = patch
         raw = array.tobytes()
         for row in range(rows):
             at, to = src + row * src_stride, dst + row * dst_stride
-            laid[to : to + run] = raw[at : at + run]
+            joined[to : to + run] = raw[at : at + run]
     if value.dtype is BOOL:
-        return _truth(bytes(laid), value)
-    return np.frombuffer(bytes(laid), value.dtype.numpy).reshape(value.shape)
+        return _truth(bytes(joined), value)
+    return np.frombuffer(bytes(joined), value.dtype.numpy).reshape(value.shape)
 
 
 def _truth(raw: bytes, value: Value) -> Array:
@@ -288,10 +288,6 @@ def _full(inputs: Sequence[Array], value: Value) -> Array:
     return np.broadcast_to(_rounded(_wide(one, False), value.dtype), value.shape)
 
 
-def _iota(inputs: Sequence[Array], value: Value) -> Array:
-    return _rounded(np.indices(value.shape)[cast(int, _named(value)["axis"])], value.dtype)
-
-
 _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "view": _view,
     "gather": _gather,
@@ -308,6 +304,5 @@ _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "cast": _cast,
     "arange": _arange,
     "full": _full,
-    "iota": _iota,
 }
 KNOWN = frozenset((*_MOVES, *_SUMS, *ELEMENTWISE, "where", "bit_not"))

@@ -5,12 +5,11 @@ trans()                swaps the last two dimensions
 permute(axes=)         dimension i of the result is dimension axes[i]
 broadcast_to(shape=)   numpy's rule
 flip(axis=)            the axis backwards
-slice(starts=, stops=, steps=)   one entry a dimension, counted from 0, stops past the end refused
+slice(starts=, stops=, steps=)   one entry per dimension, counted from 0, stops past the end refused
 concat(axis=)          equal shapes but for `axis`; dtypes mixed by `promote`
 cast(dtype=)           values.casts says how
 arange(start=, stop=, dtype=)    start, start + 1, ... below stop
 full(shape=, value=, dtype=)     holds no storage
-iota(shape=, axis=, dtype=)      every element is its index along `axis`
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
     if not fits or any(not lo <= hi <= n or not by for lo, hi, by, n in zip(starts, stops, steps, shape, strict=True)):
         raise DataError(
             f"slice: {starts} to {stops} by {steps} of shape {shape}",
-            hint="one entry a dimension, 0 <= start <= stop <= size, step 1 or more",
+            hint="one entry per dimension, 0 <= start <= stop <= size, step 1 or more",
         )
     return tuple(slice(lo, hi, by) for lo, hi, by in zip(starts, stops, steps, strict=True))
 
@@ -191,18 +190,6 @@ def _compute_full(args: Sequence[Array], types: Sequence[TensorType], out: Tenso
     return np.broadcast_to(from_work(one, out.dtype), (1, *out.shape))
 
 
-def _infer_iota(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
-    shape = as_shape("iota", "shape", params[0])
-    as_axis("iota", params[1], len(shape))
-    return shape, as_dtype(params[2], dtype_of("i32"))
-
-
-def _compute_iota(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
-    axis = as_axis("iota", params[1], len(out.shape))
-    along = np.arange(out.shape[axis], dtype=np.int32).reshape(-1, *(1,) * (len(out.shape) - 1 - axis))
-    return np.broadcast_to(from_work(along, out.dtype), (1, *out.shape))
-
-
 REARRANGEMENTS = [
     Op("reshape", 1, _infer_reshape, _compute_reshape, {"shape": REQUIRED}),
     Op("trans", 1, _infer_trans, _compute_trans),
@@ -214,5 +201,4 @@ REARRANGEMENTS = [
     Op("cast", 1, _infer_cast, _compute_cast, {"dtype": REQUIRED}),
     Op("arange", 0, _infer_arange, _compute_arange, {"start": REQUIRED, "stop": REQUIRED, "dtype": None}),
     Op("full", 0, _infer_full, _compute_full, {"shape": REQUIRED, "value": REQUIRED, "dtype": REQUIRED}),
-    Op("iota", 0, _infer_iota, _compute_iota, {"shape": REQUIRED, "axis": 0, "dtype": None}),
 ]

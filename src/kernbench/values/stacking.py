@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.values.bytes_of import View, compute_view, windows
+from kernbench.values.bytes_of import ViewParams, compute_view, windows
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 
@@ -21,7 +21,7 @@ def known(value: Value) -> Array:
         return value.data
     parent = value.inputs[0]
     assert parent.data is not None  # planned: levels put the parent of a view first
-    return compute_view(parent.data, parent.type, value.type, cast(View, value.params))
+    return compute_view(parent.data, parent.type, value.type, cast(ViewParams, value.params))
 
 
 def stack_of(values: Sequence[Value]) -> Array:
@@ -36,7 +36,7 @@ class Tiles:
 
     def __init__(self, values: Sequence[Value]) -> None:
         self._values = values
-        self._view = cast(View, values[0].params)
+        self._view = cast(ViewParams, values[0].params)
         self.offsets = self._offsets(values)  # in bytes of the common parent, if there is one
 
     @staticmethod
@@ -44,7 +44,7 @@ class Tiles:
         first = values[0]
         if first.data is not None or first.op != "view":
             return None
-        parent, (_, stride, rows) = first.inputs[0], cast(View, first.params)
+        parent, (_, stride, rows) = first.inputs[0], cast(ViewParams, first.params)
         offsets: list[int] = []
         for value in values:
             if value.data is not None or value.op != "view" or value.inputs[0] is not parent:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernbench.common.bank_use import BankUse
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report.run_figures import figures_of
@@ -159,7 +159,7 @@ def test_hbm_of_another_sip_counts_for_who_reads_it() -> None:
         launch = torch.launch("product", product, *args, sips=0, target_cubes=0, target_pes=0)
     assert figures(launch)[:2] == KERNELS[product]
     assert launch.pes[0].hbm_bytes == ((1, 2 * MATRIX_BYTES),)
-    assert launch.hbm == {"sip1.cube0.hbm_ctrl.pe0": BankUse(2 * MATRIX_BYTES, MATRIX_BYTES, MATRIX_BYTES)}
+    assert launch.hbm == {"sip1.cube0.hbm_ctrl.pe0": ChannelTraffic(2 * MATRIX_BYTES, MATRIX_BYTES, MATRIX_BYTES)}
 
 
 def test_the_roof_of_a_launch_that_reads_another_sip_is_over_the_slices_it_reached() -> None:
@@ -185,7 +185,7 @@ def test_only_the_slices_that_a_launch_touched_count_for_its_roof() -> None:
         torch.launch("reads", reads, x, target_cubes=0, target_pes=0)
 
     ((launch, roofline),) = figures_of(run(bench, machine(), device=0)).launches
-    assert launch.hbm == {"sip0.cube0.hbm_ctrl.pe0": BankUse(512 << 10, read_bytes=512 << 10)}
+    assert launch.hbm == {"sip0.cube0.hbm_ctrl.pe0": ChannelTraffic(512 << 10, read_bytes=512 << 10)}
     assert (roofline.memory_ns, roofline.peak.gbs) == ((512 << 10) / 256, 256.0)
     assert 0.95 < roofline.share <= 1
 

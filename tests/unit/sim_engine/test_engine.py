@@ -17,7 +17,7 @@ from kernbench.common.errors import DeadlockError, RoutingError, UsageError
 from kernbench.common.messages import Completion, HostMessage, MemoryWriteMsg, PeDmaMsg
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine, Handle
-from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology import TopologyGraph, load_topology
 

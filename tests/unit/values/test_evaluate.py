@@ -14,7 +14,7 @@ from kernbench.common.dtypes import BF16, DTYPES, F8E4M3, F16, F32, I8
 from kernbench.common.errors import DataError, UsageError
 from kernbench.values import chains, stacking
 from kernbench.values import evaluate as evaluate_module
-from kernbench.values.evaluate import evaluate, evaluate_one
+from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import ValueGraph
 from kernbench.values.plan import plan_levels
 
@@ -88,6 +88,34 @@ def test_columns_side_by_side_or_one_by_one_give_the_same_bits(monkeypatch):
     assert [x.tobytes() for x in got] == [x.tobytes() for x in expected]
 
 
+def test_tiles_are_joined_only_where_a_wide_product_has_the_same_bits(monkeypatch):
+    # A BLAS whose last bits depend on the width of a product: what is wider than a tile is rounded once, from doubles.
+    true_matmul = np.matmul
+
+    def matmul(a, b):
+        wide = b.shape[-1] > 16 and a.dtype == np.float32
+        return true_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32) if wide else true_matmul(a, b)
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    monkeypatch.setattr(chains, "joins_exactly", chains.joins_exactly.__wrapped__)  # what is cached is of the real one
+    assert not chains.joins_exactly(16, 32, 16, 3)
+    (graph, a, b), (other, c, d) = gemm_values(F32), gemm_values(F32)
+    together = evaluate(tiled_gemm(graph, a, b, (16, 32, 16)))
+    alone = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (16, 32, 16))]
+    assert [tile.tobytes() for tile in together] == [tile.tobytes() for tile in alone]
+
+
+@pytest.mark.parametrize("k", [16, 64, 96, 256])
+@pytest.mark.parametrize("tile", [(8, 1), (64, 1), (16, 16), (32, 33)])
+def test_a_grid_of_products_has_the_bits_of_each_alone_whatever_the_sizes(tile, k):
+    # Tiles of one column are products with a vector, which a BLAS adds up in another order than products of matrices.
+    m, n = tile
+    (graph, a, b), (other, c, d) = (gemm_values(F32, 2 * m, k, 4 * n) for _ in range(2))
+    together = evaluate(tiled_gemm(graph, a, b, (m, k, n)))
+    alone = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (m, k, n))]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+
+
 def test_chains_that_start_from_a_value_add_to_it():
     graph, a, b = gemm_values()
     bias = graph.constant(np.arange(256, dtype=np.float32).reshape(16, 16))
@@ -110,14 +138,14 @@ def test_a_link_read_in_the_middle_of_a_chain_changes_nothing():
 
     expected = evaluate(chain_values()[-1:], keep_inputs=True)[0]
     each = chain_values()
-    alone = [evaluate_one(link).tobytes() for link in each]  # oldest first: each starts from the cached one before
+    alone = [evaluate([link])[0].tobytes() for link in each]  # oldest first: each starts from the cached one before
     assert alone[-1] == expected.tobytes()
     roots = chain_values()
     assert [x.tobytes() for x in evaluate(roots)] == alone
     shared = chain_values()
     middle = evaluate([shared[5], shared[2]])
     assert [x.tobytes() for x in middle] == [alone[5], alone[2]]
-    assert evaluate_one(shared[3]).tobytes() == alone[3]
+    assert evaluate([shared[3]])[0].tobytes() == alone[3]
 
 
 def test_a_link_that_another_op_uses_is_computed_once_and_cuts_the_chain():
@@ -187,13 +215,24 @@ def test_an_evaluated_value_is_computed_once_and_lets_go_of_its_inputs():
     x = graph.constant(np.arange(4, dtype=np.float32))
     inner = graph.apply("exp", (x,))
     outer = graph.apply("neg", (inner,))
-    first = evaluate_one(outer)
+    first = evaluate([outer])[0]
     assert evaluate([outer])[0] is first
     assert outer.inputs == ()
     assert outer.op == "neg"
     kept = graph.apply("neg", (graph.apply("exp", (x,)),))
     evaluate([kept], keep_inputs=True)
     assert kept.inputs[0].data is not None
+
+
+def test_views_gathers_and_products_let_go_of_their_inputs_too():
+    graph = ValueGraph()
+    x = graph.apply("exp", (graph.constant(np.zeros((2, 2), np.float32)),))
+    view = graph.view(x, graph.type_of((2,), F32), 4, 0, 1)
+    gathered = graph.gather(graph.type_of((4,), F32), (x,), ((0, 0, 8, 0, 1, 8),))
+    product = graph.apply("dot", (x, x))
+    arrays = evaluate([view, gathered, product])
+    assert [array.tolist() for array in arrays] == [[1, 1], [0, 0, 1, 1], [[2, 2], [2, 2]]]
+    assert [value.inputs for value in (x, view, gathered, product)] == [(), (), (), ()]
 
 
 def test_intermediates_nobody_holds_are_freed():
@@ -213,7 +252,7 @@ def test_results_cannot_be_written():
     x = graph.constant(np.ones((2, 2), np.float32))
     for value in (graph.apply("trans", (x,)), graph.apply("dot", (x, x)), graph.full((2, 2), 1.0, F32)):
         with pytest.raises(ValueError, match="read-only"):
-            evaluate_one(value)[0, 0] = 5
+            evaluate([value])[0][0, 0] = 5
 
 
 def test_values_of_two_graphs_do_not_mix():
@@ -235,4 +274,4 @@ def test_a_gather_lays_pieces_side_by_side():
     a, b = graph.constant(np.arange(4, dtype=np.int8)), graph.full((4,), 9, I8)
     # a in two rows of 2 at columns 0-1, b in two rows of 1 at column 2; column 3 stays zero.
     value = graph.gather(graph.type_of((2, 4), I8), (a, b), ((0, 2, 0, 4, 2, 2), (1, 1, 2, 4, 2, 1)))
-    assert evaluate_one(value).tolist() == [[0, 1, 9, 0], [2, 3, 9, 0]]
+    assert evaluate([value])[0].tolist() == [[0, 1, 9, 0], [2, 3, 9, 0]]

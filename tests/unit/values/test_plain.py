@@ -123,12 +123,12 @@ def test_both_meanings_agree_on_what_moves(shape: tuple[int, ...], dtype: DType,
     flat = graph.apply("reshape", [turned], shape=(-1,))
     cut = graph.apply("slice", [flat], starts=(1,), stops=flat.shape, steps=(2,))
     cast = graph.apply("cast", [graph.apply("concat", [cut, graph.apply("cast", [cut], dtype=other)])], dtype=other)
-    counted = [graph.apply("iota", shape=x.shape, axis=1), graph.apply("arange", start=0, stop=2, dtype=other)]
+    counted = graph.apply("arange", start=0, stop=2, dtype=other)
     spread = graph.apply("broadcast_to", [graph.full((1,), 1, other)], shape=(3, 2))
     half = graph.view(x, graph.type_of((x.nbytes,), I8), 0, 0, 1)
     patched = graph.gather(graph.type_of((x.nbytes,), I8), [half], [(1, 0, 0, 0, 1, x.nbytes - 1)])
     comb = graph.view(x, graph.type_of((2, 1), dtype), 0, x.nbytes // 2, 2)
-    checks = checked(cast, *counted, spread, patched, comb)
+    checks = checked(cast, counted, spread, patched, comb)
     assert {check.tensor.split()[1].partition("[")[0] for check in checks} >= {"concat", "view", "gather", "slice"}
     assert all(check.ok for check in checks), [check for check in checks if not check.ok]
 

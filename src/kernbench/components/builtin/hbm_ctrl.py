@@ -16,7 +16,7 @@ from kernbench.topology.graph import Node
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """What the fabric needs to know of a bank of channels."""
+    """What the fabric needs to know of a group of memory channels."""
 
     channels: int
     burst_ns: float

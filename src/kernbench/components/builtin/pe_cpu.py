@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import simpy
 
-from kernbench.common.bank_use import NOTHING, BankUse
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.commands import EngineCommand
 from kernbench.common.errors import BlockedKernel, KernBenchError
 from kernbench.common.ids import PeId
@@ -28,7 +28,7 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
-from kernbench.policy.address.page_table import Piece
+from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
@@ -46,7 +46,7 @@ class Use(NamedTuple):
     dma_ns: float
     compute_ns: float
     tcm_ns: float
-    hbm: Mapping[str, BankUse]  # by controller
+    hbm: Mapping[str, ChannelTraffic]  # by controller
 
 
 _NONE = Use(0.0, 0.0, 0.0, {})
@@ -212,13 +212,13 @@ class PeCpuComponent(ActiveComponent):
             dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
             scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
             tcm.busy_ns if isinstance(tcm, PeTcmComponent) else 0.0,
-            self.ctx.hbm_use_by(self._dma_id),
+            self.ctx.hbm_traffic_by(self._dma_id),
         )
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
         scheduler = self.ctx.component_so_far(self._scheduler_id)
-        since = ((node, use.minus(before.hbm.get(node, NOTHING))) for node, use in now.hbm.items())
+        since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
             start_ns,
@@ -264,7 +264,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.writers,
         )
 
-    def _translate(self, address: int, nbytes: int) -> list[Piece]:
+    def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
         return self.dma.translate(address, nbytes)
 
     # ---- what else its PE has: made when a kernel first needs it

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernbench.common.messages import MmuMapMsg, MmuUnmapMsg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
-from kernbench.policy.address.page_table import PageTable, Piece
+from kernbench.policy.address.page_table import PageTable, PhysRange
 from kernbench.topology.graph import Node
 
 
@@ -22,7 +22,7 @@ class PeMmuComponent(ActiveComponent):
         self.table = PageTable(int(node.attrs["page_size"]))
         self.translation_ns = on_grid(float(node.attrs["tlb_overhead_ns"]))
 
-    def translate(self, va: int, nbytes: int) -> list[Piece]:
+    def translate(self, va: int, nbytes: int) -> list[PhysRange]:
         """The physical pieces of a virtual range; raises AddressError for what is not mapped."""
         return self.table.translate(va, nbytes)
 

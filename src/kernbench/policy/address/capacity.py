@@ -133,8 +133,3 @@ def _in_machine(addr: PhysAddr, what: str, index: int, count: int) -> None:
     if index >= count:
         has = f"it has {what} 0..{count - 1}" if count else f"it has no {what}"
         raise AddressError(f"{addr} names {what} {index}, which this machine does not have", hint=has)
-
-
-def check_capacity(addr: PhysAddr, nbytes: int, spec: MachineSpec) -> None:
-    """Refuse an access that the machine described by `spec` cannot serve; raises AddressError."""
-    AddressConfig.from_spec(spec).check(addr, nbytes)

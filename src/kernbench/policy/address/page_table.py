@@ -16,7 +16,7 @@ from kernbench.common.errors import AddressError
 from kernbench.common.messages import MapEntry
 from kernbench.common.units import is_power_of_two
 
-Piece = tuple[int, int]  # physical address, bytes
+PhysRange = tuple[int, int]  # physical address, bytes
 _Range = tuple[int, int, Sequence[MapEntry]]  # from, to, and the entries that cover at least that
 _va = attrgetter("va")
 
@@ -46,12 +46,12 @@ class PageTable:
         _check(va, nbytes)
         self._news.append((va, va + nbytes, ()))
 
-    def translate(self, va: int, nbytes: int) -> list[Piece]:
+    def translate(self, va: int, nbytes: int) -> list[PhysRange]:
         """The physical pieces of a virtual range, in order; raises AddressError for a byte that is not mapped."""
         _check(va, nbytes)
         if self._news:
             self._settle()
-        pieces: list[Piece] = []
+        pieces: list[PhysRange] = []
         at, end = va, va + nbytes
         index = bisect_right(self._starts, va) - 1
         while at < end:

@@ -52,11 +52,6 @@ class AddressResolver:
     def find_hbm_ctrl(self, sip: int, cube: int, pe: int) -> str:
         return self._there(CubeId(sip, cube).hbm_ctrl(pe))
 
-    def find_pe(self, sip: int, cube: int, pe: int) -> str:
-        """The PE's own name, which is the prefix of its nodes' and what `PathRouter.find_path` starts from."""
-        self.find_pe_dma(sip, cube, pe)
-        return str(PeId(sip, cube, pe))
-
     def find_pe_dma(self, sip: int, cube: int, pe: int) -> str:
         return self.find_pe_part(sip, cube, pe, "pe_dma")
 

@@ -42,7 +42,6 @@ class PathRouter:
         self._trees: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # towards a destination
         self._costs: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # from a source
         self._dma: _Routes = {}
-        self._data: _Routes = {}
         self._host: _Routes = {}
         self._control: _Routes = {}
 
@@ -55,13 +54,6 @@ class PathRouter:
         """`find_path`, and its length in mm."""
         route = self._dma.get((src_pe, dst_node)) or self._dma_route(src_pe, dst_node)
         return list(route.nodes), route.distance_mm
-
-    def find_data_path(self, src: str, dst: str) -> list[str]:
-        """How data goes from any node to any other without using command wires: replies to a PE, say."""
-        route = self._data.get((src, dst))
-        if route is None:
-            route = self._data[src, dst] = self._data_route(src, dst)
-        return list(route.nodes)
 
     def find_mcpu_dma_path(self, m_cpu_id: str, dst_hbm_id: str) -> list[str]:
         """How an M_CPU's DMA engine reaches a memory, passing no PE."""

@@ -1,6 +1,6 @@
 """What can be read after a run: what every link and memory channel did, and the times of watched transfers.
 
-Counts are of transfers that are done; while others are under way, waits may be told before or after they are over.
+Counts are of transfers that are done; while others are under way, waits may be counted before or after they are over.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import islice
 
-from kernbench.common.bank_use import NOTHING, BankUse
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import FabricError
-from kernbench.sim_engine.fabric.banks import Bank
-from kernbench.sim_engine.fabric.model import Ending, Network
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
@@ -19,11 +19,11 @@ from kernbench.sim_engine.fabric.transfers import (
     Transfer,
 )
 
-Done = dict[Ending, tuple[int, int]]  # whole flits and transfers
+DoneCounts = dict[LastFlit, tuple[int, int]]  # whole flits and transfers
 
 
 class Counters:
-    """The part of a fabric that counts. A queue is judged by the longest wait; of equal ones the earliest is told."""
+    """The part of a fabric that counts. A queue is judged by the longest wait; of equal ones the earliest is kept."""
 
     def __init__(self, network: Network, *, record: bool) -> None:
         self.network = network
@@ -32,30 +32,32 @@ class Counters:
         links = len(network.link_ends)
         self._worst = [0.0] * links
         self._worst_at = [0.0] * links
-        self._tally: dict[Ending, list[int]] = {}  # whole flits and transfers done
-        self._banks = network.put_to_use()
-        self._users_of_banks: dict[int, list[tuple[int, Ending]]] = {}  # by the other end: bank, and how it is used
+        self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
+        self._groups = network.put_to_use()
+        self._channel_users: dict[
+            int, list[tuple[int, LastFlit]]
+        ] = {}  # by the other end: node with channels, and what was moved
         self._looked_at = 0  # entries of the tally that are known there
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
         return self._all_counters()[self.network.link_index(src, dst)]
 
-    def done_so_far(self) -> Done:
+    def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `busy_since`."""
         self._count_all()
-        return {ending: (flits, transfers) for ending, (flits, transfers) in self._tally.items()}
+        return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally.items()}
 
-    def busy_since(self, before: Done) -> dict[tuple[Hashable, Hashable], float]:
+    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
         """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
         busy_ns: dict[int, float] = {}
-        for ending, (flits, transfers) in self.done_so_far().items():
-            flits_before, transfers_before = before.get(ending, (0, 0))
+        for last_flit, (flits, transfers) in self.done_so_far().items():
+            flits_before, transfers_before = before.get(last_flit, (0, 0))
             more_flits, more = flits - flits_before, transfers - transfers_before
             if more:
-                for step, last_step in zip(ending.route.steps, ending.steps, strict=True):
-                    spent = more_flits * step.occupy_ns + more * last_step.occupy_ns
-                    busy_ns[step.link] = busy_ns.get(step.link, 0.0) + spent
+                for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
+                    spent = more_flits * crossing.occupy_ns + more * last_crossing.occupy_ns
+                    busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent
         names, ends = self.network.names, self.network.link_ends
         return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
 
@@ -66,53 +68,53 @@ class Counters:
         return {(names[ends[link][0]], names[ends[link][1]]): counters for link, counters in used}
 
     def channel_counters(self, node: Hashable) -> list[LinkCounters]:
-        """What each channel of the bank at `node` has done, or has been given to do."""
-        bank = self._bank(node)
-        burst_bytes, burst_ns = 1 << bank.shift, bank.burst_ns
+        """What each memory channel at `node` has done, or has been given to do."""
+        group = self._group(node)
+        burst_bytes, burst_ns = 1 << group.shift, group.burst_ns
         return [
             LinkCounters(n * burst_bytes, n * burst_ns, int(wait / burst_ns * burst_bytes), wait, at)
-            for n, wait, at in bank.done()
+            for n, wait, at in group.done()
         ]
 
-    def bank_bytes(self, node: Hashable) -> int:
-        """What the channels of the bank at `node` have been given to do, in whole bursts."""
-        bank = self._bank(node)
-        return bank.total_bursts() << bank.shift
+    def channel_bytes(self, node: Hashable) -> int:
+        """What the memory channels at `node` have been given to do, in whole bursts."""
+        group = self._group(node)
+        return group.total_bursts() << group.shift
 
-    def bank_use_by(self, node: Hashable) -> dict[int, BankUse]:
-        """What transfers between `node` and memory channels have moved, by index of the bank's node.
+    def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:
+        """What transfers between `node` and memory channels have moved, by index of the memory's node.
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
         self._count_all()
         if self._looked_at < len(self._tally):
             self._look_at_new_routes()
-        moved: dict[int, BankUse] = {}
+        moved: dict[int, ChannelTraffic] = {}
         flit_bytes = self.network.flit_bytes
-        for bank, ending in self._users_of_banks.get(self.network.node_index(node), ()):
-            flits, transfers = self._tally[ending]
-            carried = flits * flit_bytes + transfers * ending.nbytes
-            is_read = ending.route.nodes[0] == bank
-            use = BankUse((flits + transfers) * flit_bytes, carried if is_read else 0, 0 if is_read else carried)
-            moved[bank] = moved.get(bank, NOTHING).plus(use)
+        for group, last_flit in self._channel_users.get(self.network.node_index(node), ()):
+            flits, transfers = self._tally[last_flit]
+            carried = flits * flit_bytes + transfers * last_flit.nbytes
+            is_read = last_flit.route.nodes[0] == group
+            use = ChannelTraffic((flits + transfers) * flit_bytes, carried if is_read else 0, 0 if is_read else carried)
+            moved[group] = moved.get(group, NO_TRAFFIC).plus(use)
         return moved
 
     def _look_at_new_routes(self) -> None:
-        for ending in islice(self._tally, self._looked_at, None):
-            first, last = ending.route.nodes[0], ending.route.nodes[-1]
-            if first in self._banks:
-                self._users_of_banks.setdefault(last, []).append((first, ending))
-            elif last in self._banks:
-                self._users_of_banks.setdefault(first, []).append((last, ending))
+        for last_flit in islice(self._tally, self._looked_at, None):
+            first, last = last_flit.route.nodes[0], last_flit.route.nodes[-1]
+            if first in self._groups:
+                self._channel_users.setdefault(last, []).append((first, last_flit))
+            elif last in self._groups:
+                self._channel_users.setdefault(first, []).append((last, last_flit))
         self._looked_at = len(self._tally)
 
-    def _bank(self, node: Hashable) -> Bank:
-        bank = self._banks.get(self.network.node_index(node))
-        if bank is None:
-            raise FabricError(f"node {node!r} has no memory channels", hint="ask for a node with a bank")
+    def _group(self, node: Hashable) -> ChannelGroup:
+        group = self._groups.get(self.network.node_index(node))
+        if group is None:
+            raise FabricError(f"node {node!r} has no memory channels", hint="ask for a node with channels")
         self._count_all()
-        bank.flush(self.now)
-        return bank
+        group.flush(self.now)
+        return group
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:
         """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""
@@ -134,11 +136,11 @@ class Counters:
         self._count_all()
         links = len(self.network.link_ends)
         nbytes, busy_ns = [0] * links, [0.0] * links
-        for ending, (flits, transfers) in self._tally.items():
-            wire_bytes = flits * self.network.flit_bytes + transfers * ending.nbytes
-            for step, last_step in zip(ending.route.steps, ending.steps, strict=True):
-                nbytes[step.link] += wire_bytes
-                busy_ns[step.link] += flits * step.occupy_ns + transfers * last_step.occupy_ns
+        for last_flit, (flits, transfers) in self._tally.items():
+            wire_bytes = flits * self.network.flit_bytes + transfers * last_flit.nbytes
+            for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
+                nbytes[crossing.link] += wire_bytes
+                busy_ns[crossing.link] += flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
         return nbytes, busy_ns
 
     def _all_counters(self) -> list[LinkCounters]:
@@ -154,18 +156,18 @@ class Counters:
     def _count_all(self) -> None:
         """Somebody wants to see: what was left to be counted later is counted."""
 
-    def _count(self, ending: Ending, flits: int) -> None:
+    def _count(self, last_flit: LastFlit, flits: int) -> None:
         """A transfer is done: its links have carried `flits` whole flits and a last one."""
-        tally = self._tally.get(ending)
+        tally = self._tally.get(last_flit)
         if tally is None:
-            self._tally[ending] = [flits, 1]
+            self._tally[last_flit] = [flits, 1]
         else:
             tally[0] += flits
             tally[1] += 1
 
     def _flit_bytes(self, transfer: Transfer, i: int) -> int:
-        ending = transfer.ending
-        return ending.nbytes if ending is not None and i == transfer.last else self.network.flit_bytes
+        last_flit = transfer.last_flit
+        return last_flit.nbytes if last_flit is not None and i == transfer.last else self.network.flit_bytes
 
     def _watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float) -> None:
         last = i == transfer.last

@@ -18,8 +18,9 @@ from simpy.events import NORMAL, Event, EventPriority, Timeout
 
 from kernbench.common.errors import KernBenchError
 from kernbench.common.units import on_grid
+from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.lanes import Fabric
-from kernbench.sim_engine.fabric.transfers import INFINITY, Transfer
+from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
 

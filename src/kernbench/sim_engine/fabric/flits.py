@@ -1,9 +1,9 @@
 """The network at work, one event for each flit and hop. Exact and plain; `trains` builds the fast path on top of it.
 
-An event says that a flit is ready for its next link. The link takes it at max(now, free), so one event a flit and hop
-is enough. Events at one instant are ordered by the index of the link the flit came in on, injections last, then by
-order of injection: a rule that each output can apply by itself. Zero-byte messages pay every node and wire and meet
-nobody.
+An event says that a flit is ready for its next link. The link takes it at max(now, free), so one event per flit and
+hop is enough. Events at one instant are ordered by the index of the link the flit came in on, injections last, then by
+order of injection: a rule that each output can apply by itself. Zero-byte messages pay every node and wire,
+uncontended.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from operator import attrgetter
 from kernbench.common.errors import FabricError
 from kernbench.common.flits import FlitArrival
 from kernbench.common.units import MAX_TIME_NS, on_grid
-from kernbench.sim_engine.fabric.agenda import Agenda
-from kernbench.sim_engine.fabric.banks import Bank, Pace
+from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
+from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
 from kernbench.sim_engine.fabric.counters import Counters
-from kernbench.sim_engine.fabric.model import Network, Route, Step
-from kernbench.sim_engine.fabric.runs import Run, times_of
-from kernbench.sim_engine.fabric.transfers import INFINITY, Feed, Transfer
+from kernbench.sim_engine.fabric.model import Crossing, Network, Route
+from kernbench.sim_engine.fabric.progressions import Progression, times_of
+from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
 
-# What an event is about, where it is not simply a flit ready for a link: the step's link is -(8 * hop + kind).
-INJECT, DONE, COMMIT, WATCHED, ENTER, FEED = 1, 2, 3, 4, 5, 6
-CHUNK = 16  # flits that a feed puts in the queue at a time
+# What an event is about, where it is not simply a flit ready for a link: the crossing's link is -(8 * hop + kind).
+INJECT, DONE, COMMIT, WATCHED, ENTER, REFILL = 1, 2, 3, 4, 5, 6
+CHUNK = 16  # flits that a schedule queues at a time
 TIE = 2.0**-32  # flits that a delay rule made ready at one instant on one link keep the order in which it was asked
 
-Event = tuple[float, float, int, Transfer, Step]  # time, order within it, flit or epoch, whose, and what
+Event = tuple[float, float, int, Transfer, Crossing]  # time, order within it, flit or epoch, whose, and what
 
 
 @cache
-def other(kind: int, hop: int = 0) -> Step:
-    return Step(-(8 * hop + kind), 0.0, 0.0, None, False)
+def other(kind: int, hop: int = 0) -> Crossing:
+    return Crossing(-(8 * hop + kind), 0.0, 0.0, None, False)
 
 
 AT_INJECT, AT_DONE, AT_COMMIT = other(INJECT), other(DONE), other(COMMIT)
 
 
 class FlitFabric(Counters):
-    """Moves flits by the rules of this package. Driven by `inject`, `run` (or `advance`), `next_time` and `on_done`."""
+    """Moves flits by the rules of this package. Driven by `inject`, `run` (or `advance`) and `next_time`."""
 
     def __init__(self, network: Network, *, record: bool = False) -> None:
         super().__init__(network, record=record)
@@ -53,7 +53,7 @@ class FlitFabric(Counters):
         self._seq = count()
         self._tie = count()
 
-    # ---- the four calls
+    # ---- what drives it
 
     def inject(
         self,
@@ -70,9 +70,9 @@ class FlitFabric(Counters):
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
-        `read_from` is an address in the bank at the first node: a flit may leave once its burst is committed.
-        `write_to` is an address in the bank at the last node: the transfer is done once its last burst is. `on_done` is
-        called by `run`. Raises FabricError for a path, size or time the network cannot carry.
+        `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
+        `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
+        `on_done` is called by `run`. Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
         at = self._time_on_grid(self.now if at_ns is None else at_ns)
@@ -81,16 +81,16 @@ class FlitFabric(Counters):
             raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", hint="give 0 or more")
         transfer = Transfer(next(self._seq), route, nbytes, at, on_done, tag)
         if read_from is not None:
-            transfer.source, transfer.block = self._bank_at(route.nodes[0], read_from, header_bytes)
+            transfer.source, transfer.block = self._channels_at(route.nodes[0], read_from, header_bytes)
         if write_to is not None:
             if read_from is not None:
                 raise FabricError("a transfer that both reads and writes memory", hint="inject a read, then a write")
-            transfer.sink, transfer.block = self._bank_at(route.nodes[-1], write_to, header_bytes)
+            transfer.sink, transfer.block = self._channels_at(route.nodes[-1], write_to, header_bytes)
         if wire_bytes == 0:
             self._agenda.push((at + route.control_ns, transfer.order, 0, transfer, AT_DONE))
             return transfer
         self._cut_into_flits(transfer, wire_bytes)
-        if trace or route.hooked or self.recorded is not None:
+        if trace or route.has_delay_rule or self.recorded is not None:
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]
@@ -112,10 +112,6 @@ class FlitFabric(Counters):
         agenda = self._agenda
         return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
 
-    def on_done(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> None:
-        """Have `run` call `callback` when the transfer is done."""
-        transfer.on_done = callback
-
     def catch_up(self, now: float) -> None:
         """Whoever drives the fabric has come to `now`; nothing is left to do before it."""
         if self.now < now < INFINITY:
@@ -133,33 +129,33 @@ class FlitFabric(Counters):
 
     def _cut_into_flits(self, transfer: Transfer, wire_bytes: int) -> None:
         route, flit_bytes = transfer.route, self.network.flit_bytes
-        if route.dead_link is not None:
-            a, b = (self.network.names[node] for node in self.network.link_ends[route.dead_link])
+        if route.control_only_link is not None:
+            a, b = (self.network.names[node] for node in self.network.link_ends[route.control_only_link])
             raise FabricError(f"the link from {a!r} to {b!r} carries control only", hint="give it a bandwidth")
         transfer.last = last = (wire_bytes - 1) // flit_bytes
         transfer.flits = last + 1
-        transfer.ending = ending = route.ending(self.network, wire_bytes - last * flit_bytes)
-        transfer.steps, transfer.last_steps = route.steps, ending.steps
+        transfer.last_flit = last_flit = route.last_flit(self.network, wire_bytes - last * flit_bytes)
+        transfer.crossings, transfer.last_crossings = route.crossings, last_flit.crossings
 
-    def _bank_at(self, node: int, address: int, header_bytes: int) -> tuple[Bank, int]:
-        """The bank at `node`, and the address in bursts."""
-        bank = self._banks.get(node)
-        if bank is None:
-            raise FabricError(f"node {self.network.names[node]!r} has no memory channels", hint="add_bank there")
+    def _channels_at(self, node: int, address: int, header_bytes: int) -> tuple[ChannelGroup, int]:
+        """The memory channels at `node`, and the address in bursts."""
+        group = self._groups.get(node)
+        if group is None:
+            raise FabricError(f"node {self.network.names[node]!r} has no memory channels", hint="add_channels there")
         if header_bytes:
             raise FabricError("a memory access with a header", hint="leave header_bytes out: a flit is a burst")
         if address < 0:
             raise FabricError(f"a memory access at address {address}", hint="give 0 or more")
-        return bank, address >> bank.shift
+        return group, address >> group.shift
 
     def _set_out(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
             self._commit_read(transfer, transfer.source, now)
         self._begin(transfer, now)
 
-    def _commit_read(self, transfer: Transfer, bank: Bank, now: float) -> None:
-        bank.flush(now)
-        transfer.pace = bank.commit_reads(transfer.block, transfer.flits, now)
+    def _commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
+        group.flush(now)
+        transfer.pace = group.commit_reads(transfer.block, transfer.flits, now)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """A transfer sets out, flit by flit."""
@@ -169,63 +165,63 @@ class FlitFabric(Counters):
         if transfer.sink is not None:
             transfer.sink.users += 1
         if transfer.pace is not None:
-            self._feed(transfer, 0, 0, flits, transfer.pace)
+            self._schedule(transfer, 0, 0, flits, transfer.pace)
             return
         if transfer.slow:
-            self._feed(transfer, 0, 0, flits, [(now, 0.0, flits)])
+            self._schedule(transfer, 0, 0, flits, [(now, 0.0, flits)])
             return
         # All flits are ready at once, so they follow one another on the first link whatever else comes.
-        link, flit_ns, tail_ns, _, _ = transfer.steps[0]
+        link, flit_ns, tail_ns, _, _ = transfer.crossings[0]
         last = transfer.last
         start = self._free[link]
         if start < now:
             start = now
         last_start = start + last * flit_ns
-        self._free[link] = leave = last_start + transfer.last_steps[0].occupy_ns
+        self._free[link] = leave = last_start + transfer.last_crossings[0].occupy_ns
         self._note_wait(link, last_start - now, now)
         users[link] -= 1
         if transfer.hops == 1 and transfer.sink is None:
             self._arrive(transfer, leave + tail_ns, link, last, 1)
             return
-        runs = [(leave + tail_ns, 0.0, 1)]
+        progressions = [(leave + tail_ns, 0.0, 1)]
         if last:
-            runs.insert(0, (start + flit_ns + tail_ns, flit_ns, last))
-        self._feed(transfer, 1, 0, flits, runs)
+            progressions.insert(0, (start + flit_ns + tail_ns, flit_ns, last))
+        self._schedule(transfer, 1, 0, flits, progressions)
 
-    def _feed(self, transfer: Transfer, hop: int, index: int, stop: int, source: list[Run] | Pace) -> None:
+    def _schedule(self, transfer: Transfer, hop: int, index: int, stop: int, source: list[Progression] | Pace) -> None:
         """Flits `index` to `stop` go on singly; when they are ready for `hop`, or for a memory at the end, is known."""
         times = source.times(index, stop) if isinstance(source, Pace) else times_of(source)
         if stop - index <= CHUNK:
-            self._queue_up(transfer, hop, index, list(times))
+            self._queue_flits(transfer, hop, index, list(times))
             return
-        if transfer.feeds is None:
-            transfer.feeds = {}
-        transfer.feeds[hop] = Feed(index, stop, source, times)
-        self._step_feed(transfer, hop)
+        if transfer.schedules is None:
+            transfer.schedules = {}
+        transfer.schedules[hop] = FlitSchedule(index, stop, source, times)
+        self._queue_next_flits(transfer, hop)
 
-    def _step_feed(self, transfer: Transfer, hop: int) -> None:
-        """The next few flits of a feed take their places in the queue; those behind them follow when half are gone."""
-        assert transfer.feeds is not None
-        feed = transfer.feeds[hop]
-        index, times = feed.index, list(islice(feed.times, CHUNK))
-        feed.index += len(times)
-        self._queue_up(transfer, hop, index, times)
-        if feed.index < feed.stop:
+    def _queue_next_flits(self, transfer: Transfer, hop: int) -> None:
+        """The next few flits of a schedule go into the queue; those behind them follow when half are gone."""
+        assert transfer.schedules is not None
+        schedule = transfer.schedules[hop]
+        index, times = schedule.index, list(islice(schedule.times, CHUNK))
+        schedule.index += len(times)
+        self._queue_flits(transfer, hop, index, times)
+        if schedule.index < schedule.stop:
             order = transfer.links[hop - 1] if hop else transfer.order
             half = CHUNK // 2
-            self._agenda.push((times[half], order, index + half, transfer, other(FEED, hop)))
+            self._agenda.push((times[half], order, index + half, transfer, other(REFILL, hop)))
 
-    def _queue_up(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
+    def _queue_flits(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
         """Flits from `index` on take their places in the queue."""
         order = transfer.links[hop - 1] if hop else transfer.order
         if transfer.slow or hop == transfer.hops:
             for i, ready in enumerate(times, index):
                 self._arrive(transfer, ready, order, i, hop)
             return
-        step = transfer.steps[hop]
-        events: list[Event] = [(ready, order, i, transfer, step) for i, ready in enumerate(times, index)]
+        crossing = transfer.crossings[hop]
+        events: list[Event] = [(ready, order, i, transfer, crossing) for i, ready in enumerate(times, index)]
         if events[-1][2] == transfer.last:
-            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_steps[hop])
+            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_crossings[hop])
         self._agenda.extend(events)
 
     # ---- moving
@@ -244,10 +240,10 @@ class FlitFabric(Counters):
             if current[0][0] > until:
                 break
             for event in current:
-                now, _, i, transfer, step = event
+                now, _, i, transfer, crossing = event
                 if now > until:
                     break
-                link, leave, tail_ns, onward, final = step
+                link, leave, tail_ns, onward, final = crossing
                 if link < 0:
                     self.now = now
                     if self._other(transfer, now, i, -link):
@@ -281,11 +277,11 @@ class FlitFabric(Counters):
                 elif final:
                     self._arrive(transfer, leave, link, i, transfer.hops)
                 else:
-                    bank = transfer.sink
-                    if bank is not None:
-                        bank.pending.append((leave, link, i, transfer))
-                        if len(bank.pending) > bank.most_pending:
-                            bank.flush(now)
+                    group = transfer.sink
+                    if group is not None:
+                        group.pending.append((leave, link, i, transfer))
+                        if len(group.pending) > group.most_pending:
+                            group.flush(now)
             else:
                 self.events += len(current)
                 agenda.drop(len(current))
@@ -306,7 +302,7 @@ class FlitFabric(Counters):
         """All that happens at the instant at which transfers were done has happened."""
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
-        """The rarer events: setting out, the end, a memory to look at, a feed, a watched flit. True at the end."""
+        """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
         hop, kind = divmod(code, 8)
         if kind == DONE:
             if i != transfer.epoch:
@@ -315,8 +311,8 @@ class FlitFabric(Counters):
             return True
         if kind == INJECT:
             self._set_out(transfer, now)
-        elif kind == FEED:
-            self._step_feed(transfer, hop)
+        elif kind == REFILL:
+            self._queue_next_flits(transfer, hop)
         elif kind == COMMIT:
             assert transfer.sink is not None
             transfer.sink.flush(now)
@@ -330,7 +326,7 @@ class FlitFabric(Counters):
 
     def _cross_watched(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
         """Flit `i` is ready for the link of `hop`: the rule of `advance`, with what may watch the flit."""
-        link, occupy_ns, tail_ns, _, final = transfer.step(hop, i)
+        link, occupy_ns, tail_ns, _, final = transfer.crossing(hop, i)
         if final:
             self._users[link] -= 1
         start = self._free[link]
@@ -350,15 +346,15 @@ class FlitFabric(Counters):
     def _arrive(self, transfer: Transfer, ready: float, order: float, i: int, hop: int) -> None:
         """Flit `i` will be ready at `ready` for the next link, or for what stands at the end."""
         if hop < transfer.hops:
-            step = other(WATCHED, hop) if transfer.slow else transfer.step(hop, i)
-            self._agenda.push((ready, order, i, transfer, step))
+            crossing = other(WATCHED, hop) if transfer.slow else transfer.crossing(hop, i)
+            self._agenda.push((ready, order, i, transfer, crossing))
         elif transfer.sink is not None:
-            bank = transfer.sink
-            bank.pending.append((ready, order, i, transfer))
+            group = transfer.sink
+            group.pending.append((ready, order, i, transfer))
             if i == transfer.last:
                 self._agenda.push((ready, order, i, transfer, AT_COMMIT))
-            elif len(bank.pending) > bank.most_pending:
-                bank.flush(self.now)
+            elif len(group.pending) > group.most_pending:
+                group.flush(self.now)
         elif i == transfer.last:
             self._agenda.push((ready, order, transfer.epoch, transfer, AT_DONE))
 
@@ -372,9 +368,9 @@ class FlitFabric(Counters):
         if not (isinstance(delay, int | float) and 0 <= delay < MAX_TIME_NS):
             raise FabricError(f"the delay rule of {node!r} answered {delay!r}", hint="answer ns, 0 or more")
         # Order within a transfer is kept: a flit is never ready before the one ahead of it.
-        if transfer.held_ns is None:
-            transfer.held_ns = {}
-        transfer.held_ns[hop] = ready = max(now + on_grid(delay), transfer.held_ns.get(hop, 0.0))
+        if transfer.delayed_until_ns is None:
+            transfer.delayed_until_ns = {}
+        transfer.delayed_until_ns[hop] = ready = max(now + on_grid(delay), transfer.delayed_until_ns.get(hop, 0.0))
         self._arrive(transfer, ready, transfer.links[hop] + next(self._tie) * TIE, i, hop + 1)
 
     def _finish(self, transfer: Transfer, at: float) -> None:
@@ -386,5 +382,5 @@ class FlitFabric(Counters):
                 f"{transfer!r} would end at {now} ns", hint=f"stay below {MAX_TIME_NS:.0f} ns: times are exact"
             )
         transfer.done_ns = now
-        if transfer.ending is not None:
-            self._count(transfer.ending, transfer.last)
+        if transfer.last_flit is not None:
+            self._count(transfer.last_flit, transfer.last)

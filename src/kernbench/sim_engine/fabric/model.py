@@ -1,10 +1,10 @@
-"""A network as plain data: nodes that delay, links that serialise, banks of memory channels. No word of SIPs or cubes.
+"""A network as plain data: nodes that delay, links that serialise, groups of memory channels. No word of SIPs or cubes.
 
 A node delays every flit that enters it by its overhead and blocks nobody; the source of a transfer is not entered. A
-link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A bank is the set
-of memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for one
-burst time. All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow without
-limit.
+link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A channel group
+is the memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for
+one burst time. All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow
+without limit.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ from kernbench.common.units import (
     on_grid,
     transfer_ns,
 )
-from kernbench.sim_engine.fabric.banks import Bank
+from kernbench.sim_engine.fabric.channels import ChannelGroup
 
 DelayRule = Callable[[FlitArrival], float]
 
 
-class Step(NamedTuple):
-    """What awaits a flit at one hop: a link, and what comes after it. A link below 0 stands for some other event."""
+class Crossing(NamedTuple):
+    """A flit crossing one link, and the crossing after it. A link below 0 stands for some other event."""
 
     link: int
     occupy_ns: float
     tail_ns: float  # from leaving the link to being ready in the node it leads to
-    onward: Step | None
+    onward: Crossing | None
     final: bool  # for the last flit of a transfer
 
 
-class Ending:
+class LastFlit:
     """The last flit of transfers along one route, by its size. Compared by identity: what is done is tallied by it."""
 
-    __slots__ = ("nbytes", "route", "shapes", "steps")
+    __slots__ = ("crossings", "nbytes", "route", "templates")
 
-    def __init__(self, route: Route, nbytes: int, steps: tuple[Step, ...]) -> None:
+    def __init__(self, route: Route, nbytes: int, crossings: tuple[Crossing, ...]) -> None:
         self.route = route
         self.nbytes = nbytes
-        self.steps = steps
-        self.shapes: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
+        self.crossings = crossings
+        self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
 
 
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
     __slots__ = (
-        "_endings",
+        "_last_flits",
         "control_ns",
-        "dead_link",
-        "hooked",
+        "control_only_link",
+        "crossings",
+        "has_delay_rule",
         "hops",
         "links",
         "loops",
         "nodes",
         "path",
-        "steps",
     )
 
     def __init__(self, network: Network, path: tuple[Hashable, ...]) -> None:
@@ -73,37 +73,37 @@ class Route:
         self.links = tuple(network.link_index(a, b) for a, b in pairwise(path))
         self.hops = len(self.links)
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
-        self.hooked = any(network.delay_rule[node] is not None for node in self.nodes[1:])
+        self.has_delay_rule = any(network.delay_rule[node] is not None for node in self.nodes[1:])
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
-        self.dead_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
-        self.steps: tuple[Step, ...] = ()  # made with the first ending: most routes carry control messages only
-        self._endings: dict[int, Ending] = {}
+        self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
+        self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
+        self._last_flits: dict[int, LastFlit] = {}
 
-    def ending(self, network: Network, nbytes: int) -> Ending:
+    def last_flit(self, network: Network, nbytes: int) -> LastFlit:
         """For transfers whose last flit has `nbytes`."""
-        ending = self._endings.get(nbytes)
-        if ending is None:
-            if not self.steps:
-                self.steps = self._chain(network, network.flit_bytes, final=False)
-            ending = self._endings[nbytes] = Ending(self, nbytes, self._chain(network, nbytes, final=True))
-        return ending
+        last_flit = self._last_flits.get(nbytes)
+        if last_flit is None:
+            if not self.crossings:
+                self.crossings = self._crossings(network, network.flit_bytes, final=False)
+            last_flit = self._last_flits[nbytes] = LastFlit(self, nbytes, self._crossings(network, nbytes, final=True))
+        return last_flit
 
-    def _chain(self, network: Network, nbytes: int, *, final: bool) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def _crossings(self, network: Network, nbytes: int, *, final: bool) -> tuple[Crossing, ...]:
+        crossings: list[Crossing] = []
         onward = None
         for link in reversed(self.links):
             bw_gbs = network.bw_gbs[link]
             occupy_ns = transfer_ns(nbytes, bw_gbs) if bw_gbs is not None else 0.0
-            onward = Step(link, occupy_ns, network.tail_ns[link], onward, final)
-            steps.append(onward)
-        return tuple(reversed(steps))
+            onward = Crossing(link, occupy_ns, network.tail_ns[link], onward, final)
+            crossings.append(onward)
+        return tuple(reversed(crossings))
 
 
 class Network:
-    """Nodes, links and banks. Build it, then put a `Fabric` on it; from then on it stays. Fabrics may share a network.
+    """Nodes, links and channel groups. Build it, then put a `Fabric` on it; from then on it stays.
 
-    Names are any hashable values. A link has an index, in order of `add_link`: where flits become ready for one output
-    at the same instant, the lower index goes first.
+    Fabrics may share a network. Names are any hashable values. A link has an index, in order of `add_link`: where flits
+    become ready for one output at the same instant, the lower index goes first.
     """
 
     def __init__(self, flit_bytes: int = 256) -> None:
@@ -118,7 +118,7 @@ class Network:
         self.propagation_ns: list[float] = []
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
-        self.bank_specs: dict[int, tuple[int, int, float, float]] = {}
+        self.channel_specs: dict[int, tuple[int, int, float, float]] = {}
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
@@ -176,7 +176,7 @@ class Network:
         self.tail_ns.append(self.propagation_ns[index] + self.overhead_ns[ends[1]])
         return index
 
-    def add_bank(
+    def add_channels(
         self,
         node: Hashable,
         channels: int,
@@ -186,23 +186,23 @@ class Network:
         """Memory channels behind `node`. A flit is one burst; its address picks the channel."""
         self._may_change()
         index = self.node_index(node)
-        if index in self.bank_specs:
+        if index in self.channel_specs:
             raise FabricError(
                 f"node {node!r} has memory channels already",
-                hint="give one bank with all channels",
+                hint="add all channels of a node at once",
             )
         if not is_power_of_two(channels) or not is_power_of_two(self.flit_bytes):
             raise FabricError(
-                f"a bank of {channels} channels and bursts of {self.flit_bytes} B at {node!r}",
+                f"{channels} channels and bursts of {self.flit_bytes} B at {node!r}",
                 hint="make both powers of two, so that address bits name the channel",
             )
         if not 0 < burst_ns < MAX_TIME_NS or not 0 <= switch_penalty_ns < MAX_TIME_NS:
             raise FabricError(
-                f"a bank at {node!r} with bursts of {burst_ns} ns and a switch penalty of {switch_penalty_ns} ns",
+                f"channels at {node!r} with bursts of {burst_ns} ns and a switch penalty of {switch_penalty_ns} ns",
                 hint="give a burst time above 0 and a penalty of 0 or more",
             )
         burst_ns = max(on_grid(burst_ns), GRID_NS)
-        self.bank_specs[index] = (
+        self.channel_specs[index] = (
             channels,
             self.flit_bytes,
             burst_ns,
@@ -237,10 +237,10 @@ class Network:
             found = self._routes[key] = Route(self, key)
         return found
 
-    def put_to_use(self) -> dict[int, Bank]:
+    def put_to_use(self) -> dict[int, ChannelGroup]:
         """Called by a fabric: the network stays as it is from now on. Returns fresh channel state, by node."""
         self._in_use = True
-        return {node: Bank(node, *spec) for node, spec in self.bank_specs.items()}
+        return {node: ChannelGroup(node, *spec) for node, spec in self.channel_specs.items()}
 
     def typical_hop_ns(self) -> float:
         """How long a flit takes over a typical link and node, as a power of two."""

@@ -1,25 +1,40 @@
-"""A transfer laid down whole: its forecast, and what must be known to take it back."""
+"""A transfer planned in closed form: its forecast, and what must be known to split it into flits again."""
 
 from __future__ import annotations
 
-from kernbench.sim_engine.fabric.banks import Bank, BankState, Pace
-from kernbench.sim_engine.fabric.forecast import Forecast, Hop, Times, first_ready, last_ready, moved, on_idle_links
-from kernbench.sim_engine.fabric.runs import EXAMINE, Run, append_run, count_until, nth_time, part_of
+from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState, Pace
+from kernbench.sim_engine.fabric.forecast import (
+    Forecast,
+    HopForecast,
+    Times,
+    first_ready,
+    last_ready,
+    moved,
+    on_idle_links,
+)
+from kernbench.sim_engine.fabric.progressions import (
+    EXAMINE,
+    Progression,
+    append_progression,
+    count_until,
+    nth_time,
+    part_of,
+)
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 
 class Train:
     """`hops[h]` is about flits `start[h]`, ... at hop h; `arrival` is when they have arrived at the end."""
 
-    __slots__ = ("arrival", "bank_before", "hops", "seq", "start", "transfer")
+    __slots__ = ("arrival", "channels_before", "hops", "seq", "start", "transfer")
 
     def __init__(self, seq: int, transfer: Transfer, start: list[int]) -> None:
         self.seq = seq
         self.transfer = transfer
         self.start = start
-        self.hops: list[Hop] = []
+        self.hops: list[HopForecast] = []
         self.arrival: Times = []
-        self.bank_before: BankState | None = None
+        self.channels_before: ChannelState | None = None
 
     def unfold(self) -> None:
         """Work out what was left for later."""
@@ -43,7 +58,7 @@ class Train:
 
     def leave(self, hop: int, index: int) -> float:
         """When flit `index` has left the link of `hop`."""
-        return self.ready_time(hop + 1, index) - self.transfer.steps[hop].tail_ns
+        return self.ready_time(hop + 1, index) - self.transfer.crossings[hop].tail_ns
 
     def part(self, hop: int, start: int, stop: int) -> Times:
         """When flits `start` to `stop` are ready for a hop."""
@@ -52,10 +67,10 @@ class Train:
             return part_of(times, start - self.start[hop], stop - self.start[hop])
         if hop == 0:
             return times
-        runs: list[Run] = []
+        progressions: list[Progression] = []
         for time in times.times(start, stop):  # few: they are on their way from the link before
-            append_run(runs, time, 0.0, 1)
-        return runs
+            append_progression(progressions, time, 0.0, 1)
+        return progressions
 
     def passed(self, hop: int, now: float, order: int) -> int:
         """How many flits the link of `hop` has taken (or have arrived) when injection `order` comes at `now`.
@@ -80,7 +95,7 @@ class Train:
         longest, at = 0.0, 0.0
         for i in self._turning_points(hop, stop):
             ready = self.ready_time(hop, i)
-            wait = self.leave(hop, i) - self.transfer.step(hop, i).occupy_ns - ready
+            wait = self.leave(hop, i) - self.transfer.crossing(hop, i).occupy_ns - ready
             if wait > longest:
                 longest, at = wait, ready
         return longest, at
@@ -95,15 +110,15 @@ class Train:
             return [*range(first, min(stop, steady)), *range(max(stop - channels, steady), stop)]
         points = {first, stop - 1, stop - 2}
         for h in (hop, hop + 1):
-            index, runs = self.start[h], self.ready(h)
-            for _, _, n in runs if not isinstance(runs, Pace) else ():
+            index, progressions = self.start[h], self.ready(h)
+            for _, _, n in progressions if not isinstance(progressions, Pace) else ():
                 points |= {index, index + n - 1}
                 index += n
         return sorted(i for i in points if first <= i < stop)
 
 
-class Shape:
-    """A train on idle links, told from the instant at which it sets out: always the same for one route and size."""
+class TrainTemplate:
+    """A train on idle links, timed from the instant at which it sets out: always the same for one route and size."""
 
     __slots__ = ("arrival", "end", "hops", "links", "waits")
 
@@ -117,35 +132,35 @@ class Shape:
         self.links = [(link, first_ready(ready), last_ready(ready), after) for link, (ready, _, after, _, _) in rows]
 
 
-def shape_of(transfer: Transfer, bank: Bank | None) -> Shape | None:
-    """The shape of transfers of this route and size, read from `bank` if there is one; None if it is not short."""
-    forecast = on_idle_links(transfer, bank)
-    return forecast and Shape(transfer, forecast)
+def template_of(transfer: Transfer, group: ChannelGroup | None) -> TrainTemplate | None:
+    """The template of transfers of this route and size, read from `group` if given; None if it is not short."""
+    forecast = on_idle_links(transfer, group)
+    return forecast and TrainTemplate(transfer, forecast)
 
 
-class ShapedTrain(Train):
-    """A train laid by its shape: nothing but its time is its own, until somebody asks for more."""
+class TemplateTrain(Train):
+    """A train planned from a template: nothing but its time is its own, until somebody asks for more."""
 
-    __slots__ = ("at_ns", "free_before", "shape")
+    __slots__ = ("at_ns", "free_before", "template")
 
-    def __init__(self, seq: int, transfer: Transfer, shape: Shape, at_ns: float) -> None:
+    def __init__(self, seq: int, transfer: Transfer, template: TrainTemplate, at_ns: float) -> None:
         self.seq = seq
         self.transfer = transfer
-        self.shape = shape
+        self.template = template
         self.at_ns = at_ns
         self.free_before: list[float] = []
-        self.bank_before = None
+        self.channels_before = None
 
     def unfold(self) -> None:
-        shape, by = self.shape, self.at_ns
-        self.start = [0] * (len(shape.hops) + 1)
-        rows = zip(shape.hops, self.free_before, strict=True)
+        template, by = self.template, self.at_ns
+        self.start = [0] * (len(template.hops) + 1)
+        rows = zip(template.hops, self.free_before, strict=True)
         self.hops = [(moved(ready, by), free, by + after, wait, by + at) for (ready, _, after, wait, at), free in rows]
-        self.arrival = moved(shape.arrival, by)
+        self.arrival = moved(template.arrival, by)
         ready = self.hops[0][0]
         if isinstance(ready, Pace):
             self.transfer.pace = ready
 
     def longest_waits(self) -> list[tuple[int, float, float]]:
         by = self.at_ns
-        return [(link, wait, by + at) for link, wait, at in self.shape.waits]
+        return [(link, wait, by + at) for link, wait, at in self.template.waits]

@@ -1,19 +1,16 @@
-"""A message under way, and what the fabric tells of it and of its links."""
+"""A message under way, and what can be read of it and of its links afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kernbench.sim_engine.fabric.banks import Bank, Pace
-from kernbench.sim_engine.fabric.model import Ending, Route, Step
-from kernbench.sim_engine.fabric.runs import Run
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
+from kernbench.sim_engine.fabric.model import Crossing, LastFlit, Route
+from kernbench.sim_engine.fabric.progressions import Progression
 
-if TYPE_CHECKING:
-    from kernbench.sim_engine.fabric.train import Train
-
-INFINITY = float("inf")
 INJECTED = 1 << 40  # order of injections: behind every link index
 
 
@@ -51,18 +48,44 @@ class LinkCounters:
     longest_queue_at_ns: float
 
 
-class Told:
-    """What is told of a message under way. Apart, so that it lies together in memory: lanes touch nothing else."""
+class Plan(Protocol):
+    """How a transfer is moved whole, as the fast path has planned it (`train.py`)."""
+
+    def longest_waits(self) -> list[tuple[int, float, float]]:
+        """Of every link where a flit waits: the link, the longest wait and when it began."""
+
+
+class TransferTiming:
+    """When a message is sent and done. Apart, so that it lies together in memory: lanes touch nothing else."""
 
     __slots__ = ("at_ns", "done_ns", "epoch", "on_done", "seq", "tag")
 
 
-class Transfer(Told):
+class Transfer(TransferTiming):
     """A message under way. Read `done_ns` once it is done."""
 
     __slots__ = (
-        "block", "ending", "feeds", "finish_ns", "flits", "held_ns", "hops", "last", "last_steps", "links", "nbytes",
-        "order", "pace", "route", "sink", "slow", "source", "steps", "times", "train", "tries",
+        "block",
+        "crossings",
+        "delayed_until_ns",
+        "finish_ns",
+        "flits",
+        "hops",
+        "last",
+        "last_crossings",
+        "last_flit",
+        "links",
+        "nbytes",
+        "order",
+        "pace",
+        "route",
+        "schedules",
+        "sink",
+        "slow",
+        "source",
+        "times",
+        "train",
+        "tries",
     )  # fmt: skip
 
     def __init__(
@@ -79,8 +102,8 @@ class Transfer(Told):
         self.route = route
         self.links = route.links
         self.hops = route.hops
-        self.steps = self.last_steps = route.steps
-        self.ending: Ending | None = None
+        self.crossings = self.last_crossings = route.crossings
+        self.last_flit: LastFlit | None = None
         self.nbytes = nbytes
         self.flits = 0
         self.last = -1  # index of the last flit
@@ -90,19 +113,19 @@ class Transfer(Told):
         self.tag = tag
         self.done_ns = INFINITY
         self.finish_ns = 0.0  # of the latest burst committed so far
-        self.source: Bank | None = None  # the memory it reads
-        self.sink: Bank | None = None  # the memory it writes
+        self.source: ChannelGroup | None = None  # the memory it reads
+        self.sink: ChannelGroup | None = None  # the memory it writes
         self.pace: Pace | None = None  # of a read, once its bursts are committed
         self.slow = False
         self.times: list[list[float]] | None = None  # per hop: first ready, first leave, last ready, last leave
-        self.epoch = 0  # an expected end that no longer holds is told by its older epoch
-        self.train: Train | None = None
-        self.tries = 0  # to lay it again, in vain
-        self.feeds: dict[int, Feed] | None = None  # by hop
-        self.held_ns: dict[int, float] | None = None  # by hop: when a delay rule made the flit ahead ready
+        self.epoch = 0  # an expected end that no longer holds is known by its older epoch
+        self.train: Plan | None = None
+        self.tries = 0  # to plan it again, in vain
+        self.schedules: dict[int, FlitSchedule] | None = None  # by hop
+        self.delayed_until_ns: dict[int, float] | None = None  # by hop: when a delay rule made the flit ahead ready
 
-    def step(self, hop: int, index: int) -> Step:
-        return self.last_steps[hop] if index == self.last else self.steps[hop]
+    def crossing(self, hop: int, index: int) -> Crossing:
+        return self.last_crossings[hop] if index == self.last else self.crossings[hop]
 
     @property
     def total_ns(self) -> float:
@@ -112,12 +135,12 @@ class Transfer(Told):
         return f"<Transfer {self.seq}: {self.nbytes} B, {self.route.path[0]!r} to {self.route.path[-1]!r}>"
 
 
-class Feed:
-    """Flits of one transfer whose times at a hop are known: some are in the queue, the others wait here."""
+class FlitSchedule:
+    """Flits of one transfer whose times at a hop are known: a few are in the queue, the others wait here."""
 
     __slots__ = ("base", "index", "source", "stop", "times")
 
-    def __init__(self, index: int, stop: int, source: list[Run] | Pace, times: Iterator[float]) -> None:
+    def __init__(self, index: int, stop: int, source: list[Progression] | Pace, times: Iterator[float]) -> None:
         self.index = self.base = index  # of the first that is not in the queue by itself, and of the first in `source`
         self.stop = stop
         self.source = source

@@ -12,7 +12,6 @@ from kernbench.common.errors import RoutingError
 from kernbench.common.ids import CubeId, IoId, PeId, Place
 from kernbench.common.units import GIB
 from kernbench.policy.address.allocator import AddressConfig
-from kernbench.policy.address.capacity import check_capacity
 from kernbench.policy.address.phyaddr import IocpuSubUnit, McpuSubUnit, PhysAddr
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology import load_topology
@@ -95,14 +94,13 @@ def test_places_are_named_only_when_they_exist() -> None:
     find = AddressResolver(machine())
     assert find.find_m_cpu(1, 15) == "sip1.cube15.m_cpu"
     assert find.find_sram(0, 1) == "sip0.cube1.sram"
-    assert find.find_pe(0, 1, 7) == "sip0.cube1.pe7"
     assert find.find_pe_dma(0, 1, 7) == "sip0.cube1.pe7.pe_dma"
     assert find.find_pe_part(0, 1, 7, "pe_mmu") == "sip0.cube1.pe7.pe_mmu"
     assert find.find_hbm_ctrl(0, 1, 7) == "sip0.cube1.hbm_ctrl.pe7"
     assert (find.find_pcie_ep(1), find.find_io_cpu(1)) == ("sip1.io0.pcie_ep", "sip1.io0.io_cpu")
     missing: tuple[Callable[[], str], ...] = (
         lambda: find.find_m_cpu(2, 0),
-        lambda: find.find_pe(0, 0, 8),
+        lambda: find.find_pe_dma(0, 0, 8),
         lambda: find.find_pe_part(0, 0, 0, "pe_oven"),
         lambda: find.find_pcie_ep(0, "io1"),
         lambda: find.find_io_cpu(-1),
@@ -128,8 +126,9 @@ def test_pcie_endpoints_are_listed_in_natural_order() -> None:
 def test_sizes_are_read_from_the_description() -> None:
     mib = 1 << 20
     expected = AddressConfig(2, 16, 1, 8, 6 * GIB, 32 * mib, 2 * mib, 1 * mib)
-    assert AddressConfig.from_spec(machine().spec) == expected
-    check_capacity(PhysAddr.hbm_addr(0, 15, 42 * GIB), 6 * GIB, machine().spec)
+    sizes = AddressConfig.from_spec(machine().spec)
+    assert sizes == expected
+    sizes.check(PhysAddr.hbm_addr(0, 15, 42 * GIB), 6 * GIB)  # the last slice of a cube, whole
 
 
 # ---------------------------------------------------------------------------------------------------------- routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernbench.sim_engine.fabric import Fabric, HopTimes, Network, Transfer
-from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.fabric.planned_trains import Mode
 
 FLIT = 256
 
@@ -42,7 +42,7 @@ def memory(*, channels: int = 4, burst_ns: float = 4.0, penalty_ns: float = 0.0)
     network.add_node("hbm")
     network.add_link("pe", "hbm", 256.0)
     network.add_link("hbm", "pe", 256.0)
-    network.add_bank("hbm", channels, burst_ns, penalty_ns)
+    network.add_channels("hbm", channels, burst_ns, penalty_ns)
     return network
 
 
@@ -231,6 +231,19 @@ def test_counters_tell_bytes_busy_time_and_the_longest_queue(mode: Mode) -> None
     counters = fabric.link_counters("m", "z")
     assert (counters.nbytes, counters.busy_ns) == (4 * FLIT, 4)
     assert (counters.longest_queue_ns, counters.longest_queue_bytes, counters.longest_queue_at_ns) == (2, 512, 4)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_flit_that_is_watched_counts_as_waiting_too(mode: Mode, trace: bool) -> None:
+    # x and y send two flits each at 0. They come to m in pairs, at 3 and 4, and leave it for z at 4, 5, 6 and 7: the
+    # last one waits from 4 to 6. On their own first links the second flits wait for 1 ns, from 0 on.
+    fabric = Fabric(crossing(), mode=mode)
+    for src in "xy":
+        fabric.inject((src, "m", "z"), 2 * FLIT, trace=trace)
+    fabric.run()
+    waits = [fabric.link_counters(*link) for link in ("xm", "ym", "mz")]
+    assert [(link.longest_queue_ns, link.longest_queue_at_ns) for link in waits] == [(1, 0), (1, 0), (2, 4)]
+    assert [link.longest_queue_bytes for link in waits] == [FLIT, FLIT, 2 * FLIT]
 
 
 def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: Mode) -> None:

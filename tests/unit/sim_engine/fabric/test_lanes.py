@@ -10,7 +10,7 @@ import pytest
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import Fabric, LinkCounters, Network, Transfer
-from kernbench.sim_engine.fabric.rails import Mode
+from kernbench.sim_engine.fabric.planned_trains import Mode
 
 FLIT = 64
 READ_NS = 16.0
@@ -22,14 +22,14 @@ def network() -> Network:
         made.add_node(name, 1.0)
     for src, dst in ("ma", "ab", "ca", "bm"):
         made.add_link(src, dst, FLIT / 2)
-    made.add_bank("m", 2, 4.0)
+    made.add_channels("m", 2, 4.0)
     return made
 
 
 def stream(mode: Mode, reads: int, cross_at_ns: float | None = None) -> tuple[Fabric, list[float]]:
     """Reads from m to b, one after the other; a message from c to b may cross them."""
     fabric = Fabric(network(), mode=mode)
-    lane = fabric.lane(fabric.network.route("mab"), banked=True)
+    lane = fabric.lane(fabric.network.route("mab"), with_channels=True)
     ends: list[float] = []
 
     def done(transfer: Transfer) -> None:
@@ -51,7 +51,7 @@ def counters(fabric: Fabric) -> tuple[dict[object, LinkCounters], list[LinkCount
 def test_reads_that_nobody_crosses_are_one_event_each_and_no_train() -> None:
     fabric, ends = stream("adaptive", 5)
     assert ends == [READ_NS * n for n in range(1, 6)]
-    assert (fabric.events, fabric.laid) == (5, 0)
+    assert (fabric.events, fabric.planned) == (5, 0)
 
 
 def test_counters_know_of_reads_that_left_no_trace_on_links() -> None:
@@ -59,7 +59,7 @@ def test_counters_know_of_reads_that_left_no_trace_on_links() -> None:
     plain, _ = stream("flits", 5)
     assert counters(fabric) == counters(plain)
     assert fabric.link_counters("m", "a").nbytes == 5 * 4 * FLIT
-    assert fabric.bank_bytes("m") == 5 * 4 * FLIT
+    assert fabric.channel_bytes("m") == 5 * 4 * FLIT
 
 
 @pytest.mark.parametrize("cross_at_ns", [0.0, 5.0, 16.0, 21.0, 23.0, 31.0, 32.0, 40.0])
@@ -74,7 +74,7 @@ def test_whoever_crosses_finds_the_read_under_way_as_it_is(cross_at_ns: float) -
 def test_a_request_takes_its_time_to_the_memory() -> None:
     fabric = Fabric(network())
     ends: list[float] = []
-    lane = fabric.lane(fabric.network.route("mab"), banked=True, lead_ns=10.0)
+    lane = fabric.lane(fabric.network.route("mab"), with_channels=True, lead_ns=10.0)
     lane.read(4 * FLIT, 0, 3.0, lambda transfer: ends.append(transfer.done_ns), "tag")
     fabric.run()
     assert ends == [13.0 + READ_NS]
@@ -85,7 +85,7 @@ def test_a_write_that_comes_before_the_request_is_there_goes_first() -> None:
     for mode in ("adaptive", "flits"):
         fabric = Fabric(network(), mode=mode)
         found = ends[mode] = []
-        lane = fabric.lane(fabric.network.route("mab"), banked=True, lead_ns=10.0)
+        lane = fabric.lane(fabric.network.route("mab"), with_channels=True, lead_ns=10.0)
         lane.read(4 * FLIT, 0, 0.0, lambda transfer, found=found: found.append(transfer.done_ns), None)
         fabric.inject("bm", 6 * FLIT, 0.0, write_to=0)
         fabric.run()
@@ -98,7 +98,7 @@ def test_two_reads_at_once_share_the_way_as_any_two_do() -> None:
     for mode in ("adaptive", "flits"):
         fabric = Fabric(network(), mode=mode)
         found = ends[mode] = []
-        lane = fabric.lane(fabric.network.route("mab"), banked=True)
+        lane = fabric.lane(fabric.network.route("mab"), with_channels=True)
         for _ in range(2):
             lane.read(4 * FLIT, 0, 0.0, lambda transfer, found=found: found.append(transfer.done_ns), None)
         fabric.run()
@@ -108,4 +108,4 @@ def test_two_reads_at_once_share_the_way_as_any_two_do() -> None:
 def test_a_lane_from_a_node_without_memory_is_refused() -> None:
     fabric = Fabric(network())
     with pytest.raises(FabricError, match="no memory channels"):
-        fabric.lane(fabric.network.route("ab"), banked=True)
+        fabric.lane(fabric.network.route("ab"), with_channels=True)

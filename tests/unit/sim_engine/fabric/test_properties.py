@@ -143,7 +143,7 @@ def test_a_link_takes_flits_by_readiness_then_input_then_injection(plan: Plan) -
 
 @given(plans())
 def test_twice_the_speed_takes_half_the_time(plan: Plan) -> None:
-    """Every duration and every start halved: the same traffic, told on a clock that runs twice as fast."""
+    """Every duration and every start halved: the same traffic, on a clock that runs twice as fast."""
     plan.transfers = [(path, 16 * nbytes, at_ns) for path, nbytes, at_ns in plan.transfers]  # on the grid at both
     slow = plan.run(Fabric(plan.network()))
     fast = plan.run(Fabric(plan.network(scale=2.0)), scale=2.0)
@@ -205,7 +205,7 @@ def machine(channels: int) -> Network:
         network.add_node(name, overhead_ns)
     for src, dst in (("pe", "r"), ("r", "hbm"), ("hbm", "r"), ("r", "pe")):
         network.add_link(src, dst, 256.0)
-    network.add_bank("hbm", channels, 8.0)
+    network.add_channels("hbm", channels, 8.0)
     return network
 
 
@@ -245,12 +245,12 @@ def test_memory_grows_with_flits_in_flight_not_with_bytes_moved() -> None:
     for src in "xy":
         network.add_link(src, "m", 256.0)
     network.add_link("m", "z", 512.0)
-    network.add_bank("z", 8, 4.0)
+    network.add_channels("z", 8, 4.0)
     fabric = Fabric(network, mode="flits")
     fabric.inject("xmz", 8 * MIB, write_to=0)
     fabric.inject("ymz", 8 * MIB, write_to=0)
     largest = 0
     for step in range(1, 8):
         fabric.run(until=step * 4096.0)
-        largest = max(largest, len(fabric._agenda) + len(fabric._banks[network.node_index("z")].pending))
+        largest = max(largest, len(fabric._agenda) + len(fabric._groups[network.node_index("z")].pending))
     assert 0 < largest < 400

@@ -21,7 +21,7 @@ def network() -> Network:
     net.add_link("a", "b", 256.0)
     net.add_link("b", "hbm", 256.0)
     net.add_link("hbm", "b", None)
-    net.add_bank("hbm", 4, 8.0)
+    net.add_channels("hbm", 4, 8.0)
     return net
 
 
@@ -37,11 +37,11 @@ BUILD: list[tuple[str, Callable[[Network], object]]] = [
     ("GB/s", lambda net: net.add_link("b", "a", NAN)),
     ("GB/s", lambda net: net.add_link("b", "a", 1e-300)),
     ("takes", lambda net: net.add_link("b", "a", 1.0, -0.5)),
-    ("no node", lambda net: net.add_bank("nowhere", 4, 8.0)),
-    ("already", lambda net: net.add_bank("hbm", 4, 8.0)),
-    ("channels", lambda net: net.add_bank("b", 3, 8.0)),
-    ("bursts", lambda net: net.add_bank("b", 4, 0.0)),
-    ("penalty", lambda net: net.add_bank("b", 4, 8.0, -1.0)),
+    ("no node", lambda net: net.add_channels("nowhere", 4, 8.0)),
+    ("already", lambda net: net.add_channels("hbm", 4, 8.0)),
+    ("channels", lambda net: net.add_channels("b", 3, 8.0)),
+    ("bursts", lambda net: net.add_channels("b", 4, 0.0)),
+    ("penalty", lambda net: net.add_channels("b", 4, 8.0, -1.0)),
     ("flit", lambda _: Network(0)),
     ("powers of two", lambda _: _odd_flits()),
 ]
@@ -50,7 +50,7 @@ BUILD: list[tuple[str, Callable[[Network], object]]] = [
 def _odd_flits() -> None:
     net = Network(100)
     net.add_node("a")
-    net.add_bank("a", 4, 8.0)
+    net.add_channels("a", 4, 8.0)
 
 
 INJECT: list[tuple[str, Callable[[Fabric], object]]] = [
@@ -74,7 +74,7 @@ INJECT: list[tuple[str, Callable[[Fabric], object]]] = [
     ("not traced", lambda f: f.hop_times(f.inject("ab", 1))),
     ("in use", lambda f: f.network.add_node("late")),
     ("in use", lambda f: f.network.add_link("b", "a", 1.0)),
-    ("in use", lambda f: f.network.add_bank("a", 4, 1.0)),
+    ("in use", lambda f: f.network.add_channels("a", 4, 1.0)),
     ("mode", lambda f: Fabric(f.network, mode="trains")),  # type: ignore[arg-type]  # what a user may write
 ]
 

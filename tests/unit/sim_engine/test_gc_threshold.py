@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernbench.sim_engine.collector import YOUNG_OBJECTS, patient_collector
+from kernbench.sim_engine.gc_threshold import YOUNG_OBJECTS, raised_gc_threshold
 
 
 @pytest.fixture(autouse=True)
@@ -19,14 +19,14 @@ def usual() -> Iterator[None]:
 
 
 def test_it_waits_longer_inside_and_not_afterwards() -> None:
-    with patient_collector():
-        with patient_collector():
+    with raised_gc_threshold():
+        with raised_gc_threshold():
             assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
         assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
     assert gc.get_threshold() == (700, 10, 10)
 
 
-@patient_collector()
+@raised_gc_threshold()
 def fails() -> None:
     raise ValueError("stop")
 
@@ -40,5 +40,5 @@ def test_an_error_inside_leaves_it_as_it_was() -> None:
 @pytest.mark.parametrize("young", [0, 10 * YOUNG_OBJECTS])
 def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int) -> None:
     gc.set_threshold(young, 10, 10)
-    with patient_collector():
+    with raised_gc_threshold():
         assert gc.get_threshold() == (young, 10, 10)

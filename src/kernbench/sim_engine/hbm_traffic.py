@@ -7,31 +7,31 @@ only one touches the memory; they are counted here, packet by packet, as they en
 
 from __future__ import annotations
 
-from kernbench.common.bank_use import NOTHING, BankUse
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.components.base import Packet
 from kernbench.sim_engine.fabric import Fabric
 from kernbench.topology.graph import TopologyGraph
 
 
-class HbmUse:
+class HbmTraffic:
     """The bytes of one engine's machine."""
 
     def __init__(self, graph: TopologyGraph, fabric: Fabric, controllers: frozenset[str]) -> None:
         self._fabric = fabric
         self._sip_of = {node: graph.node(node).place.sip for node in sorted(controllers)}
-        self._far: dict[str, dict[str, BankUse]] = {}  # in several legs: by block and controller
+        self._far: dict[str, dict[str, ChannelTraffic]] = {}  # in several legs: by block and controller
 
     def on_sip(self, sip: int) -> int:
-        """What the channels of a SIP have been given to move, for whomever."""
-        return sum(self._fabric.bank_bytes(node) for node, at in self._sip_of.items() if at == sip)
+        """What the channels of a SIP have been given to move, for all blocks together."""
+        return sum(self._fabric.channel_bytes(node) for node, at in self._sip_of.items() if at == sip)
 
-    def by(self, node: str) -> dict[str, BankUse]:
+    def by(self, node: str) -> dict[str, ChannelTraffic]:
         """What a block has moved, by controller of the memory; of transfers that are done."""
         moved = dict(self._far.get(node, ()))
         names = self._fabric.network.names
-        for bank, use in self._fabric.bank_use_by(node).items():
-            controller = str(names[bank])
-            moved[controller] = moved.get(controller, NOTHING).plus(use)
+        for memory, use in self._fabric.traffic_by(node).items():
+            controller = str(names[memory])
+            moved[controller] = moved.get(controller, NO_TRAFFIC).plus(use)
         return moved
 
     def count_leg(self, packet: Packet) -> None:
@@ -39,8 +39,8 @@ class HbmUse:
         block, memory = packet.path[0], packet.path[-1]
         nbytes, flit_bytes = packet.nbytes, self._fabric.network.flit_bytes
         burst_bytes = -(-nbytes // flit_bytes) * flit_bytes
-        use = BankUse(burst_bytes, written_bytes=nbytes)
+        use = ChannelTraffic(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
-            block, memory, use = memory, block, BankUse(burst_bytes, read_bytes=nbytes)
+            block, memory, use = memory, block, ChannelTraffic(burst_bytes, read_bytes=nbytes)
         moved = self._far.setdefault(block, {})
-        moved[memory] = moved.get(memory, NOTHING).plus(use)
+        moved[memory] = moved.get(memory, NO_TRAFFIC).plus(use)

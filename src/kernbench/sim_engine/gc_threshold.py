@@ -14,10 +14,10 @@ YOUNG_OBJECTS = 50_000
 
 
 @contextmanager
-def patient_collector() -> Iterator[None]:
-    """Let the collector wait longer before it looks at young objects; as it was afterwards. May be nested."""
+def raised_gc_threshold() -> Iterator[None]:
+    """Raise the number of young objects that sets the collector off; as it was afterwards. May be nested."""
     young, *older = gc.get_threshold()
-    if not 0 < young < YOUNG_OBJECTS:  # off, or patient already
+    if not 0 < young < YOUNG_OBJECTS:  # off, or raised already
         yield
         return
     gc.set_threshold(YOUNG_OBJECTS, *older)

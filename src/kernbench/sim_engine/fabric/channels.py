@@ -12,17 +12,21 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kernbench.sim_engine.fabric.runs import Run
-
-if TYPE_CHECKING:
-    from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.fabric.progressions import Progression
 
 READ, WRITE = 1, 2
 MOST_PENDING = 64  # write flits on their way in that are kept at least
 
-BankState = tuple[list[float], list[int], list[int], int, list[float], list[float]]
+ChannelState = tuple[list[float], list[int], list[int], int, list[float], list[float]]
+
+
+class WriteBursts(Protocol):
+    """What a write has to tell its memory, and learns from it."""
+
+    block: int  # its address in bursts
+    finish_ns: float  # of its latest burst committed so far
 
 
 class Pace:
@@ -31,15 +35,15 @@ class Pace:
     The times never go back. `end` is the time of the last flit, where that is shorter than the others.
     """
 
-    __slots__ = ("burst_ns", "end", "firsts", "flits", "level")
+    __slots__ = ("burst_ns", "end", "firsts", "flits", "simultaneous")
 
     def __init__(
-        self, firsts: list[float], burst_ns: float, flits: int, *, level: bool = False, end: float | None = None
+        self, firsts: list[float], burst_ns: float, flits: int, *, simultaneous: bool = False, end: float | None = None
     ) -> None:
         self.firsts = firsts  # of the first round, each no earlier than the one before
         self.burst_ns = burst_ns
         self.flits = flits
-        self.level = level  # all of `firsts` are the same time
+        self.simultaneous = simultaneous  # all of `firsts` are the same time
         self.end = end
 
     def time(self, index: int) -> float:
@@ -64,7 +68,9 @@ class Pace:
     def moved(self, by: float) -> Pace:
         """The same rounds, `by` later."""
         end = None if self.end is None else self.end + by
-        return Pace([first + by for first in self.firsts], self.burst_ns, self.flits, level=self.level, end=end)
+        return Pace(
+            [first + by for first in self.firsts], self.burst_ns, self.flits, simultaneous=self.simultaneous, end=end
+        )
 
     def count_until(self, now: float, *, inclusive: bool) -> int:
         """How many flits have a time before `now`, or at it too."""
@@ -72,8 +78,8 @@ class Pace:
         return bisect(range(self.flits), now, key=self.time)
 
 
-class Bank:
-    """The memory channels behind one node."""
+class ChannelGroup:
+    """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
     __slots__ = (
         "_all_waited_ns", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns",
@@ -86,7 +92,7 @@ class Bank:
         self.shift = burst_bytes.bit_length() - 1
         self.burst_ns = burst_ns
         self.penalty_ns = penalty_ns
-        self.pending: list[tuple[float, float, int, Transfer]] = []  # write flits on their way: ready, order, index
+        self.pending: list[tuple[float, float, int, WriteBursts]] = []  # write flits on their way: ready, order, index
         self.most_pending = MOST_PENDING  # above this, those that have arrived are committed
         self.users = 0  # writes moved flit by flit whose last burst is not committed
         self._free_ns = [0.0] * channels
@@ -133,29 +139,29 @@ class Bank:
         del pending[:n]
         self.most_pending = max(MOST_PENDING, 2 * len(pending))
 
-    # ---- writes, as runs
+    # ---- writes, as progressions of arrival times
 
-    def commit_writes(self, block: int, runs: list[Run]) -> tuple[float, BankState]:
-        """Commit flits from `block` on that arrive at `runs`.
+    def commit_writes(self, block: int, progressions: list[Progression]) -> tuple[float, ChannelState]:
+        """Commit flits from `block` on that arrive at `progressions`.
 
         Returns when the last burst is finished, and the state before, to which `restore` goes back: that is not changed
         but replaced.
         """
         before = self._free_ns, self._direction, self._extra, self._rounds, self._worst_ns, self._worst_at_ns
         end, channels = 0.0, self.mask + 1
-        for t, dt, n in runs:
+        for t, dt, n in progressions:
             if n >= channels and channels * dt >= self.burst_ns and self._is_idle(t, WRITE):
                 finish = self._write_to_idle(block, t, dt, n)
             else:
                 self._free_ns, self._direction, self._extra = self._free_ns[:], self._direction[:], self._extra[:]
                 self._worst_ns, self._worst_at_ns = self._worst_ns[:], self._worst_at_ns[:]
-                finish = self._write_run(block, t, dt, n)
+                finish = self._write_progression(block, t, dt, n)
             if finish > end:
                 end = finish
             block += n
         return end, before
 
-    def restore(self, state: BankState) -> None:
+    def restore(self, state: ChannelState) -> None:
         self._free_ns, self._direction, self._extra, self._rounds, self._worst_ns, self._worst_at_ns = state
         self._all_waited_ns = 0.0
 
@@ -166,7 +172,7 @@ class Bank:
         return not self.penalty_ns or self._direction.count(direction) == len(self._direction)
 
     def _write_to_idle(self, block: int, t: float, dt: float, n: int) -> float:
-        """A run no faster than the channels take it: nothing waits, and its last round says when they are free."""
+        """No faster than the channels take it, so nothing waits, and the last round says when they are free."""
         channels = self.mask + 1
         rounds, more = divmod(n, channels)
         self._rounds += rounds
@@ -181,7 +187,7 @@ class Bank:
         self._direction = [WRITE] * channels
         return t + (n - 1) * dt + self.burst_ns
 
-    def _write_run(self, block: int, t: float, dt: float, n: int) -> float:
+    def _write_progression(self, block: int, t: float, dt: float, n: int) -> float:
         channels, end = self.mask + 1, 0.0
         for j in range(min(n, channels)):
             channel = (block + j) & self.mask
@@ -196,11 +202,11 @@ class Bank:
     # ---- reads
 
     def commit_reads(self, block: int, flits: int, now: float) -> Pace:
-        """Commit a read of `flits` bursts from `block` on, all at `now`; tells when each flit may leave."""
+        """Commit a read of `flits` bursts from `block` on, all at `now`; returns when each flit may leave."""
         channels, burst_ns = self.mask + 1, self.burst_ns
         if flits >= channels and self._is_idle(now, READ):
             self._read_from_idle(block, flits, now)
-            return Pace([now + burst_ns] * channels, burst_ns, flits, level=True)
+            return Pace([now + burst_ns] * channels, burst_ns, flits, simultaneous=True)
         latest = 0.0
         firsts: list[float] = []
         for j in range(min(flits, channels)):
@@ -212,7 +218,7 @@ class Bank:
             if first > latest:
                 latest = first
             firsts.append(latest)
-        return Pace(firsts, burst_ns, flits, level=firsts[0] == latest)
+        return Pace(firsts, burst_ns, flits, simultaneous=firsts[0] == latest)
 
     def read_if_idle(self, block: int, flits: int, now: float) -> bool:
         """`commit_reads` where every channel is idle and none is left out; False, and nothing changed, elsewhere."""
@@ -283,7 +289,7 @@ class Bank:
         """`more` bursts in one direction after one that was ready at `ready_ns` and is over at `finish`."""
         burst_ns = self.burst_ns
         end = max(finish + more * burst_ns, ready_ns + more * step_ns + burst_ns)
-        # Waits grow or shrink evenly along the row, so the longest is the first one's or the last one's.
+        # Waits grow or shrink evenly along the progression, so the longest is the first one's or the last one's.
         self._note_wait(channel, finish - ready_ns - step_ns, ready_ns + step_ns)
         self._note_wait(channel, end - burst_ns - ready_ns - more * step_ns, ready_ns + more * step_ns)
         self._free_ns[channel] = end

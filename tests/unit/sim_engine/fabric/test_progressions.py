@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.sim_engine.fabric.banks import Bank, Pace
+from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
 from kernbench.sim_engine.fabric.forecast import pass_paced
-from kernbench.sim_engine.fabric.runs import (
+from kernbench.sim_engine.fabric.progressions import (
     EXAMINE,
-    Run,
-    append_run,
+    Progression,
+    append_progression,
     count_until,
     last_time,
     nth_time,
@@ -29,14 +29,14 @@ durations = st.integers(1, 40).map(lambda n: n / 8)
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> list[Run]:
+def rows(draw: st.DrawFn) -> list[Progression]:
     """Runs whose times never go back."""
-    t, runs = draw(eighths), []
+    t, progressions = draw(eighths), []
     for _ in range(draw(st.integers(1, 4))):
         n, step = draw(st.integers(1, 12)), draw(eighths)
-        runs.append((t, step, n))
+        progressions.append((t, step, n))
         t += (n - 1) * step + draw(eighths)
-    return runs
+    return progressions
 
 
 def served(times: list[float], occupy: list[float], free: float) -> list[float]:
@@ -49,33 +49,35 @@ def served(times: list[float], occupy: list[float], free: float) -> list[float]:
 
 
 @given(rows(), durations, eighths)
-def test_serving_runs_is_serving_their_flits(runs: list[Run], occupy: float, free: float) -> None:
-    times = list(times_of(runs))
+def test_serving_progressions_is_serving_their_flits(
+    progressions: list[Progression], occupy: float, free: float
+) -> None:
+    times = list(times_of(progressions))
     expected = served(times, [occupy] * len(times), free)
-    out, after = serve(runs, occupy, free)
+    out, after = serve(progressions, occupy, free)
     assert list(times_of(out)) == expected
     assert after == expected[-1]
 
 
 @given(rows(), durations, durations, eighths)
 def test_a_last_flit_of_its_own_size_is_served_as_such(
-    runs: list[Run], occupy: float, last: float, free: float
+    progressions: list[Progression], occupy: float, last: float, free: float
 ) -> None:
-    times = list(times_of(runs))
+    times = list(times_of(progressions))
     expected = served(times, [*[occupy] * (len(times) - 1), last], free)
-    out, after = serve_with_last(runs, occupy, last, free)
+    out, after = serve_with_last(progressions, occupy, last, free)
     assert list(times_of(out)) == expected
     assert after == expected[-1]
 
 
 @given(rows(), durations, durations, eighths, eighths)
 def test_passing_a_link_tells_times_and_the_longest_wait(
-    runs: list[Run], occupy: float, last: float, tail: float, free: float
+    progressions: list[Progression], occupy: float, last: float, tail: float, free: float
 ) -> None:
-    times = list(times_of(runs))
+    times = list(times_of(progressions))
     occupied = [*[occupy] * (len(times) - 1), last]
     expected = served(times, occupied, free)
-    out, after, wait, at = pass_link(runs, occupy, last, tail, free)
+    out, after, wait, at = pass_link(progressions, occupy, last, tail, free)
     assert list(times_of(out)) == [time + tail for time in expected]
     assert after == expected[-1]
     if wait != EXAMINE:
@@ -85,14 +87,16 @@ def test_passing_a_link_tells_times_and_the_longest_wait(
 
 
 @given(rows(), eighths, st.data())
-def test_runs_can_be_asked_for_single_flits(runs: list[Run], now: float, data: st.DataObject) -> None:
-    times = list(times_of(runs))
+def test_progressions_can_be_asked_for_single_flits(
+    progressions: list[Progression], now: float, data: st.DataObject
+) -> None:
+    times = list(times_of(progressions))
     index = data.draw(st.integers(0, len(times) - 1))
     stop = data.draw(st.integers(index, len(times)))
-    assert nth_time(runs, index) == times[index]
-    assert last_time(runs) == times[-1]
-    assert count_until(runs, now) == sum(time <= now for time in times)
-    assert list(times_of(part_of(runs, index, stop))) == times[index:stop]
+    assert nth_time(progressions, index) == times[index]
+    assert last_time(progressions) == times[-1]
+    assert count_until(progressions, now) == sum(time <= now for time in times)
+    assert list(times_of(part_of(progressions, index, stop))) == times[index:stop]
 
 
 def test_a_flit_beyond_the_end_is_not_there() -> None:
@@ -102,11 +106,11 @@ def test_a_flit_beyond_the_end_is_not_there() -> None:
 
 @given(st.lists(eighths, min_size=1, max_size=20).map(sorted))
 def test_appending_flit_by_flit_keeps_every_time(times: list[float]) -> None:
-    runs: list[Run] = []
+    progressions: list[Progression] = []
     for time in times:
-        append_run(runs, time, 0.0, 1)
-    assert list(times_of(runs)) == times
-    assert len(runs) <= len(times)
+        append_progression(progressions, time, 0.0, 1)
+    assert list(times_of(progressions)) == times
+    assert len(progressions) <= len(times)
 
 
 @st.composite
@@ -114,7 +118,7 @@ def paces(draw: st.DrawFn) -> Pace:
     firsts = sorted(draw(st.lists(eighths, min_size=1, max_size=4)))
     if draw(st.booleans()):
         firsts = [firsts[0]] * len(firsts)
-    return Pace(firsts, draw(durations), draw(st.integers(1, 30)), level=firsts[0] == firsts[-1])
+    return Pace(firsts, draw(durations), draw(st.integers(1, 30)), simultaneous=firsts[0] == firsts[-1])
 
 
 @given(paces(), eighths)
@@ -150,17 +154,22 @@ def test_rounds_pass_a_link_as_their_flits_do(
 
 
 @given(st.integers(0, 3), st.integers(0, 40), durations, eighths, rows(), st.lists(st.integers(0, 3), max_size=6))
-def test_runs_of_writes_are_their_bursts(
-    log_channels: int, block: int, burst_ns: float, penalty_ns: float, runs: list[Run], before: list[int]
+def test_a_progression_of_writes_is_its_bursts(
+    log_channels: int,
+    block: int,
+    burst_ns: float,
+    penalty_ns: float,
+    progressions: list[Progression],
+    before: list[int],
 ) -> None:
     """After some reads at time 0, which may leave channels busy and turned."""
-    together = Bank(0, 1 << log_channels, 256, burst_ns, penalty_ns)
-    singly = Bank(0, 1 << log_channels, 256, burst_ns, penalty_ns)
-    for bank in (together, singly):
+    together = ChannelGroup(0, 1 << log_channels, 256, burst_ns, penalty_ns)
+    singly = ChannelGroup(0, 1 << log_channels, 256, burst_ns, penalty_ns)
+    for group in (together, singly):
         for channel in before:
-            bank.commit_reads(channel, 1, 0.0)
-    end, _ = together.commit_writes(block, runs)
-    ends = [singly.commit_writes(block + i, [(time, 0.0, 1)])[0] for i, time in enumerate(times_of(runs))]
+            group.commit_reads(channel, 1, 0.0)
+    end, _ = together.commit_writes(block, progressions)
+    ends = [singly.commit_writes(block + i, [(time, 0.0, 1)])[0] for i, time in enumerate(times_of(progressions))]
     assert end == max(ends)
     assert together.done() == singly.done()
 
@@ -170,12 +179,12 @@ def test_a_read_paces_its_flits_by_their_bursts(
     log_channels: int, block: int, flits: int, burst_ns: float, now: float, before: list[int]
 ) -> None:
     """Against the rule: every burst waits for its channel, no flit leaves before the one ahead of it."""
-    bank = Bank(0, 1 << log_channels, 256, burst_ns, 0.0)
+    group = ChannelGroup(0, 1 << log_channels, 256, burst_ns, 0.0)
     free = [0.0] * (1 << log_channels)
     for address in before:
-        bank.commit_reads(address, 1, 0.0)
+        group.commit_reads(address, 1, 0.0)
         free[address % len(free)] += burst_ns
-    pace = bank.commit_reads(block, flits, now)
+    pace = group.commit_reads(block, flits, now)
     latest, expected = 0.0, []
     for i in range(flits):
         channel = (block + i) % len(free)
@@ -183,14 +192,14 @@ def test_a_read_paces_its_flits_by_their_bursts(
         latest = max(latest, free[channel])
         expected.append(latest)
     assert list(pace.times(0, flits)) == expected
-    assert bank.total_bursts() == len(before) + flits
+    assert group.total_bursts() == len(before) + flits
 
 
-def test_a_bank_goes_back_to_the_state_before() -> None:
-    bank = Bank(0, 4, 256, 4.0, 1.0)
-    bank.commit_reads(0, 9, 0.0)
-    before = bank.done()
-    _, state = bank.commit_writes(3, [(1.0, 1.0, 30), (50.0, 0.0, 1)])
-    assert bank.done() != before
-    bank.restore(state)
-    assert bank.done() == before
+def test_a_channel_group_goes_back_to_the_state_before() -> None:
+    group = ChannelGroup(0, 4, 256, 4.0, 1.0)
+    group.commit_reads(0, 9, 0.0)
+    before = group.done()
+    _, state = group.commit_writes(3, [(1.0, 1.0, 30), (50.0, 0.0, 1)])
+    assert group.done() != before
+    group.restore(state)
+    assert group.done() == before
