@@ -79,13 +79,9 @@ class TlCore(ABC):
         self._under_way = UnderWay()
         self._tensors_made = 0
 
-    def close(self) -> None:
-        """The kernel is over."""
+    def close(self) -> int:
+        """The kernel is over; returns the most TCM that its tensors took at one time."""
         self._arena.close()
-
-    @property
-    def tcm_peak_bytes(self) -> int:
-        """The most TCM that its tensors took at one time."""
         return self._arena.peak_bytes
 
     # ---- errors

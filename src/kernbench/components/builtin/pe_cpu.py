@@ -192,8 +192,7 @@ class PeCpuComponent(ActiveComponent):
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(call)
-        tl.close()
-        turn.tcm_peak_bytes = tl.tcm_peak_bytes
+        turn.tcm_peak_bytes = tl.close()
         if runner.error is None:
             return None
         failure = failure_of(runner.error, kernel, self.key)
