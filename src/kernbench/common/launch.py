@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.channel_traffic import ChannelTraffic
+from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
@@ -71,6 +72,7 @@ class TensorArg:
     shards: tuple[TensorShard, ...]
     local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
     split_axes: tuple[int, ...] = ()
+    space: Space = "hbm"
     span_bytes: int = field(init=False, repr=False)  # from the first byte of its address range to the last
 
     def __post_init__(self) -> None:
@@ -84,7 +86,9 @@ class TensorArg:
         )
 
     def shard_of(self, key: PeKey) -> TensorShard | None:
-        """The part that lies in a PE's own memory, if any does."""
+        """The part that lies in a PE's own memory, if any does; in SRAM, that of its cube."""
+        if self.space == "sram":
+            return next((shard for shard in self.shards if shard.key[:2] == key[:2]), None)
         return next((shard for shard in self.shards if shard.key == key), None)
 
     def address_for(self, key: PeKey) -> int:
@@ -103,7 +107,7 @@ class TensorArg:
 
     def local_shape_for(self, key: PeKey) -> Shape:
         """The shape of a PE's own part; for a PE that holds none, of nothing or of the whole, as it is split or not."""
-        own = self.local_shapes.get(key)
+        own = self.local_shapes.get((*key[:2], 0) if self.space == "sram" else key)
         if own is None:
             own = tuple(0 if axis in self.split_axes else size for axis, size in enumerate(self.shape))
         return own
@@ -173,9 +177,11 @@ class KernelLaunchMsg(CubeCommand):
         """The launch with targets for each of those left "all": the cubes, and the PE numbers, that hold a shard."""
         if self.target_cubes != "all" and self.target_pes != "all":
             return self
-        shards = [s for arg in self.all_args if isinstance(arg, TensorArg) for s in arg.shards if s.sip == self.sip]
-        cubes: Targets = tuple(sorted({shard.cube for shard in shards})) or "all"
-        pes: Targets = tuple(sorted({shard.pe for shard in shards})) or "all"
+        tensors = [arg for arg in self.all_args if isinstance(arg, TensorArg)]
+        cubes: Targets = tuple(sorted({s.cube for arg in tensors for s in arg.shards if s.sip == self.sip})) or "all"
+        # SRAM is no PE's own: a tensor there does not say which of them take part.
+        of_pes = [s.pe for arg in tensors if arg.space != "sram" for s in arg.shards if s.sip == self.sip]
+        pes: Targets = tuple(sorted(set(of_pes))) or "all"
         return replace(
             self,
             target_cubes=cubes if self.target_cubes == "all" else self.target_cubes,

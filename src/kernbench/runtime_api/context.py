@@ -14,6 +14,7 @@ import numpy as np
 from greenlet import getcurrent
 from numpy.typing import ArrayLike
 
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import LaunchError, UsageError
 from kernbench.common.messages import Completion
@@ -118,16 +119,30 @@ class RuntimeContext:
     # ---- making tensors
 
     def empty(
-        self, *size: Size, dtype: DType | str = "f16", dp: DPPolicy | None = None, name: str | None = None
+        self,
+        *size: Size,
+        dtype: DType | str = "f16",
+        dp: DPPolicy | None = None,
+        name: str | None = None,
+        space: Space = "hbm",
     ) -> Tensor:
-        """A tensor that nothing was written to. Placed by `dp`; on one PE without it."""
-        return self._create(_shape(size), dtype_of(dtype), dp, name, None)
+        """A tensor that nothing was written to. Placed by `dp`; on one PE without it.
+
+        `space` is the memory of each PE that holds a part: "hbm", its slice; "tcm", its TCM, of which kernels then have
+        less; or "sram", its cube's, which all PEs of the cube share.
+        """
+        return self._create(_shape(size), dtype_of(dtype), dp, name, None, space)
 
     def zeros(
-        self, *size: Size, dtype: DType | str = "f16", dp: DPPolicy | None = None, name: str | None = None
+        self,
+        *size: Size,
+        dtype: DType | str = "f16",
+        dp: DPPolicy | None = None,
+        name: str | None = None,
+        space: Space = "hbm",
     ) -> Tensor:
         """A tensor of zeros, written by the host."""
-        return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name)
+        return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name, space=space)
 
     def full(
         self,
@@ -137,6 +152,7 @@ class RuntimeContext:
         dtype: DType | str = "f16",
         dp: DPPolicy | None = None,
         name: str | None = None,
+        space: Space = "hbm",
     ) -> Tensor:
         """A tensor of one number, written by the host."""
         element, values = dtype_of(dtype), self.engine.values
@@ -144,10 +160,16 @@ class RuntimeContext:
         def contents(part: ShardSpec) -> Value:
             return values.full(part.local_shape, fill_value, element)
 
-        return self._create(_shape((size,)), element, dp, name, contents)
+        return self._create(_shape((size,)), element, dp, name, contents, space)
 
     def from_numpy(
-        self, array: ArrayLike, *, dtype: DType | str | None = None, dp: DPPolicy | None = None, name: str | None = None
+        self,
+        array: ArrayLike,
+        *,
+        dtype: DType | str | None = None,
+        dp: DPPolicy | None = None,
+        name: str | None = None,
+        space: Space = "hbm",
     ) -> Tensor:
         """A tensor with an array's contents, converted to `dtype` if that is given, written by the host.
 
@@ -163,14 +185,21 @@ class RuntimeContext:
                 known[part.offset_bytes] = values.constant(held[part.index], element)
             return known[part.offset_bytes]
 
-        return self._create(held.shape, element, dp, name, contents)
+        return self._create(held.shape, element, dp, name, contents, space)
 
     def _create(
-        self, shape: tuple[int, ...], element: DType, dp: DPPolicy | None, name: str | None, contents: Contents | None
+        self,
+        shape: tuple[int, ...],
+        element: DType,
+        dp: DPPolicy | None,
+        name: str | None,
+        contents: Contents | None,
+        space: Space,
     ) -> Tensor:
         if dp is not None and not isinstance(dp, DPPolicy):
             raise UsageError(f"dp is {dp!r}", hint="give a DPPolicy, or leave it out for one PE")
-        return self._store.create(shape, element, dp or ONE_PE, self.ahbm.current_device(), name, contents)
+        device = self.ahbm.current_device()
+        return self._store.create(shape, element, dp or ONE_PE, device, name, contents, space)
 
     # ---- launching and waiting
 

@@ -1,9 +1,10 @@
-"""Where tensors lie: blocks in PEs' HBM, a range of virtual addresses, and the mappings between them.
+"""Where tensors lie: blocks in PEs' HBM or TCM or in cubes' SRAM, a range of virtual addresses, and the mappings.
 
-Every shard is a block of its own, aligned to an HBM burst. With virtual addresses a tensor has one range, and the MMU
-of each PE maps every byte of it to one holder: the PE itself where it holds that part, else a PE of its own cube that
-does, else one of the first cube that does. So replicas are read where they are near, and shards wherever they lie. A
-PE of another SIP maps what the PE of its cube and number does on the tensor's own: it reaches replicas side by side.
+Every shard is a block of its own, aligned to an HBM burst. A tensor in SRAM has one part per cube, for all of its PEs.
+With virtual addresses a tensor has one range, and the MMU of each PE maps every byte of it to one holder: the PE itself
+where it holds that part, else a PE of its own cube that does, else one of the first cube that does. So replicas are
+read where they are near, and shards wherever they lie. A PE of another SIP maps what the PE of its cube and number does
+on the tensor's own: it reaches replicas side by side.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kernbench.common.commands import Space
 from kernbench.common.messages import MapEntry, TensorShard
-from kernbench.policy.address.allocator import PEMemAllocator
+from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 from kernbench.policy.placement.dp import ShardSpec
@@ -26,6 +28,7 @@ class Allocation:
     va_base: int | None  # None where addresses are physical
     va_bytes: int
     shards: tuple[TensorShard, ...]
+    space: Space = "hbm"
 
     @property
     def sip(self) -> int:
@@ -40,28 +43,40 @@ class Allocation:
 class DeviceMemory:
     """What a host allocates on a tray. `pe_memory` finds the allocator of a PE, which kernels share."""
 
-    def __init__(self, spec: MachineSpec, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
+    def __init__(
+        self,
+        spec: MachineSpec,
+        pe_memory: Callable[[int, int, int], PEMemAllocator],
+        cube_memory: Callable[[int, int], CubeSramAllocator],
+    ) -> None:
         self._pe = pe_memory
+        self._cube = cube_memory
         self._align = spec.cube.hbm_burst_bytes
         self._virtual = VirtualAllocator(page_size=spec.cube.page_bytes) if spec.system.address_model == "va" else None
 
-    def alloc(self, specs: Sequence[ShardSpec]) -> Allocation:
+    def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm") -> Allocation:
         """Blocks for all shards of a tensor; raises AllocationError, and keeps nothing, when there is no room."""
         shards: list[TensorShard] = []
         va_bytes = max(spec.offset_bytes + spec.nbytes for spec in specs)
         try:
             for spec in specs:
-                pa = self._pe(spec.sip, spec.cube, spec.pe).alloc_hbm(spec.nbytes, self._align).encode()
+                pa = self._block(spec, space).encode()
                 shards.append(TensorShard(spec.sip, spec.cube, spec.pe, pa, spec.nbytes, spec.offset_bytes))
             va_base = self._virtual.alloc(va_bytes) if self._virtual is not None else None
         except Exception:
-            self._free_shards(shards)
+            self._free_shards(shards, space)
             raise
-        return Allocation(va_base, va_bytes, tuple(shards))
+        return Allocation(va_base, va_bytes, tuple(shards), space)
+
+    def _block(self, spec: ShardSpec, space: Space) -> PhysAddr:
+        if space == "sram":
+            return self._cube(spec.sip, spec.cube).alloc(spec.nbytes, self._align)
+        pe = self._pe(spec.sip, spec.cube, spec.pe)
+        return (pe.alloc_tcm if space == "tcm" else pe.alloc_hbm)(spec.nbytes, self._align)
 
     def free(self, allocation: Allocation) -> None:
         """Give back what `alloc` returned."""
-        self._free_shards(allocation.shards)
+        self._free_shards(allocation.shards, allocation.space)
         if self._virtual is not None and allocation.va_base is not None:
             self._virtual.free(allocation.va_base, allocation.va_bytes)
 
@@ -80,9 +95,15 @@ class DeviceMemory:
         """How much of a PE's HBM slice is taken."""
         return self._pe(sip, cube, pe).hbm.used_bytes
 
-    def _free_shards(self, shards: Sequence[TensorShard]) -> None:
+    def _free_shards(self, shards: Sequence[TensorShard], space: Space) -> None:
         for shard in shards:
-            self._pe(*shard.key).free_hbm(PhysAddr.decode(shard.pa), shard.nbytes)
+            address = PhysAddr.decode(shard.pa)
+            if space == "sram":
+                self._cube(shard.sip, shard.cube).free(address, shard.nbytes)
+            elif space == "tcm":
+                self.free_tcm(address, shard.nbytes)
+            else:
+                self._pe(*shard.key).free_hbm(address, shard.nbytes)
 
 
 def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tuple[MapEntry, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import TensorArg, TensorShard
@@ -96,6 +97,11 @@ class Tensor:
         return f"sip:{self.allocation.sip}"
 
     @property
+    def space(self) -> Space:
+        """The kind of memory that its parts lie in: "hbm", "sram" or "tcm"."""
+        return self.allocation.space
+
+    @property
     def shards(self) -> tuple[TensorShard, ...]:
         """Where its parts lie, by cube and then by PE."""
         return self.allocation.shards
@@ -124,7 +130,8 @@ class Tensor:
     def as_arg(self) -> TensorArg:
         """The tensor as a kernel's argument."""
         split = self.dp.split_axes(self.ndim)
-        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, self.local_shapes, split)
+        shapes, space = self.local_shapes, self.space
+        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, shapes, split, space)
 
     # ---- reading
 

@@ -9,11 +9,12 @@ the same addresses cannot overtake it, because commands reach a cube in the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import finalize
 
 import numpy as np
 
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg, Pattern, UnmapEntry
@@ -44,7 +45,7 @@ class TensorStore:
         self._queue = queue
         self._engine = queue.engine
         self._spec = queue.engine.graph.spec
-        self.memory = DeviceMemory(self._spec, queue.engine.pe_memory)
+        self.memory = DeviceMemory(self._spec, queue.engine.pe_memory, queue.engine.cube_memory)
         self._resources: dict[int, _Resources] = {}  # by tensor number
         self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
         self._count = 0
@@ -58,18 +59,20 @@ class TensorStore:
         sip: int,
         name: str | None,
         contents: Contents | None,
+        space: Space = "hbm",
     ) -> Tensor:
         """Place, map and write a tensor; returns when that is done."""
         self.tidy()
+        _check_space(space, policy, written=contents is not None)
         placement = resolve_dp_policy(
-            policy,
+            replace(policy, num_pes=1) if space == "sram" else policy,  # all PEs of a cube share what is there
             shape=shape,
             itemsize=element.itemsize,
             num_pe=self._spec.cube.n_pes,
             num_cubes=self._spec.sip.n_cubes,
             target_sip=sip,
         )
-        allocation = self.memory.alloc(placement)
+        allocation = self.memory.alloc(placement, space)
         number, self._count = self._count, self._count + 1
         self._resources[number] = _Resources(allocation)
         tensor = Tensor(self, number, name or f"t{number}", shape, element, policy, placement, allocation)
@@ -222,6 +225,21 @@ class TensorStore:
             self._engine.memory.free(shard.pa, shard.nbytes)
         self.memory.free(allocation)
         return handles
+
+
+def _check_space(space: Space, policy: DPPolicy, *, written: bool) -> None:
+    if space not in ("hbm", "sram", "tcm"):
+        raise UsageError(f"space is {space!r}", hint="use 'hbm', 'sram' or 'tcm'")
+    if space == "sram" and policy.pe != "replicate":
+        raise UsageError(
+            f"a tensor in SRAM with DPPolicy(pe={policy.pe!r})",
+            hint="all PEs of a cube share its SRAM: split over cubes only, DPPolicy(cube=...)",
+        )
+    if space == "tcm" and written:
+        raise UsageError(
+            "the host cannot write a PE's TCM",
+            hint="make it with torch.empty(..., space='tcm') and let a kernel fill it",
+        )
 
 
 def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:

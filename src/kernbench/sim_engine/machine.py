@@ -16,7 +16,7 @@ from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
-from kernbench.policy.address.allocator import PEMemAllocator
+from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.counters import DoneCounts
@@ -52,6 +52,7 @@ class Machine:
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
+        self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
@@ -79,6 +80,13 @@ class Machine:
         found = self._pe_memories.get((sip, cube, pe))
         if found is None:
             found = self._pe_memories[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._wiring.sizes)
+        return found
+
+    def cube_memory(self, sip: int, cube: int) -> CubeSramAllocator:
+        """The one allocator of a cube's SRAM, made when it is first needed."""
+        found = self._cube_memories.get((sip, cube))
+        if found is None:
+            found = self._cube_memories[sip, cube] = CubeSramAllocator(sip, cube, self._wiring.sizes)
         return found
 
     def begin_launch(self, pe: str, launch: RequestId) -> None:

@@ -139,9 +139,6 @@ def tensor_ranges(
 def _ranges(arg: TensorArg, name: str) -> list[TensorRange]:
     """The addresses of a tensor: its virtual range, or those of each of its parts."""
     if arg.va_base is not None:
-        return [TensorRange(name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype)]
+        return [TensorRange(name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype, arg.space)]
     several = len(arg.shards) > 1
-    return [
-        TensorRange(name, shard.pa, shard.pa + shard.nbytes, arg.dtype, is_one_of_several=several)
-        for shard in arg.shards
-    ]
+    return [TensorRange(name, shard.pa, shard.pa + shard.nbytes, arg.dtype, arg.space, several) for shard in arg.shards]

@@ -54,6 +54,7 @@ class TensorPtr(Address):
     dtype: str
     is_part: bool  # whether it is what `local` gives
     has_whole_rows: bool  # whether its rows lie end to end
+    space: str  # the kind of memory that it lies in
     _local: int | None
 
     def __new__(
@@ -66,10 +67,11 @@ class TensorPtr(Address):
         local: int | None = None,
         is_part: bool = False,
         has_whole_rows: bool = True,
+        space: str = "hbm",
     ) -> TensorPtr:
         self = super().__new__(cls, address)
         self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
-        self.is_part, self.has_whole_rows = is_part, has_whole_rows
+        self.is_part, self.has_whole_rows, self.space = is_part, has_whole_rows, space
         return self
 
     @property
@@ -79,7 +81,7 @@ class TensorPtr(Address):
     @property
     def local(self) -> TensorPtr:
         at = int(self) if self._local is None else self._local
-        return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype, is_part=True)
+        return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype, is_part=True, space=self.space)
 
     @property
     def local_nbytes(self) -> int:

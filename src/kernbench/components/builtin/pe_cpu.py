@@ -241,9 +241,15 @@ class PeCpuComponent(ActiveComponent):
             return arg.value
         key = self.key
         local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
-        whole_rows = not any(axis for axis in arg.split_axes)
         return TensorPtr(
-            arg.address_for(key), arg.name, arg.shape, local_shape, arg.dtype, local, has_whole_rows=whole_rows
+            arg.address_for(key),
+            arg.name,
+            arg.shape,
+            local_shape,
+            arg.dtype,
+            local,
+            has_whole_rows=not any(axis for axis in arg.split_axes),
+            space=arg.space,
         )
 
     def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner, tcm: TcmLease) -> KernelEnv:
