@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from kernbench.benches.registry import resolve
 from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.topology import load_topology
 
@@ -98,3 +101,31 @@ def test_a_fetch_that_waits_for_registers_is_released_by_the_op_that_gave_them_b
     assert second.release == "slot"
     assert second.released_by == store[0]
     assert second.t_start == store[1].t_end > first.t_end
+
+
+# ---- the host
+
+
+def test_host_writes_and_mappings_are_ops_and_loads_depend_on_what_the_host_wrote():
+    def kernel(x, tl):
+        tl.load(x)
+
+    log = OpLog()
+    with RuntimeContext(GraphEngine(load_topology(None, {"system.sips.count": 1}), op_log=log)) as torch:
+        x = torch.from_numpy(np.ones(64, np.float32), name="x")
+        torch.launch("k", kernel, x)
+        x.cpu()
+    records = dict(log.items())
+    names = [(r.op_name, r.params.get("tensor"), r.release) for r in records.values() if r.op_kind == "host"]
+    assert names == [
+        ("host_write", "x", "host"),  # both set out at once, and the bytes are there first
+        ("mmu_map", "x", "host"),
+        ("host_read", "x", "host"),
+        ("mmu_unmap", "", "host"),
+    ]
+    write = next(number for number, r in records.items() if r.op_name == "host_write")
+    assert records[write].component_id == "sip0.io0.pcie_ep"
+    assert records[write].params["nbytes"] == 256
+    (load,) = (r for r in records.values() if r.op_name == "dma_read")
+    assert load.dependency_ids == (write,)
+    assert (load.release, load.released_by) == ("launch", None)

@@ -158,13 +158,13 @@ class PeDmaMsg(Request):
     """
 
     pattern: Pattern = field(default_factory=Pattern, kw_only=True)
+    channel: Literal["compute", "communication"] = field(default="compute", kw_only=True)
     src_sip: int
     src_cube: int
     src_pe: int
     dst_pa: int
     nbytes: int
     is_write: bool = False
-    channel: Literal["compute", "communication"] = "compute"
 
     def __post_init__(self) -> None:
         check_choice("PeDmaMsg", "channel", self.channel, ("compute", "communication"))

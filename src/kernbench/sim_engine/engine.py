@@ -17,6 +17,7 @@ from kernbench.common.errors import ComponentError, DeadlockError, MessageError,
 from kernbench.common.messages import Completion, CubeCommand, HostMessage, KernelLaunchMsg, PeResult, Request
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
+from kernbench.components.recording import NOBODY, Release
 from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.planned_trains import Mode
@@ -31,6 +32,7 @@ from kernbench.sim_engine.host_data import (
     read_contents,
     value_to_write,
 )
+from kernbench.sim_engine.host_ops import HOST_KIND, host_op
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import Node, TopologyGraph
@@ -212,17 +214,27 @@ class GraphEngine(Machine):
         else:
             handle.path = served
         handle.end_ns = self.env.now
+        op = self._record(handle)
         if isinstance(handle.request, DataMessage):
             if is_write(handle.request):
-                self._leave_in_memory(handle, handle.request)
+                self._leave_in_memory(handle, handle.request, op)
             elif self.data:
                 handle.contents = read_contents(self.memory, self.graph.spec, handle.request)
 
-    def _leave_in_memory(self, handle: Handle, write: DataMessage) -> None:
+    def _record(self, handle: Handle) -> int | None:
+        """Write a request down that is done; returns the id of its record, if it has one."""
+        entry = host_op(handle.request) if self.log is not None else None
+        if self.log is None or entry is None or handle.end_ns is None:
+            return None
+        name, params = entry
+        causes = (0, Release.HOST, handle.start_ns, NOBODY)
+        return self.log.record(handle.start_ns, handle.end_ns, handle.entry, HOST_KIND, name, params, causes=causes)
+
+    def _leave_in_memory(self, handle: Handle, write: DataMessage, op: int | None) -> None:
         given, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor
         value = value_to_write(self.values, write, given) if self.data else None
         for pa in addresses_of(self.graph.spec, write):
             if self.writers is not None:
-                self.writers.note(pa, write.nbytes, None)
+                self.writers.note(pa, write.nbytes, op)
             if value is not None:
                 self.memory.write(pa, value)

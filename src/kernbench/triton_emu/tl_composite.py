@@ -114,8 +114,7 @@ class TlComposite(TlCore):
                 f"wait: {handle!r} is nothing of this kernel that is under way",
                 "give what tl.composite, tl.load_async or tl.store_async returned",
             )
-        if not self._runner.is_done(handle.number):
-            self._call(WaitCmd((handle.number,)))
+        self._await(handle)
         return handle.hand_over()
 
     # ---- what a composite is told

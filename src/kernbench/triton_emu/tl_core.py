@@ -4,7 +4,6 @@ PE.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -12,7 +11,7 @@ from typing import NoReturn, Protocol, cast
 
 import numpy as np
 
-from kernbench.common.commands import Command, Segment, Space
+from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.writers import Writers
@@ -68,7 +67,7 @@ class KernelEnv:
     writers: Writers | None = None  # where there is an op log
 
 
-class TlCore(ABC):
+class TlCore:
     """Base of TLContext: nothing here is for kernels."""
 
     def __init__(self, env: KernelEnv) -> None:
@@ -169,7 +168,7 @@ class TlCore(ABC):
         if x.tl is not self:
             self._fail(f"{op}: {name} belongs to another kernel", "pass data between kernels through memory")
         if x.composite is not None:
-            self.wait(x.composite)
+            self._await(x.composite)
         return x
 
     def _local(self, op: str, x: object, name: str = "x") -> TensorHandle:
@@ -187,9 +186,10 @@ class TlCore(ABC):
         assert x.value is not None
         return x.value
 
-    @abstractmethod
-    def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
-        """Wait for commands under way."""
+    def _await(self, handle: PendingHandle) -> None:
+        """Let time pass until a command is done; what it leaves in TCM stays with its handle."""
+        if not self._runner.is_done(handle.number):
+            self._call(WaitCmd((handle.number,)))
 
     # ---- memory
 
@@ -206,11 +206,11 @@ class TlCore(ABC):
         """
         records: Records = ()
         for writer in self._under_way.writers_of(segments):
-            self.wait(writer)
+            self._await(writer)
             records += writer.records
         if writing:
             for reader in self._under_way.readers_of(segments):
-                self.wait(reader)
+                self._await(reader)
         return records
 
     def _written_by(self, pieces: Sequence[Segment]) -> Records:

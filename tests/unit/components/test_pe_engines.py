@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import ComponentError, LaunchError
@@ -47,6 +47,7 @@ class TestRules:
             last = end
         assert port.busy_ns == sum(ns for _, ns in asked)
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.booleans()), max_size=20))
     def test_a_tcm_is_busy_while_either_port_is(self, asked):
         """Asked for at random times; 512 bytes take a ns on either port, and what is counted is whole ns."""

@@ -43,7 +43,7 @@ def test_what_blocks_say_they_leave_out_is_told():
     """A block of a PE that says "Not modelled" has its facts: named here by a word of its docstring and a topic."""
     told = {
         "pe_mmu": ("misses", "address translation"),
-        "pe_dma": ("narrow rows", "rows of a tile"),
+        "pe_dma": ("tile's narrow rows", "rows of a tile"),
         "pe_tcm": ("contention for a port", "TCM ports and the DMA"),
         "pe_gemm": ("fill and drain", "MAC array"),
         "pe_math": ("different functions", "vector functions"),

@@ -4,10 +4,10 @@ A read channel, a write channel, and one for communication, each with `engines_p
 requests. A place in a channel is held for the whole request: until the last byte of a read is here, until a write is
 acknowledged. Requests wait in order. With virtual addresses the MMU's time is paid for every request.
 
-A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on: whole bursts of
-narrow rows are not modelled there, which makes narrow tiles look better than they are. The runs of a load or a store
-travel as they are, and each pays whole bursts on the channels it touches. What other blocks send to this PE's TCM
-passes through flit by flit and needs no channel.
+A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
+or a store travel as they are, and each pays whole bursts on the channels it touches. What other blocks send to this
+PE's TCM passes through flit by flit and needs no channel. Not modelled: whole bursts of a tile's narrow rows, which
+makes narrow tiles look better than they are.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+"""What the op log says of a host's request: writes and reads of memory, mappings. Launches have their kernels' ops."""
+
+from __future__ import annotations
+
+from kernbench.common.messages import HostMessage, MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg
+from kernbench.components.recording import Param
+
+HOST_KIND = "host"
+
+
+def host_op(msg: HostMessage) -> tuple[str, dict[str, Param]] | None:
+    """Name and parameters of a request's record; None for one that has none."""
+    label = msg.debug_label or ""
+    if isinstance(msg, MemoryWriteMsg):
+        return "host_write", {"dst_addr": msg.dst_pa, "nbytes": msg.nbytes, "tensor": label}
+    if isinstance(msg, MemoryReadMsg):
+        return "host_read", {"src_addr": msg.src_pa, "nbytes": msg.nbytes, "tensor": label}
+    if isinstance(msg, MmuMapMsg):
+        nbytes = sum(entry.nbytes for entry in msg.entries)
+        return "mmu_map", {"va": msg.entries[0].va, "nbytes": nbytes, "entries": len(msg.entries), "tensor": label}
+    if isinstance(msg, MmuUnmapMsg):
+        nbytes = sum(entry.nbytes for entry in msg.entries)
+        return "mmu_unmap", {"va": msg.entries[0].va, "nbytes": nbytes, "entries": len(msg.entries), "tensor": label}
+    return None
