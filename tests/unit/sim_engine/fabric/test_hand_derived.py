@@ -247,7 +247,7 @@ def test_a_flit_that_is_watched_counts_as_waiting_too(mode: Mode, trace: bool) -
 
 
 def test_a_short_last_flit_of_a_read_waits_for_the_one_ahead_on_the_second_link(mode: Mode) -> None:
-    # Four bursts are there at 8, four at 16, two at 24. The first link takes 1 ns per flit: of four at 8 the last waits 3.
+    # Four bursts are there at 8, four at 16, two at 24. The first link takes 1 ns per flit: of four the last waits 3.
     # Flit 8 passes it from 24 to 25 and the second link from 25 to 26. Half a flit behind it is there at 25.5.
     network = Network()
     for name in "mab":
