@@ -105,6 +105,15 @@ def test_tiles_are_joined_only_where_a_wide_product_has_the_same_bits(monkeypatc
     assert [tile.tobytes() for tile in together] == [tile.tobytes() for tile in alone]
 
 
+def test_tiles_are_joined_where_every_element_is_added_up_in_the_same_order(monkeypatch):
+    def matmul(a, b):
+        return sum(a[..., at : at + 1] * b[..., at : at + 1, :] for at in range(a.shape[-1]))  # whatever the width
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    assert chains.joins_exactly.__wrapped__(4, 6, 5, 3)
+    assert chains.joins_exactly.__wrapped__(1, 6, 1, 2)
+
+
 @pytest.mark.parametrize("k", [16, 64, 96, 256])
 @pytest.mark.parametrize("tile", [(8, 1), (64, 1), (16, 16), (32, 33)])
 def test_a_grid_of_products_has_the_bits_of_each_alone_whatever_the_sizes(tile, k):

@@ -246,6 +246,53 @@ def test_a_flit_that_is_watched_counts_as_waiting_too(mode: Mode, trace: bool) -
     assert [link.longest_queue_bytes for link in waits] == [FLIT, FLIT, 2 * FLIT]
 
 
+def test_a_short_last_flit_of_a_read_waits_for_the_one_ahead_on_the_second_link(mode: Mode) -> None:
+    # Four bursts are there at 8, four at 16, two at 24. The first link takes 1 ns per flit: of four the last waits 3.
+    # Flit 8 passes it from 24 to 25 and the second link from 25 to 26. Half a flit behind it is there at 25.5.
+    network = Network()
+    for name in "mab":
+        network.add_node(name)
+    network.add_link("m", "a", 256.0)
+    network.add_link("a", "b", 256.0)
+    network.add_channels("m", 4, 8.0)
+    fabric = Fabric(network, mode=mode)
+    transfer = fabric.inject("mab", 9 * FLIT + 128, read_from=0)
+    fabric.run()
+    assert transfer.done_ns == 26.5
+    waits = [fabric.link_counters(*link) for link in ("ma", "ab")]
+    assert [(link.longest_queue_ns, link.longest_queue_at_ns) for link in waits] == [(3, 8), (0.5, 25.5)]
+
+
+def test_a_write_may_be_done_within_the_first_nanosecond(mode: Mode) -> None:
+    network = Network()
+    network.add_node("pe")
+    network.add_node("hbm")
+    network.add_link("pe", "hbm", 1024.0)
+    network.add_channels("hbm", 2, 0.125)
+    fabric = Fabric(network, mode=mode)
+    transfer = fabric.inject(("pe", "hbm"), FLIT, write_to=0)
+    fabric.run()
+    assert transfer.done_ns == 0.25 + 0.125
+
+
+def test_a_read_ahead_of_a_write_on_its_way_counts_how_long_its_own_bursts_waited(mode: Mode) -> None:
+    # The write's flits are at the memory at 11, 12, 13 and 14, each on an idle channel. The read at 1 has two bursts of
+    # 0.5 ns for each of two channels; the second of them waits for the first.
+    network = Network()
+    network.add_node("pe")
+    network.add_node("hbm")
+    network.add_link("pe", "hbm", 256.0, 10.0)
+    network.add_link("hbm", "pe", 256.0)
+    network.add_channels("hbm", 2, 0.5)
+    fabric = Fabric(network, mode=mode)
+    write = fabric.inject(("pe", "hbm"), 4 * FLIT, write_to=0)
+    read = fabric.inject(("hbm", "pe"), 4 * FLIT, at_ns=1.0, read_from=0)
+    fabric.run()
+    assert (write.done_ns, read.done_ns) == (14.5, 1 + 0.5 + 4)
+    waits = [(channel.longest_queue_ns, channel.longest_queue_at_ns) for channel in fabric.channel_counters("hbm")]
+    assert waits == [(0.5, 1), (0.5, 1)]
+
+
 def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: Mode) -> None:
     # At b the first flit is told 5 ns, the second 1 ns. They enter at 1 and 2, so the first is ready at 6 and the
     # second, which may not overtake, too. They leave at 7 and 8.
