@@ -70,6 +70,8 @@ class Ranks:
             self._run_from_main(group)
         for other in group.members:
             self._kill(other)
+        if self._engine.races is not None:
+            self._engine.races.joined(group.members)
         if group.error is not None:
             raise group.error
         return group.results
@@ -95,6 +97,8 @@ class Ranks:
     def _start(self, group: _Group) -> None:
         assert self._main is not None
         group.members = [greenlet(body, self._main) for body in group.programs()]
+        if self._engine.races is not None:
+            self._engine.races.forked(group.members)
         self._ready.extend(group.members)
 
     def _give_way(self, events: Sequence[simpy.Event], what: str) -> None:

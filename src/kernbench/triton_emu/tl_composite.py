@@ -113,6 +113,7 @@ class TlComposite(TlCore):
             )
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
+        self._runner.note_waited(handle.number)
         return handle.out
 
     # ---- what a composite is told

@@ -27,6 +27,7 @@ from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, 
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.page_table import Piece
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -53,12 +54,13 @@ _NONE = Use(0.0, 0.0, 0.0, {})
 class Turn:
     """A launch on this PE: waiting for its turn, running, or over."""
 
-    __slots__ = ("is_aborted", "launch", "packet", "runner", "stops")
+    __slots__ = ("is_aborted", "launch", "packet", "runner", "stops", "watch")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
         self.launch = launch
         self.runner: KernelRunner | None = None  # once it runs
+        self.watch: KernelWatch | None = None  # where races are looked for
         self.is_aborted = False
         self.stops: list[Packet] = []  # to be answered when it is over
 
@@ -124,9 +126,13 @@ class PeCpuComponent(ActiveComponent):
         start_ns, before = self.env.now, self._use()
         self.ctx.begin_launch(self._pe, turn.launch.id)
         error = yield from self._run(turn)
+        if turn.watch is not None and error is None:
+            turn.watch.end()
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
             yield from turn.runner.drain()  # the failure is told at once; the PE is free when nothing is under way
+            if turn.watch is not None:
+                turn.watch.end()
         self._turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
@@ -144,7 +150,8 @@ class PeCpuComponent(ActiveComponent):
             known = ", ".join(self.ctx.kernels) or "none"
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
-        runner = turn.runner = KernelRunner(_Commands(self, launch))
+        turn.watch = self._watch(launch, kernel)
+        runner = turn.runner = KernelRunner(_Commands(self, launch), turn.watch)
         tl = TLContext(self._environment(launch, kernel, runner))
         try:
             call = bind(kernel, self._arguments(launch), tl)
@@ -218,6 +225,13 @@ class PeCpuComponent(ActiveComponent):
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
         )
+
+    def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:
+        races = self.ctx.races
+        if races is None:
+            return None
+        name, tensors = launch.debug_label or launch.kernel_ref.name, tensor_ranges(kernel, launch.args)
+        return KernelWatch(races.begin(self.key, launch.id), self.env, self.key, name, tensors)
 
     def _tcm_base(self) -> int:
         return PhysAddr.pe_tcm_addr(*self.key, 0).raw
