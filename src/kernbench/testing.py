@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import RaceError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -40,19 +40,31 @@ def run_kernel(
     dp: DPPolicy | None = None,
     topology: TopologyGraph | None = None,
     op_log: OpLog | None = None,
+    check_races: bool = False,
 ) -> KernelRun:
     """Run `fn(*args, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as they are.
 
     `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
-    the kernel's own line, when the kernel fails.
+    the kernel's own line, when the kernel fails, and with `check_races` RaceError when PEs touch the same bytes in no
+    order.
     """
     pes, cubes = _grid(grid)
     graph = topology or tiny_machine(pes, cubes)
-    with RuntimeContext(GraphEngine(graph, op_log=op_log)) as torch:
+    engine = GraphEngine(graph, op_log=op_log, check_races=check_races)
+    with RuntimeContext(engine) as torch:
         passed = [torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg for arg in args]
         name = getattr(fn, "__name__", "kernel")
         launch = torch.launch(name, fn, *passed, target_cubes=range(cubes), target_pes=range(pes))
-        return KernelRun([arg.numpy() for arg in passed if isinstance(arg, Tensor)], launch.pe_exec_ns_max)
+        arrays = [arg.numpy() for arg in passed if isinstance(arg, Tensor)]
+    races = engine.found_races()
+    if races:
+        raise RaceError(
+            "\n".join(str(race) for race in races),
+            races,
+            where=races[0].second.where,
+            hint="let each PE have bytes of its own, use atomics, or launch one kernel after the other",
+        )
+    return KernelRun(arrays, launch.pe_exec_ns_max)
 
 
 @lru_cache(maxsize=4)

@@ -10,6 +10,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     ComponentError             an implementation cannot be found, or does not honour its contract
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
     LaunchError                a kernel failed on some PEs; carries what each of them said
+    RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
 """
@@ -104,6 +105,16 @@ class LaunchError(KernBenchError):
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.failures = tuple(failures)
+
+
+class RaceError(KernBenchError):
+    """Kernels touch the same bytes of memory in no order. `races` holds every pair of lines, as a `Race`."""
+
+    def __init__(
+        self, what: str, races: Sequence[object], *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.races = tuple(races)
 
 
 class DataError(KernBenchError):

@@ -48,6 +48,11 @@ class LaunchOrder:
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._last_on: dict[PeKey, Task] = {}
 
+    @property
+    def compared(self) -> int:
+        """How many accesses there were."""
+        return self.detector.compared
+
     # ---- kernels
 
     def begin(self, pe: PeKey, launch: RequestId) -> Kernel:
