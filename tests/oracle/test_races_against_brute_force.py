@@ -93,7 +93,7 @@ def brute_force(events: list[Event]) -> set[int]:
     before: list[set[int]] = []
     for number, event in enumerate(events):
         known = set(event.after)
-        for earlier, other in enumerate(events[:number]):
+        for other in events[:number]:
             if other.task == event.task and other.is_branch:
                 known |= {n for n in other.after if events[n].task == event.task}
         before.append(known.union(*(before[n] for n in known)))

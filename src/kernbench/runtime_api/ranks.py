@@ -41,10 +41,15 @@ class Ranks:
 
     def event(self) -> simpy.Event:
         """Something that the host will make happen: `event.succeed()`."""
-        return self._engine.env.event()
+        return HostEvent(self._engine)
 
     def wait(self, events: Sequence[simpy.Event], what: str = "an event") -> None:
         """Return when all events have happened; raises ComponentError when some never will."""
+        self._wait(events, what)
+        if self._engine.races is not None:
+            self._engine.races.heard(events)
+
+    def _wait(self, events: Sequence[simpy.Event], what: str) -> None:
         missing = [event for event in events if not event.processed]
         if not missing:
             return
@@ -123,6 +128,21 @@ class Ranks:
         if not rank.dead:
             rank.parent = getcurrent()  # where control goes when it has ended
             rank.throw(GreenletExit)
+
+
+class HostEvent(simpy.Event):
+    """What one host program makes happen and others wait for."""
+
+    def __init__(self, engine: GraphEngine) -> None:
+        super().__init__(engine.env)
+        self._races = engine.races
+
+    def succeed(self, value: object = None) -> HostEvent:
+        """Make it happen: what the program did before is known to all who wait for it."""
+        if self._races is not None:
+            self._races.said(self)
+        super().succeed(value)
+        return self
 
 
 class _Group:

@@ -6,7 +6,8 @@
 - A PE serves launches one after the other, so a kernel there happens after the one before it; on other PEs, after
   nothing of a launch that nobody has waited for.
 - Programs that a host program starts (`ranks.run`) begin with what it knows, and it knows what they did when they are
-  over. What ranks tell each other in any other way is not known here.
+  over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
+  What ranks tell each other in any other way, say through a Python list, orders nothing.
 
 Requests of one host program are taken to reach a memory in the order in which it submits them. Not looked at: DMA
 requests that the host submits for PEs and cubes, which belong to no kernel.
@@ -15,9 +16,11 @@ requests that the host submits for PEs and cubes, which belong to no kernel.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from weakref import WeakKeyDictionary
 
+import simpy
 from greenlet import getcurrent, greenlet
 
 from kernbench.common.messages import (
@@ -46,6 +49,7 @@ class LaunchOrder:
         self._ends: dict[RequestId, VectorClock] = {}  # what those that have ended know
         self._told: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
+        self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
         self._last_on: dict[PeKey, Task] = {}
 
     @property
@@ -116,6 +120,16 @@ class LaunchOrder:
         host = self._host(getcurrent())
         for program in programs:
             host.acquire(self._host(program).release())
+
+    def said(self, event: simpy.Event) -> None:
+        """A host program makes an event happen."""
+        self._events[event] = self._host(getcurrent()).release()
+
+    def heard(self, events: Sequence[simpy.Event]) -> None:
+        """A host program has waited for events."""
+        for event in events:
+            if event in self._events:
+                self._host(getcurrent()).acquire(self._events[event])
 
     def _host(self, program: greenlet) -> Task:
         task = self._hosts.get(program)
