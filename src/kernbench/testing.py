@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import RaceError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launch_call import OPTIONS
@@ -44,13 +44,15 @@ def run_kernel(
     dp: DPPolicy | None = None,
     topology: TopologyGraph | None = None,
     op_log: OpLog | None = None,
+    check_races: bool = False,
     **named: object,
 ) -> KernelRun:
     """Run `fn(*args, **named, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as
     they are. A program is a PE: a kernel for more blocks than there are PEs loops over them.
 
     `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
-    the kernel's own line, when the kernel fails.
+    the kernel's own line, when the kernel fails, and with `check_races` RaceError when PEs touch the same bytes in no
+    order.
     """
     for name in named:
         if name in OPTIONS:
@@ -58,7 +60,8 @@ def run_kernel(
     pes, cubes = _grid(grid)
     _check_room(pes, cubes, topology)
     graph = topology or tiny_machine(pes, cubes)
-    with RuntimeContext(GraphEngine(graph, op_log=op_log)) as torch:
+    engine = GraphEngine(graph, op_log=op_log, check_races=check_races)
+    with RuntimeContext(engine) as torch:
 
         def passed(arg: object) -> object:
             return torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg
@@ -66,8 +69,16 @@ def run_kernel(
         by_position = [passed(arg) for arg in args]
         by_name = {name: passed(arg) for name, arg in named.items()}
         launch = torch.launch(fn, *by_position, target_cubes=range(cubes), target_pes=range(pes), **by_name)  # type: ignore[arg-type]  # no name is `wait`
-        tensors = [arg for arg in (*by_position, *by_name.values()) if isinstance(arg, Tensor)]
-        return KernelRun([tensor.numpy() for tensor in tensors], launch.pe_exec_ns_max)
+        arrays = [arg.numpy() for arg in (*by_position, *by_name.values()) if isinstance(arg, Tensor)]
+    races = engine.found_races()
+    if races:
+        raise RaceError(
+            "\n".join(str(race) for race in races),
+            races,
+            where=races[0].second.where,
+            hint="let each PE have bytes of its own, use atomics, or launch one kernel after the other",
+        )
+    return KernelRun(arrays, launch.pe_exec_ns_max)
 
 
 @lru_cache(maxsize=4)

@@ -55,6 +55,11 @@ from kernbench.topology.graph import TopologyGraph
 )
 @click.option("--debug-ops", is_flag=True, help="Also compare every intermediate op with double precision.")
 @click.option(
+    "--check-races",
+    is_flag=True,
+    help="Look for kernels that touch the same bytes of memory in no order; exit with 1 if some do.",
+)
+@click.option(
     "--oplog",
     metavar="FILE",
     default=None,
@@ -69,6 +74,7 @@ def run(
     settings_of_bench: tuple[str, ...],
     verify_data: bool,
     debug_ops: bool,
+    check_races: bool,
     oplog: str | None,
     as_json: bool,
 ) -> int:
@@ -83,7 +89,9 @@ def run(
         graph = load_machine(topology, settings)
         devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
         with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
-            options = RunOptions(device=chosen, verify_data=verify_data, debug_ops=debug_ops, op_log=log)
+            options = RunOptions(
+                device=chosen, verify_data=verify_data, debug_ops=debug_ops, op_log=log, check_races=check_races
+            )
             result = _run(spec, graph, options, params)
     figures = figures_of(result, params)
     if as_json:

@@ -12,6 +12,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
     DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
+    RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
 """
@@ -152,6 +153,16 @@ class DeadlockError(KernBenchError):
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)
+
+
+class RaceError(KernBenchError):
+    """Kernels touch the same bytes of memory in no order. `races` holds every pair of lines, as a `Race`."""
+
+    def __init__(
+        self, what: str, races: Sequence[object], *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.races = tuple(races)
 
 
 class DataError(KernBenchError):

@@ -22,6 +22,7 @@ from kernbench.common.flits import FlitArrival
 from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
+from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
 from kernbench.policy.address.allocator import PEMemAllocator
 from kernbench.policy.routing.router import AddressResolver, PathRouter
@@ -153,6 +154,10 @@ class Context(Protocol):
     resolver: AddressResolver
     kernels: dict[str, Kernel]  # by name, as launches know them
     writers: Writers | None  # who wrote which byte last, where there is an op log
+
+    @property
+    def races(self) -> Races | None:
+        """Whoever looks for races; None when nobody does."""
 
     @property
     def memory(self) -> Memory:

@@ -41,6 +41,8 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
     if figures.links:
         lines += ["", *_links(figures, paint)]
     lines += ["", *_verdict(figures, paint)]
+    if figures.result.engine.races is not None:
+        lines += ["", *_races(figures, paint)]
     return "\n".join(lines)
 
 
@@ -235,6 +237,20 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
         yield f"  {state} {len(result.ops):,} intermediate ops checked, {len(wrong):,} wrong"
         for check in wrong[:MOST_ROWS]:
             yield f"    {check.tensor} {check.dtype}: off by {check.max_abs_err:.3g}"
+
+
+def _races(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    """Pairs of lines that race, with the first pair of their accesses that did."""
+    races, detector = figures.result.races, figures.result.engine.races
+    assert detector is not None
+    yield paint("Races", "title")
+    state = paint("[x] FAIL", "fail") if races else paint("[v] PASS", "pass")
+    found = "no races" if not races else "1 race" if len(races) == 1 else f"{len(races)} races"
+    yield f"  {state} {found} among {detector.compared:,} accesses to memory"
+    for race in races[:MOST_ROWS]:
+        yield from (f"  {line}" for line in str(race).splitlines())
+    if len(races) > MOST_ROWS:
+        yield f"  and {len(races) - MOST_ROWS} more"
 
 
 def _check_row(check: DataCheck, paint: Paint) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from functools import partial
 
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import Completion
+from kernbench.common.race import Race
 from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
@@ -35,7 +36,7 @@ NO_REFERENCE = "NO_REFERENCE"  # a run was to be verified, and its bench never c
 
 @dataclass(eq=False)
 class BenchResult:
-    """What a run came to. `ok` is whether everything completed and every check held."""
+    """What a run came to. `ok` is whether everything completed, every check held and no race was found."""
 
     bench: str
     completion: Completion
@@ -47,9 +48,11 @@ class BenchResult:
     returned: list[object] = field(repr=False)  # what the bench returned, by device; one thing for the whole tray
     engine: GraphEngine = field(repr=False)
 
+    races: list[Race] = field(default_factory=list)  # when they were looked for: each pair of lines once
+
     @property
     def ok(self) -> bool:
-        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops))
+        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops)) and not self.races
 
     @property
     def op_log(self) -> OpLog | None:
@@ -65,6 +68,7 @@ class BenchResult:
             "total_ns": self.total_ns,
             "launches": [launch.as_json() for launch in self.launches],
             "data": [check.as_json() for check in self.data],
+            **({} if self.engine.races is None else {"races": [race.as_json() for race in self.races]}),
         }
 
 
@@ -77,6 +81,7 @@ class RunOptions:
     debug_ops: bool = False
     op_log: OpLog | None = None
     data: bool = True
+    check_races: bool = False
     mode: Mode = "adaptive"
     threads: int | None = None
     backend: Backend = "numpy"
@@ -95,6 +100,7 @@ def run(
     debug_ops: bool = False,
     op_log: OpLog | None = None,
     data: bool = True,
+    check_races: bool = False,
     mode: Mode = "adaptive",
     threads: int | None = None,
     backend: Backend = "numpy",
@@ -106,7 +112,8 @@ def run(
     {"system.sips.count": 4}. `device` is "all" (the function runs once for each SIP), "sip:N" or N, or "whole": it runs
     once and drives all SIPs itself. `verify_data` compares what the function stated with `torch.check`, `debug_ops`
     every intermediate op too. `op_log` takes the records (in memory unless it streams).
-    `data=False` carries no tensor contents. `progress` is called with the simulated time now and then.
+    `data=False` carries no tensor contents. `check_races` looks for accesses to the same bytes that nothing orders, and
+    the result lists them as `races`. `progress` is called with the simulated time now and then.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
     parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.
@@ -123,6 +130,7 @@ def run(
         debug_ops=debug_ops,
         op_log=op_log,
         data=data,
+        check_races=check_races,
         mode=mode,
         threads=threads,
         backend=backend,
@@ -150,7 +158,7 @@ def run_bench(
     if verify and not chosen.data:
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     log = chosen.op_log if chosen.op_log is not None else OpLog()
-    engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data)
+    engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data, check_races=chosen.check_races)
     engine.progress = chosen.progress
     ranks = devices[:1] if is_whole(chosen.device) else devices
     checks = Checks(enabled=verify, name_devices=len(ranks) > 1)
@@ -166,6 +174,7 @@ def run_bench(
         data = checks.verify(executor) if verify else []
         completion = _completion(torch, stated=len(checks) > 0 or not verify)
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
+        result.races = engine.found_races()
     except BaseException:
         torch.close(wait=False)
         raise

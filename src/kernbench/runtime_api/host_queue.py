@@ -46,6 +46,7 @@ class HostQueue:
     def wait(self, handles: Sequence[Handle], what: str) -> None:
         """Return when all of them are done, however they ended."""
         self.ranks.wait([handle.done for handle in handles if handle.done is not None], what)
+        self.engine.note_waited(handles)
 
     def wait_all(self) -> None:
         """Return when all that this rank has submitted is done."""
@@ -59,6 +60,6 @@ class HostQueue:
         self.count += 1
         mine = self._under_way.setdefault(getcurrent() if rank is None else rank, [])
         mine.append(handle)
-        if len(mine) & 63 == 0 and mine[0].is_done:  # forget what is done, now and then
+        if len(mine) & 63 == 0 and mine[0].is_done and self.engine.races is None:  # forget what is done, now and then
             mine[:] = [other for other in mine if not other.is_done]
         return handle

@@ -41,10 +41,15 @@ class Ranks:
 
     def event(self) -> simpy.Event:
         """Something that the host will make happen: `event.succeed()`."""
-        return self._engine.env.event()
+        return HostEvent(self._engine)
 
     def wait(self, events: Sequence[simpy.Event], what: str = "an event") -> None:
         """Return when all events have happened; raises DeadlockError when some never will."""
+        self._wait(events, what)
+        if self._engine.races is not None:
+            self._engine.races.heard(events)
+
+    def _wait(self, events: Sequence[simpy.Event], what: str) -> None:
         missing = [event for event in events if not event.processed]
         if not missing:
             return
@@ -70,6 +75,8 @@ class Ranks:
             self._run_from_main(group)
         for other in group.members:
             self._kill(other)
+        if self._engine.races is not None:
+            self._engine.races.joined(group.members)
         if group.error is not None:
             raise group.error
         return group.results
@@ -95,6 +102,8 @@ class Ranks:
     def _start(self, group: _Group) -> None:
         assert self._main is not None
         group.members = [greenlet(body, self._main) for body in group.programs()]
+        if self._engine.races is not None:
+            self._engine.races.forked(group.members)
         self._ready.extend(group.members)
 
     def _give_way(self, events: Sequence[simpy.Event], what: str) -> None:
@@ -129,6 +138,21 @@ class Ranks:
         if not rank.dead:
             rank.parent = getcurrent()  # where control goes when it has ended
             rank.throw(GreenletExit)
+
+
+class HostEvent(simpy.Event):
+    """What one host program makes happen and others wait for."""
+
+    def __init__(self, engine: GraphEngine) -> None:
+        super().__init__(engine.env)
+        self._races = engine.races
+
+    def succeed(self, value: object = None) -> HostEvent:
+        """Make it happen: what the program did before is known to all who wait for it."""
+        if self._races is not None:
+            self._races.said(self)
+        super().succeed(value)
+        return self
 
 
 class _Group:

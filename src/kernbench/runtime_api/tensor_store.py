@@ -113,6 +113,8 @@ class TensorStore:
     def value_of(self, tensor: Tensor, at: int) -> Value:
         """What memory holds of one shard now; zeros where nothing was written."""
         part, shard = tensor.placement[at], tensor.shards[at]
+        if self._engine.races is not None:
+            self._engine.races.looked_at(shard.pa, part.nbytes, tensor.name, self._engine.now_ns)
         return self._engine.memory.read(shard.pa, part.local_shape, tensor.element, zero_fill=True)
 
     def written(self, tensor: Tensor, at: int) -> Mask:
@@ -223,6 +225,8 @@ class TensorStore:
                 handles.append(self._queue.submit(MmuUnmapMsg(sip=sip, target_cubes=cubes, entries=(gone,))))
         for shard in allocation.shards:
             self._engine.memory.free(shard.pa, shard.nbytes)
+            if self._engine.races is not None:
+                self._engine.races.detector.forget(shard.pa, shard.nbytes)
         self.memory.free(allocation)
         return handles
 

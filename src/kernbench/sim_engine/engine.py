@@ -15,6 +15,7 @@ from simpy.core import EmptySchedule
 
 from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
 from kernbench.common.messages import Completion, CubeCommand, HostMessage, KernelLaunchMsg, PeResult, Request
+from kernbench.common.race import Race
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.recording import NOBODY, Release
@@ -56,6 +57,7 @@ class GraphEngine(Machine):
 
     `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
+    `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class GraphEngine(Machine):
         mode: Mode = "adaptive",
         op_log: OpLog | None = None,
         data: bool = True,
+        check_races: bool = False,
     ) -> None:
-        super().__init__(graph, mode, op_log, data)
+        super().__init__(graph, mode, op_log, data, check_races)
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
         self._command_order = CommandOrder(self)
@@ -118,7 +121,18 @@ class GraphEngine(Machine):
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
                 hint="a component on its way takes a packet and neither answers it nor sends it on",
             )
+        self.note_waited((handle,))
         return handle.completion
+
+    def note_waited(self, handles: Sequence[Handle]) -> None:
+        """The host program that runs knows that these requests are done."""
+        if self.races is not None:
+            for handle in handles:
+                self.races.waited(handle.number)
+
+    def found_races(self) -> list[Race]:
+        """The races so far, each pair of lines once; none where they are not looked for."""
+        return [] if self.races is None else self.races.detector.races()
 
     def run_until_done(self, event: simpy.Event) -> bool:
         """Let time pass until `event` has happened; False when nothing is left that could."""
@@ -194,6 +208,8 @@ class GraphEngine(Machine):
     def _enter(self, msg: HostMessage, entry: EntryPoint, hold_ns: float, value: Value | None = None) -> Handle:
         legs: Legs = [] if self.trace_hops else None
         handle = Handle(len(self._handles), msg, entry.node.id, value, start_ns=self.env.now, legs=legs)
+        if self.races is not None:
+            self.races.submitted(handle.number, msg, self.env.now)
         handle.done = self.env.process(self._follow(handle, entry, hold_ns))
         self._handles.append(handle)
         return handle
@@ -214,6 +230,8 @@ class GraphEngine(Machine):
         else:
             handle.path = served
         handle.end_ns = self.env.now
+        if self.races is not None:
+            self.races.done(handle.number, handle.request, handle.end_ns)
         op = self._record(handle)
         if isinstance(handle.request, DataMessage):
             if is_write(handle.request):

@@ -23,6 +23,7 @@ from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
+from kernbench.sim_engine.launch_order import LaunchOrder
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
@@ -38,13 +39,16 @@ T = TypeVar("T")
 class Machine:
     """Blocks, fabric, memory and log of one engine."""
 
-    def __init__(self, graph: TopologyGraph, mode: Mode, op_log: OpLog | None, data: bool) -> None:
+    def __init__(
+        self, graph: TopologyGraph, mode: Mode, op_log: OpLog | None, data: bool, check_races: bool = False
+    ) -> None:
         wiring = wiring_of(graph)
         self.graph = graph
         self.router, self.resolver = wiring.router, wiring.resolver
         self.log = op_log
         self.tally = OpTally(op_log) if op_log is not None else None
         self.writers = Writers() if op_log is not None else None
+        self.races = LaunchOrder() if check_races else None
         self.data = data
         self.values = ValueGraph()
         self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)

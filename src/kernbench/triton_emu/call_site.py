@@ -18,12 +18,18 @@ def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith(_OURS)
 
 
-def kernel_line() -> str:
-    """`file:line` of the call that led here."""
+def kernel_place() -> tuple[str, int]:
+    """File and line of the call that led here."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "a kernel"
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<kernel>", 0)
+
+
+def kernel_line() -> str:
+    """`file:line` of the call that led here."""
+    file, line = kernel_place()
+    return f"{file}:{line}"
 
 
 def line_of(frame: FrameType | None) -> tuple[str, int, str] | None:

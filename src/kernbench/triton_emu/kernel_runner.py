@@ -49,11 +49,31 @@ class PeServices(Protocol):
         """
 
 
-class KernelRunner:
-    """Runs one kernel on one PE. `error` is what it raised, if it did."""
+class CommandWatch(Protocol):
+    """Whoever is told of every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
 
-    def __init__(self, pe: PeServices) -> None:
+    def asked(self, cmd: Command) -> Command:
+        """The kernel asks for a command and waits for it; returns what is to be done instead, or the same."""
+
+    def answered(self, cmd: Command) -> None:
+        """It is done."""
+
+    def issued(self, number: int, cmd: EngineCommand) -> None:
+        """The kernel sets a command going."""
+
+    def finished(self, number: int) -> None:
+        """It is done; the kernel need not know."""
+
+    def waited(self, number: int) -> None:
+        """The kernel knows."""
+
+
+class KernelRunner:
+    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` is told of its commands."""
+
+    def __init__(self, pe: PeServices, watch: CommandWatch | None = None) -> None:
         self._pe = pe
+        self._watch = watch
         self._env = pe.env
         self._under_way: dict[
             int, tuple[simpy.Event, EngineCommand]
@@ -77,6 +97,13 @@ class KernelRunner:
         """
         self.check_inside()
         self._done = done
+        if self._watch is None:
+            return self._ask(cmd)
+        reply = self._ask(self._watch.asked(cmd))
+        self._watch.answered(cmd)
+        return reply
+
+    def _ask(self, cmd: Command) -> Records:
         reply = getcurrent().parent.switch(cmd)
         if isinstance(reply, KernBenchError):
             raise reply
@@ -91,14 +118,18 @@ class KernelRunner:
         if self.is_aborted:  # on its way out: whoever throws it out counts how often
             getcurrent().parent.switch()
             raise GreenletExit
-        number = self._count
+        number, watch = self._count, self._watch
         finished = self._env.event()
 
         def finish(records: Records) -> None:
             done(records)
+            if watch is not None:
+                watch.finished(number)
             del self._under_way[number]
             finished.succeed(records)
 
+        if watch is not None:
+            watch.issued(number, cmd)
         self._pe.submit(cmd, finish, self._last_op)
         self._count += 1
         self._under_way[number] = finished, cmd
@@ -113,6 +144,11 @@ class KernelRunner:
 
     def is_done(self, number: int) -> bool:
         return number not in self._under_way
+
+    def note_waited(self, number: int) -> None:
+        """The kernel knows that the command of this number is done."""
+        if self._watch is not None:
+            self._watch.waited(number)
 
     # ---- for reports
 

@@ -190,6 +190,7 @@ class TlCore:
         """Let time pass until a command is done; what it leaves in TCM stays with its handle."""
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
+        self._runner.note_waited(handle.number)
 
     # ---- memory
 

@@ -27,6 +27,7 @@ from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, 
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
 from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -58,7 +59,7 @@ class Turn:
     It is driven as a SimPy process would be, without the two events that its start and its end would cost.
     """
 
-    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops", "tcm_peak_bytes")
+    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops", "tcm_peak_bytes", "watch")
 
     def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
         self.packet = packet
@@ -66,6 +67,7 @@ class Turn:
         self._steps: Process | None = None
         self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
+        self.watch: KernelWatch | None = None  # where races are looked for
         self.is_aborted = False
         self.tcm_peak_bytes = 0
         self.stops: list[Packet] = []  # to be answered when it is over
@@ -161,9 +163,13 @@ class PeCpuComponent(ActiveComponent):
         start_ns, before = self.env.now, self._use()
         self.ctx.begin_launch(self._pe, turn.launch.id)
         error = yield from self._run(turn)
+        if turn.watch is not None and error is None:
+            turn.watch.end()
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
             yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
+            if turn.watch is not None:
+                turn.watch.end()
         self._memory.end_lease()
         self._turns.popleft()
         for stop in turn.stops:
@@ -182,7 +188,8 @@ class PeCpuComponent(ActiveComponent):
             known = ", ".join(self.ctx.kernels) or "none"
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
-        runner = turn.runner = KernelRunner(_Commands(self, launch))
+        turn.watch = self._watch(launch, kernel)
+        runner = turn.runner = KernelRunner(_Commands(self, launch), turn.watch)
         tl = TLContext(self._environment(launch, kernel, runner, self._memory.lease_tcm()))
         try:
             named = (
@@ -268,6 +275,16 @@ class PeCpuComponent(ActiveComponent):
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
         )
+
+    def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:
+        races = self.ctx.races
+        if races is None:
+            return None
+        name, tensors = (
+            launch.debug_label or launch.kernel_ref.name,
+            tensor_ranges(kernel, launch.args, launch.named_args),
+        )
+        return KernelWatch(races.begin(self.key, launch.id), self.env, self.key, name, tensors)
 
     def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
         return self.dma.translate(address, nbytes)

@@ -1,0 +1,149 @@
+"""What a PE tells of the memory that its kernels touch, when races are looked for.
+
+A command says by itself which bytes it reads and writes; here it becomes accesses, at the kernel's line. A load or a
+store that the kernel waits for is the kernel's own. One that it does not wait for, and what a composite writes, is a
+branch until `tl.wait`, or until a command waits for it because it touches the same bytes. What a composite refers to is
+read when it is called, as its values are; what it reads in TCM is its PE's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import simpy
+
+from kernbench.common.commands import (
+    AtomicCmd,
+    Command,
+    CompositeCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    EngineCommand,
+    Operand,
+    Segment,
+    WaitCmd,
+)
+from kernbench.common.messages import RequestId
+from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.triton_emu.call_site import kernel_place
+from kernbench.triton_emu.tl_core import TensorRange
+
+PeKey = tuple[int, int, int]
+
+
+class KernelTask(Protocol):
+    """One kernel on one PE, as whoever looks for races knows it."""
+
+    def touch(self, access: Access, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
+        """Memory is accessed now, or by a branch that begins now."""
+
+    def branch(self) -> Epoch:
+        """The kernel sets something going."""
+
+    def merge(self, branch: Epoch) -> None:
+        """The kernel has waited for it."""
+
+    def end(self) -> None:
+        """The kernel is over, and all that it set going is done."""
+
+
+class Races(Protocol):
+    """Whoever looks for races."""
+
+    def begin(self, pe: PeKey, launch: RequestId) -> KernelTask:
+        """A kernel of a launch begins on a PE."""
+
+
+class KernelWatch:
+    """Tells of every command of one kernel. See `triton_emu.kernel_runner.CommandWatch`."""
+
+    def __init__(
+        self, task: KernelTask, clock: simpy.Environment, pe: PeKey, kernel: str, tensors: Sequence[TensorRange]
+    ) -> None:
+        self._task = task
+        self._clock = clock
+        self._pe = pe
+        self._kernel = kernel
+        self._tensors = tensors
+        self._asked: list[Access] = []  # by the command that the kernel is in
+        self._issued: dict[int, list[Access]] = {}  # by number of a command under way
+        self._branches: dict[int, Epoch] = {}  # of those that were not waited for, by number
+
+    def asked(self, cmd: Command) -> Command:
+        if isinstance(cmd, AtomicCmd):
+            return self._atomic(cmd)
+        if isinstance(cmd, WaitCmd):
+            return cmd
+        self._asked = self._tell(cmd, None)
+        return cmd
+
+    def answered(self, cmd: Command) -> None:
+        if isinstance(cmd, WaitCmd):
+            for number in cmd.numbers or tuple(self._branches):
+                self.waited(number)
+        self._ended(self._asked)
+        self._asked = []
+
+    def issued(self, number: int, cmd: EngineCommand) -> None:
+        branch = self._branches[number] = self._task.branch()
+        self._issued[number] = self._tell(cmd, branch)
+
+    def finished(self, number: int) -> None:
+        self._ended(self._issued.pop(number))
+
+    def waited(self, number: int) -> None:
+        branch = self._branches.pop(number, None)
+        if branch is not None:
+            self._task.merge(branch)
+
+    def end(self) -> None:
+        """The kernel is over, and all that it set going is done."""
+        self._task.end()
+
+    # ---- from commands to accesses
+
+    def _tell(self, cmd: Command, branch: Epoch | None) -> list[Access]:
+        if isinstance(cmd, DmaReadCmd):
+            return [self._touch("read", "load", cmd.source, _segments(cmd), branch)]
+        if isinstance(cmd, DmaWriteCmd):
+            return [self._touch("write", "store", cmd.target, _segments(cmd), branch)]
+        if not isinstance(cmd, CompositeCmd):
+            return []
+        inputs = [*cmd.inputs, *(step.operand for step in cmd.epilogues if step.operand is not None)]
+        found = [self._touch("read", "composite", x, x.segments, None) for x in inputs if x.segments]
+        if cmd.out.segments:
+            found.append(self._touch("write", "composite", cmd.out, cmd.out.segments, branch))
+        return found
+
+    def _atomic(self, cmd: AtomicCmd) -> AtomicCmd:
+        """An atomic touches memory when it is there, one request after the other."""
+        access = self._access("atomic", f"atomic_{cmd.op}", cmd.target)
+        self._asked = [access]
+
+        def apply(number: int) -> object:
+            self._task.touch(access, cmd.requests[number])
+            return cmd.apply(number)
+
+        return replace(cmd, apply=apply)
+
+    def _touch(
+        self, kind: AccessKind, op: str, operand: Operand, segments: Sequence[Segment], branch: Epoch | None
+    ) -> Access:
+        access = self._access(kind, op, operand)
+        self._task.touch(access, segments, branch)
+        return access
+
+    def _access(self, kind: AccessKind, op: str, operand: Operand) -> Access:
+        at = operand.address
+        tensor = next((tensor.name for tensor in self._tensors if tensor.start <= at < tensor.end), None)
+        return Access(kind, op, self._pe, self._kernel, tensor, *kernel_place(), self._clock.now)
+
+    def _ended(self, accesses: Sequence[Access]) -> None:
+        for access in accesses:
+            access.end_ns = self._clock.now
+
+
+def _segments(cmd: DmaReadCmd | DmaWriteCmd) -> tuple[Segment, ...]:
+    return tuple(segment for request in cmd.requests for segment in request)

@@ -1,0 +1,168 @@
+"""What happens before what between host programs, their requests, and the kernels of launches.
+
+- What a host program did before it submitted a launch happens before the launch's kernels: what it wrote and waited
+  for, and launches that it waited for.
+- What a launch's kernels did happens before what a host program does once it has waited for the launch.
+- A PE serves launches one after the other, so a kernel there happens after the one before it; on other PEs, after
+  nothing of a launch that nobody has waited for.
+- Programs that a host program starts (`ranks.run`) begin with what it knows, and it knows what they did when they are
+  over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
+  What ranks tell each other in any other way, say through a Python list, orders nothing.
+
+Requests of one host program are taken to reach a memory in the order in which it submits them. Not looked at: DMA
+requests that the host submits for PEs and cubes, which belong to no kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from weakref import WeakKeyDictionary
+
+import simpy
+from greenlet import getcurrent, greenlet
+
+from kernbench.common.messages import (
+    HostMessage,
+    KernelAbortMsg,
+    KernelLaunchMsg,
+    MemoryReadMsg,
+    MemoryWriteMsg,
+    RequestId,
+)
+from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.sim_engine.races import RaceDetector, Task
+from kernbench.sim_engine.vector_clock import VectorClock
+
+PeKey = tuple[int, int, int]
+_OURS = ("kernbench.sim_engine", "kernbench.runtime_api")
+
+
+class LaunchOrder:
+    """Feeds a detector with what a machine and its host programs do."""
+
+    def __init__(self) -> None:
+        self.detector = RaceDetector()
+        self._hosts: WeakKeyDictionary[greenlet, Task] = WeakKeyDictionary()
+        self._starts: dict[RequestId, VectorClock] = {}  # what the kernels of a launch begin with
+        self._ends: dict[RequestId, VectorClock] = {}  # what those that have ended know
+        self._told: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
+        self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
+        self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
+        self._last_on: dict[PeKey, Task] = {}
+
+    @property
+    def compared(self) -> int:
+        """How many accesses there were."""
+        return self.detector.compared
+
+    # ---- kernels
+
+    def begin(self, pe: PeKey, launch: RequestId) -> Kernel:
+        """A kernel of a launch begins on a PE."""
+        clock = self._starts[launch].copy()
+        before = self._last_on.get(pe)
+        if before is None:
+            task = self.detector.new_task(clock)
+        else:
+            if not clock.knows(before.timeline, before.number):
+                clock.join(before.clock)
+            task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
+        self._last_on[pe] = task
+        return Kernel(task, self._ends[launch])
+
+    # ---- host programs
+
+    def submitted(self, number: int, message: HostMessage, now_ns: float) -> None:
+        """A host program submits a request."""
+        host = self._host(getcurrent())
+        if isinstance(message, KernelLaunchMsg):
+            known = host.release().flat()
+            self._starts[message.id] = known
+            self._ends[message.id] = known.copy()
+        elif isinstance(message, MemoryWriteMsg):
+            self._access(number, host, "write", message.dst_pa, message.nbytes, message.debug_label, now_ns)
+        elif isinstance(message, MemoryReadMsg):
+            self._access(number, host, "read", message.src_pa, message.nbytes, message.debug_label, now_ns)
+
+    def done(self, number: int, message: HostMessage, now_ns: float) -> None:
+        """A request is answered."""
+        if isinstance(message, KernelLaunchMsg | KernelAbortMsg):
+            launch = message.launch_id if isinstance(message, KernelAbortMsg) else message.id
+            if launch in self._ends:
+                self._told[number] = self._ends[launch].copy()
+        elif number in self._writes:
+            self._writes[number][0].end_ns = now_ns
+
+    def waited(self, number: int) -> None:
+        """A host program knows that a request is done."""
+        host = self._host(getcurrent())
+        if number in self._told:
+            host.acquire(self._told[number])
+        elif number in self._writes:
+            host.merge(self._writes.pop(number)[1])
+
+    def looked_at(self, address: int, nbytes: int, tensor: str, now_ns: float) -> None:
+        """A host program takes what memory holds, at no time."""
+        access = _host_access("read", tensor, now_ns)
+        access.end_ns = now_ns
+        self._host(getcurrent()).touch(access, ((address, nbytes),))
+
+    def forked(self, programs: list[greenlet]) -> None:
+        """A host program starts others."""
+        released = self._host(getcurrent()).release()
+        for program in programs:
+            self._hosts[program] = self.detector.new_task(released)
+
+    def joined(self, programs: list[greenlet]) -> None:
+        """They are over, and the one that started them goes on."""
+        host = self._host(getcurrent())
+        for program in programs:
+            host.acquire(self._host(program).release())
+
+    def said(self, event: simpy.Event) -> None:
+        """A host program makes an event happen."""
+        self._events[event] = self._host(getcurrent()).release()
+
+    def heard(self, events: Sequence[simpy.Event]) -> None:
+        """A host program has waited for events."""
+        for event in events:
+            if event in self._events:
+                self._host(getcurrent()).acquire(self._events[event])
+
+    def _host(self, program: greenlet) -> Task:
+        task = self._hosts.get(program)
+        if task is None:
+            task = self._hosts[program] = self.detector.new_task()
+        return task
+
+    def _access(
+        self, number: int, host: Task, kind: AccessKind, address: int, nbytes: int, tensor: str | None, now_ns: float
+    ) -> None:
+        access, branch = _host_access(kind, tensor, now_ns), host.branch()
+        self._writes[number] = (access, branch)
+        host.touch(access, ((address, nbytes),), branch)
+
+
+class Kernel:
+    """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
+
+    __slots__ = ("_ended", "_task", "branch", "merge", "touch")
+
+    def __init__(self, task: Task, ended: VectorClock) -> None:
+        self._task = task
+        self._ended = ended
+        self.touch, self.branch, self.merge = task.touch, task.branch, task.merge
+
+    def end(self) -> None:
+        self._task.end()
+        self._ended.join(self._task.clock)
+
+
+def _host_access(kind: AccessKind, tensor: str | None, now_ns: float) -> Access:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+        frame = frame.f_back
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<host>", 0)
+    return Access(kind, f"host {kind}", None, "", tensor, file, line, now_ns)
