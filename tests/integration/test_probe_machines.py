@@ -95,7 +95,7 @@ def test_every_check_holds(name, nbytes):
 def test_the_default_machine_has_every_category_and_passes():
     report = run_probe(load_topology())
     assert report.ok
-    assert len(report.cases) == 36
+    assert len(report.cases) == 40
     assert len(report.checks) == 14
     times = {result.name: result.total_ns for result in report.cases}
     # Routers 2 x 2, 32768 / 256, one flit more, a burst of 8.

@@ -14,7 +14,7 @@ from kernbench.probes.breakdown import LABELS
 from kernbench.probes.cases import CATEGORIES, Category
 from kernbench.probes.measure import CaseResult
 from kernbench.probes.probe import ProbeReport
-from kernbench.probes.route import Leg, Route
+from kernbench.probes.route import TracedLeg, TracedRoute
 
 WIDTH = 120
 Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
@@ -25,7 +25,7 @@ _TITLES: dict[Category, str] = {
     "pe-dma": "PE DMA: one PE and the HBM of its SIP",
     "pe-sram": "PE SRAM: one PE and its cube's SRAM",
     "pe-cross-sip-hbm": "Cross SIP: one PE and another SIP's HBM",
-    "contention": "Contention: many PEs at once (terms of the PE that finishes last)",
+    "contention": "Contention: many PEs at once, or the host and many PEs' HBM (terms of the PE that finishes last)",
 }
 
 
@@ -36,7 +36,7 @@ def plain(text: str, role: str) -> str:
 
 def report_as_text(report: ProbeReport, paint: Paint = plain) -> str:
     """The whole report."""
-    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} a transfer", ""]
+    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} per transfer", ""]
     for category in CATEGORIES:
         results = [result for result in report.cases if result.category == category]
         if results:
@@ -135,7 +135,7 @@ def _percent(share: float) -> str:
 # ---- routes
 
 
-def _route(route: Route, paint: Paint) -> Iterator[str]:
+def _route(route: TracedRoute, paint: Paint) -> Iterator[str]:
     yield paint(f"Route of {route.name}: {route.total_ns:.2f} ns", "title")
     for leg in route.legs:
         what = format_bytes(leg.nbytes) if leg.nbytes else "control"
@@ -144,7 +144,7 @@ def _route(route: Route, paint: Paint) -> Iterator[str]:
             yield from ("  " + line for line in _hops(leg))
 
 
-def _hops(leg: Leg) -> list[str]:
+def _hops(leg: TracedLeg) -> list[str]:
     if not leg.nbytes:
         passed = [[hop.node, _ns(hop.first_arrival_ns), _ns(hop.first_departure_ns)] for hop in leg.hops]
         return _table(_heads("node in/ns out/ns"), passed)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from kernbench.common.units import GRID_NS
 from kernbench.probes.cases import Direction
-from kernbench.probes.findings import WAYS, Check, Findings, Rule, all_of, counted
+from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of, counted
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
 
@@ -87,7 +87,7 @@ def _own_slices_apart(findings: Findings) -> Check | None:
     return all_of("own slices do not interfere", said)
 
 
-BANDWIDTH_RULES: tuple[Rule, ...] = (
+BANDWIDTH_RULES: tuple[CheckRule, ...] = (
     _within_fair_peak,
     _within_hbm_peak,
     _makespan_grows,

@@ -1,7 +1,7 @@
 """Where the time of one transfer went, by part of the machine; the parts sum to the whole exactly.
 
 Latencies go to the part that charged them, on the way there and back; the bytes' own time on links is `transfer`; what
-a transfer took beyond its time alone is `contention`. For many issuers it is told for the one that finished last.
+a transfer took beyond its uncontended time is `contention`. Of many issuers, the one that finished last is shown.
 """
 
 from __future__ import annotations

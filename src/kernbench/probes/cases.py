@@ -17,12 +17,14 @@ from kernbench.policy.routing.router import PathRouter
 from kernbench.probes.shape import far_half_pe, hop_cubes, same_half_pe
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.ports import resolve_chiplets
 
 Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention"]
 Direction = Literal["read", "write"]
 ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
 
 CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
+HOST_FAMILIES = ("host-to-cube", "host-to-row")
 FEW = (1, 2, 3)  # PEs of a cube onto one slice, before all of them
 
 
@@ -44,7 +46,12 @@ class Case:
 
 def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
     """Every case this machine has, each request of `nbytes`, in the order they are shown."""
-    return (*_host_cases(graph, nbytes), *_pe_cases(graph, nbytes), *_contention_cases(graph, nbytes))
+    return (
+        *_host_cases(graph, nbytes),
+        *_pe_cases(graph, nbytes),
+        *_contention_cases(graph, nbytes),
+        *_host_contention_cases(graph, nbytes),
+    )
 
 
 def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
@@ -60,13 +67,9 @@ def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
 def _host_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     cubes = hop_cubes(graph)
     for hops, cube in enumerate(cubes, 1):
-        address = _slice(graph, 0, cube, 0)
-        write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=address, nbytes=nbytes)
-        yield Case(f"h2d-{hops}hop", "h2d", "write", (write,))
+        yield Case(f"h2d-{hops}hop", "h2d", "write", (_host(graph, cube, 0, nbytes, "write"),))
     for hops, cube in enumerate(cubes, 1):
-        address = _slice(graph, 0, cube, 0)
-        read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=address, nbytes=nbytes)
-        yield Case(f"d2h-{hops}hop", "d2h", "read", (read,))
+        yield Case(f"d2h-{hops}hop", "d2h", "read", (_host(graph, cube, 0, nbytes, "read"),))
 
 
 # ---- one PE
@@ -134,6 +137,23 @@ def _contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
             yield Case(_named(name, direction), "contention", direction, requests, family)
 
 
+def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    """The host and every slice of a cube at once, and of every cube that the first IO chiplet has a PHY for."""
+    spec = graph.spec
+    pes = range(spec.cube.n_pes)
+    chiplet = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)[0]
+    row = [spec.sip.cube_at(port.x, port.y) for port in chiplet.ports]
+    groups: list[tuple[str, list[int]]] = []
+    if len(pes) > 1:
+        groups.append((HOST_FAMILIES[0], [hop_cubes(graph)[0]]))
+    if len(row) > 1:
+        groups.append((HOST_FAMILIES[1], row))
+    for direction in _DIRECTIONS:
+        for family, cubes in groups:
+            requests = tuple(_host(graph, cube, pe, nbytes, direction) for cube in cubes for pe in pes)
+            yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
+
+
 def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
     """`n` places in the slice of PE 0, next to each other on burst boundaries; used again when the slice is full."""
     burst = graph.spec.cube.hbm_burst_bytes
@@ -153,6 +173,13 @@ def _named(name: str, direction: Direction) -> str:
 
 def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) -> int:
     return PhysAddr.pe_hbm_addr(sip, cube, pe, offset, graph.spec.cube.hbm_slice_bytes).encode()
+
+
+def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction) -> ProbeRequest:
+    address = _slice(graph, 0, cube, pe)
+    if direction == "write":
+        return MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=pe, dst_pa=address, nbytes=nbytes)
+    return MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=pe, src_pa=address, nbytes=nbytes)
 
 
 def _dma(cube: int, pe: int, address: int, nbytes: int, direction: Direction) -> PeDmaMsg:

@@ -1,6 +1,6 @@
 """One chart for each family of contention cases: where the time went, and how much of the bandwidth was had.
 
-The figures are drawn by `report.figures`; their values are written beside them as JSON.
+The figures are drawn by `report.figures`; their values are written next to them as JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _TITLES = {
     "cube-to-next": "Every PE of a cube to its counterpart in the next cube",
     "sip-own-slice": "Every PE of a SIP to its own HBM slice",
     "sip-to-slice": "Every PE of a SIP onto one HBM slice",
+    "host-to-cube": "The host and every HBM slice of a cube",
+    "host-to-row": "The host and every HBM slice of the cubes at an IO chiplet",
 }
 
 
@@ -67,5 +69,5 @@ def _chart(report: ProbeReport, family: str, results: list[CaseResult]) -> Stack
         )
         for result in results
     )
-    subtitle = f"machine {report.topology}, {format_bytes(report.nbytes)} a PE; time of the PE that finishes last"
+    subtitle = f"machine {report.topology}, {format_bytes(report.nbytes)} per PE; time of the PE that finishes last"
     return StackChart(_TITLES[family], subtitle, bars)

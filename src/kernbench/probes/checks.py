@@ -1,8 +1,9 @@
-"""What must hold of every machine. A check whose cases the machine does not have, or nobody asked for, is left out."""
+"""What must hold of every machine. A check whose cases were not measured, or that the machine lacks, is left out."""
 
 from __future__ import annotations
 
 from kernbench.probes.bandwidth_checks import BANDWIDTH_RULES
+from kernbench.probes.cases import HOST_FAMILIES
 from kernbench.probes.findings import Check, Findings, counted
 from kernbench.probes.latency_checks import LATENCY_RULES
 from kernbench.probes.measure import measure
@@ -15,8 +16,11 @@ def run_checks(findings: Findings) -> tuple[Check, ...]:
 
 
 def _same_twice(findings: Findings) -> Check | None:
-    """The last case of each category that is no larger than a cube, once more on a fresh engine."""
+    """The last case of each category, of PEs and of the host, that is no larger than a cube: once more on a fresh
+    engine.
+    """
     few = [result for result in findings.results if result.issuers <= findings.graph.spec.cube.n_pes]
-    again = list({result.category: result for result in few or findings.results}.values())
+    kinds = {(result.category, result.case.family in HOST_FAMILIES): result for result in few or findings.results}
+    again = list(kinds.values())
     wrong = [result.name for result in again if measure(findings.graph, result.case).outcomes != result.outcomes]
     return Check("same input, same result", not wrong, "; ".join(wrong) or f"{counted(len(again), 'case')} run twice")

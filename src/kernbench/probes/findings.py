@@ -40,7 +40,7 @@ class Findings:
         return sorted(found, key=lambda result: result.issuers)
 
 
-Rule = Callable[[Findings], Check | None]  # None: the machine, or the question, has nothing to check
+CheckRule = Callable[[Findings], Check | None]  # None: the machine, or the question, has nothing to check
 
 
 def counted(n: int, noun: str) -> str:
@@ -48,7 +48,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def all_of(name: str, said: Sequence[tuple[bool, str]]) -> Check | None:
-    """One check of many comparisons: when some fail, only those are told."""
+    """One check of many comparisons: when some fail, only those are reported."""
     if not said:
         return None
     wrong = [text for ok, text in said if not ok]

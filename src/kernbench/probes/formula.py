@@ -1,10 +1,11 @@
-"""How long a transfer takes that is alone, worked out from nodes and links with pencil and paper: no event, no fabric.
+"""How long an uncontended transfer takes, in closed form from nodes and links: no event, no fabric.
 
 A request and its answer pass every node and wire of the path; one of the two carries the bytes (a write's request, a
 read's answer), the other is control. To those latencies the bytes add, for each stretch between blocks that store and
 forward, their time on the stretch's narrowest link and one flit's time on each other link. HBM adds one burst: before a
 read's first flit leaves, after a write's last flit has arrived. All terms are on the time grid, so the sum equals the
-simulated time exactly. Blocks of a user's own (`impl: module:Class`) may do otherwise; `is_plain` tells.
+simulated time exactly. User components (`impl: module:Class`) may do otherwise; `is_plain` is False where one is on
+the way.
 """
 
 from __future__ import annotations

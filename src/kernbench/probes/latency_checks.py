@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kernbench.common.units import transfer_ns
-from kernbench.probes.findings import WAYS, Check, Findings, Rule, all_of, counted
+from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of, counted
 from kernbench.probes.formula import predict
 from kernbench.probes.measure import CaseResult, SweepPoint
 
@@ -17,7 +17,7 @@ _TIERS = (
 )
 
 
-def _hops_grow(category: str) -> Rule:
+def _hops_grow(category: str) -> CheckRule:
     def check(findings: Findings) -> Check | None:
         times = [result.total_ns for result in findings.of(category)]
         if len(times) < 2:
@@ -32,7 +32,7 @@ def _reads_not_faster(findings: Findings) -> Check | None:
     said = []
     for write, read in zip(findings.of("h2d"), findings.of("d2h"), strict=False):
         if not (write.is_plain and read.is_plain):
-            continue  # a block of a user's own may treat the two directions as it likes
+            continue  # a user component may treat the two directions as it likes
         # A partial last flit is quicker on links behind the narrowest, and these differ between the two directions.
         partial = read.nbytes % findings.graph.spec.system.flit_bytes
         flit_ns = transfer_ns(findings.graph.spec.system.flit_bytes, read.prediction.bottleneck_gbs)
@@ -128,7 +128,7 @@ def _larger_is_better(findings: Findings) -> Check | None:
     return Check("utilization grows with size", not wrong, detail)
 
 
-LATENCY_RULES: tuple[Rule, ...] = (
+LATENCY_RULES: tuple[CheckRule, ...] = (
     _hops_grow("h2d"),
     _hops_grow("d2h"),
     _reads_not_faster,

@@ -1,4 +1,4 @@
-"""One case, measured on an engine of its own, beside what the formula says of it.
+"""One case, measured on an engine of its own and compared with the formula.
 
 A case of many issuers is described by the one that finishes last: its path, its terms, its breakdown. The engine is
 fresh for each case; the sizes of a sweep follow one another on it, each once the one before is done, which is as good.
@@ -37,7 +37,7 @@ class CaseResult:
     prediction: Prediction
     breakdown: Breakdown
     aggregate_peak_gbs: float
-    is_plain: bool  # no block of a user's own on the way
+    is_plain: bool  # no user component on the way
 
     @property
     def name(self) -> str:

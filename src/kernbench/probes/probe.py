@@ -7,16 +7,16 @@ Each case runs on an engine of its own, so that no case sees another's traffic. 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.units import KIB, MIB, format_bytes
-from kernbench.probes.cases import Case, cases_of
+from kernbench.probes.cases import HOST_FAMILIES, Case, cases_of
 from kernbench.probes.checks import run_checks
 from kernbench.probes.findings import Check, Findings
 from kernbench.probes.measure import CaseResult, SweepPoint, measure, measure_sizes
-from kernbench.probes.route import Route, trace_route
+from kernbench.probes.route import TracedRoute, trace_route
 from kernbench.topology.graph import TopologyGraph
 
 DEFAULT_BYTES = 32 * KIB
@@ -37,7 +37,7 @@ class ProbeReport:
     sweep: tuple[SweepPoint, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[TracedRoute, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -57,30 +57,30 @@ def run_probe(
     _check_size(nbytes)
     chosen = _chosen(graph, case, nbytes)
     traced = chosen if detail else []
-    tell = _Teller(progress, len(chosen) + len(traced) + 1)
+    report_step = _StepReporter(progress, len(chosen) + len(traced) + 1)
     results: list[CaseResult] = []
     points: list[SweepPoint] = []
     for one in chosen:
-        tell(one.name)
+        report_step(one.name)
         if sweep and one.category != "contention":
             result, more = measure_sizes(graph, one, SWEEP_SIZES)
             points += more
         else:
             result = measure(graph, one)
         results.append(result)
-    routes: list[Route] = []
+    routes: list[TracedRoute] = []
     for one in traced:
-        tell(f"{one.name} hop by hop")
+        report_step(f"{one.name} hop by hop")
         routes.append(trace_route(graph, one))
-    tell("checks")
+    report_step("checks")
     checks = run_checks(Findings(graph, results, points))
     return ProbeReport(
-        graph.spec.system.name, nbytes, tuple(results), tuple(points), checks, _notes(results), tuple(routes)
+        graph.spec.system.name, nbytes, tuple(results), tuple(points), checks, _notes(graph, results), tuple(routes)
     )
 
 
-class _Teller:
-    """Counts the steps and tells each to whoever watches."""
+class _StepReporter:
+    """Counts the steps of a probe and reports each to `progress`."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -115,9 +115,14 @@ def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
     )
 
 
-def _notes(results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """Local against remote bandwidth of a single path."""
+def _notes(graph: TopologyGraph, results: Sequence[CaseResult]) -> tuple[str, ...]:
     by_name = {result.name: result for result in results}
+    notes = (_narrowest_links(by_name), *(_connections_used(graph, result) for result in results))
+    return tuple(note for note in notes if note)
+
+
+def _narrowest_links(by_name: Mapping[str, CaseResult]) -> str | None:
+    """Local against remote bandwidth of a single path."""
     local = by_name.get("pe-local-hbm")
     there = [
         f"{tier} {by_name[name].prediction.bottleneck_gbs:g} GB/s"
@@ -125,5 +130,18 @@ def _notes(results: Sequence[CaseResult]) -> tuple[str, ...]:
         if name in by_name
     ]
     if local is None or not there:
-        return ()
-    return (f"narrowest link of a path: local {local.prediction.bottleneck_gbs:g} GB/s, {', '.join(there)}",)
+        return None
+    return f"narrowest link of a path: local {local.prediction.bottleneck_gbs:g} GB/s, {', '.join(there)}"
+
+
+def _connections_used(graph: TopologyGraph, result: CaseResult) -> str | None:
+    """Over how many connections of IO chiplets the transfers of a host case spread."""
+    if result.case.family not in HOST_FAMILIES:
+        return None
+    passed = dict.fromkeys(node for outcome in result.outcomes for node in outcome.path)
+    kinds = [graph.node(node).kind for node in passed]
+    there = kinds.count("io_ucie") * graph.spec.io_chiplet.n_connections
+    used = kinds.count("io_ucie_conn")
+    return (
+        f"{result.name}: over {used} of {there} connections of IO chiplets, {result.aggregate_peak_gbs:g} GB/s together"
+    )

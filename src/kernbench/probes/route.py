@@ -17,7 +17,7 @@ from kernbench.topology.graph import TopologyGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class TracedHop:
     """A node on the way. `link_gbs` is the link it is left by; None at the end."""
 
     node: str
@@ -30,7 +30,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class TracedLeg:
     """A stretch between two blocks that take whole messages."""
 
     src: str
@@ -38,20 +38,20 @@ class Leg:
     nbytes: int
     start_ns: float
     end_ns: float
-    hops: tuple[Hop, ...]
+    hops: tuple[TracedHop, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TracedRoute:
     """One issuer's transfer."""
 
     name: str
     total_ns: float
     path: tuple[str, ...]
-    legs: tuple[Leg, ...]
+    legs: tuple[TracedLeg, ...]
 
 
-def trace_route(graph: TopologyGraph, case: Case) -> Route:
+def trace_route(graph: TopologyGraph, case: Case) -> TracedRoute:
     """Run a case once more with its hops watched."""
     engine = GraphEngine(graph, trace_hops=True)
     handles = [engine.submit(request) for request in case.requests]
@@ -59,10 +59,10 @@ def trace_route(graph: TopologyGraph, case: Case) -> Route:
     traces = [engine.get_completion(handle)[1] for handle in handles]
     last = max(traces, key=lambda trace: float(trace["total_ns"]))
     legs = tuple(_leg(graph, leg) for leg in last["hops"])
-    return Route(case.name, float(last["total_ns"]), tuple(last["path"]), legs)
+    return TracedRoute(case.name, float(last["total_ns"]), tuple(last["path"]), legs)
 
 
-def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> Leg:
+def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> TracedLeg:
     """One leg of a trace. The narrowest link is where its bytes queue; among equals the first."""
     nodes: Sequence[Mapping[str, Any]] = leg["nodes"]
     names = [str(node["node"]) for node in nodes]
@@ -70,7 +70,7 @@ def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> Leg:
     speeds = [gbs for gbs in links if gbs is not None]
     bottleneck = links.index(min(speeds)) if speeds and leg["nbytes"] else -1
     hops = tuple(
-        Hop(
+        TracedHop(
             node=names[place],
             first_arrival_ns=float(node["first_arrival_ns"]),
             first_departure_ns=float(node["first_departure_ns"]),
@@ -81,4 +81,6 @@ def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> Leg:
         )
         for place, node in enumerate(nodes)
     )
-    return Leg(str(leg["from"]), str(leg["to"]), int(leg["nbytes"]), float(leg["start_ns"]), float(leg["end_ns"]), hops)
+    return TracedLeg(
+        str(leg["from"]), str(leg["to"]), int(leg["nbytes"]), float(leg["start_ns"]), float(leg["end_ns"]), hops
+    )

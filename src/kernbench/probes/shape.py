@@ -11,7 +11,7 @@ from itertools import pairwise
 from kernbench.common.ids import IoId
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
-from kernbench.topology.ports import Port, resolve_chiplets
+from kernbench.topology.ports import PhyPort, resolve_chiplets
 from kernbench.topology.spec_cube import PeLayout
 
 _AWAY = {"N": (0, 1), "S": (0, -1), "W": (1, 0), "E": (-1, 0)}  # from a side of the package, inwards
@@ -29,7 +29,7 @@ def hop_cubes(graph: TopologyGraph) -> tuple[int, ...]:
     return (nearest,)
 
 
-def _line(graph: TopologyGraph, chiplet: str, port: Port) -> tuple[int, ...]:
+def _line(graph: TopologyGraph, chiplet: str, port: PhyPort) -> tuple[int, ...]:
     sip = graph.spec.sip
     endpoint = IoId(0, chiplet).pcie_ep()
     dx, dy = _AWAY[port.cube_side]

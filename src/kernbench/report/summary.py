@@ -81,7 +81,7 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
         "tcm_read": cube.pe_template.links.tcm_read_bw_gbs,
         "tcm_write": cube.pe_template.links.tcm_write_bw_gbs,
         "ucie_port": min(spec.sip.links.cube_to_cube.bw_gbs, cube_port),
-        "io_port": min(io.links.io_ucie_to_cube_bw_gbs, io.n_connections * io.links.per_connection_bw_gbs, cube_port),
+        "io_port": min(io.phy_bw_gbs, io.n_connections * io.links.per_connection_bw_gbs, cube_port),
         "pcie_per_sip": pcie,
         "host": spec.system.links.host_to_switch.bw_gbs,
         "noc_bisection": _noc_bisection_gbs(spec, mesh),

@@ -18,12 +18,12 @@ def summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
     lines = [f"machine {summary.name}", "", "Counts"]
     lines += _rows(
         [
-            ("SIPs", f"{counts['sips']}", spec.system.sips.topology),
-            ("cubes", f"{counts['cubes']}", f"{grid.w} x {grid.h} in a SIP"),
-            ("PEs", f"{counts['pes']}", f"{spec.cube.n_pes} in a cube"),
-            ("routers", f"{counts['routers']}", f"{counts['routers'] // counts['cubes']} in a cube"),
-            ("IO chiplets", f"{counts['io_chiplets']}", f"{len(spec.sip.io_chiplets)} in a SIP"),
-            ("HBM pseudo channels", f"{counts['hbm_pseudo_channels']}", f"{spec.cube.hbm_channels_per_pe} a PE"),
+            ("SIPs", f"{counts['sips']}", f"logical {spec.system.sips.topology}; every SIP is on one switch"),
+            ("cubes", f"{counts['cubes']}", f"{grid.w} x {grid.h} per SIP"),
+            ("PEs", f"{counts['pes']}", f"{spec.cube.n_pes} per cube"),
+            ("routers", f"{counts['routers']}", f"{counts['routers'] // counts['cubes']} per cube"),
+            ("IO chiplets", f"{counts['io_chiplets']}", f"{len(spec.sip.io_chiplets)} per SIP"),
+            ("HBM pseudo channels", f"{counts['hbm_pseudo_channels']}", f"{spec.cube.hbm_channels_per_pe} per PE"),
             ("nodes", f"{counts['nodes']}", ""),
             ("links", f"{counts['links']}", "both directions counted as one"),
         ]
@@ -33,7 +33,7 @@ def summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
 
 
 def _memory_lines(memory: Mapping[str, int]) -> list[str]:
-    heads = ["Memory", "a PE", "a cube", "a SIP", "in all"]
+    heads = ["Memory", "per PE", "per cube", "per SIP", "total"]
     table: list[tuple[str, list[int | None]]] = [
         ("HBM", [memory[f"hbm_bytes{of}"] for of in ("_per_pe", "_per_cube", "_per_sip", "")]),
         ("SRAM", [None, memory["sram_bytes_per_cube"], None, memory["sram_bytes"]]),
@@ -44,10 +44,10 @@ def _memory_lines(memory: Mapping[str, int]) -> list[str]:
 
 def _bandwidth_lines(gbs: Mapping[str, float | None]) -> list[str]:
     names = {
-        "hbm_per_pe": "HBM of a PE",
-        "hbm_per_cube": "HBM of a cube",
-        "hbm_per_sip": "HBM of a SIP",
-        "hbm": "HBM in all",
+        "hbm_per_pe": "HBM per PE",
+        "hbm_per_cube": "HBM per cube",
+        "hbm_per_sip": "HBM per SIP",
+        "hbm": "HBM total",
         "pe_dma": "PE DMA to router",
         "noc_link": "router to router",
         "sram_port": "SRAM port",
@@ -55,7 +55,7 @@ def _bandwidth_lines(gbs: Mapping[str, float | None]) -> list[str]:
         "tcm_write": "TCM write port",
         "ucie_port": "cube to cube (UCIe)",
         "io_port": "IO chiplet to cube (UCIe)",
-        "pcie_per_sip": "PCIe of a SIP",
+        "pcie_per_sip": "PCIe per SIP",
         "host": "host to switch",
         "noc_bisection": "bisection of a cube's mesh",
         "sip_bisection": "bisection of a SIP",
@@ -70,7 +70,7 @@ def _path_lines(ways: tuple[WorstPath, ...]) -> list[str]:
     rows = [
         [way.name, f"{way.distance_mm:.2f}", f"{way.latency_ns:.2f}", f"{way.hops}", way.src, way.dst] for way in ways
     ]
-    return [*_table(heads, rows, text_columns=(0, 4, 5)), "  ns is one way for a message of no bytes, alone"]
+    return [*_table(heads, rows, text_columns=(0, 4, 5)), "  ns is one way for a message of no bytes, uncontended"]
 
 
 def _rows(rows: list[tuple[str, str, str]]) -> list[str]:

@@ -1,9 +1,9 @@
 """The tensors of one context on its devices: placed, mapped, written, read, and freed.
 
 Creating one maps it in the cubes that hold it, and a launch maps it in whatever other cubes it goes to, on any SIP. A
-tensor that is dropped is freed at the next call: an unmap message goes to every SIP that knows it, which a later
-mapping of the same addresses cannot overtake, since both take the same way; so the bytes can be handed out again at
-once.
+tensor that is dropped is freed at the next call: an unmap message goes to every SIP that knows it. A later mapping of
+the same addresses cannot overtake it, because commands reach a cube in the order in which they were submitted
+(`sim_engine.command_order`); so the bytes can be handed out again at once.
 """
 
 from __future__ import annotations

@@ -14,10 +14,19 @@ import simpy
 from simpy.core import EmptySchedule
 
 from kernbench.common.errors import ComponentError, MessageError, UsageError
-from kernbench.common.messages import Completion, HostMessage, KernelLaunchMsg, MemoryWriteMsg, PeResult, Request
+from kernbench.common.messages import (
+    Completion,
+    CubeCommand,
+    HostMessage,
+    KernelLaunchMsg,
+    MemoryWriteMsg,
+    PeResult,
+    Request,
+)
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.sim_engine.collector import patient_collector
+from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.rails import Mode
 from kernbench.sim_engine.handles import Handle
@@ -60,6 +69,7 @@ class GraphEngine(Machine):
         super().__init__(graph, mode, op_log, data)
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
+        self._command_order = CommandOrder(self)
         self._handles: list[Handle] = []
 
     @property
@@ -71,23 +81,28 @@ class GraphEngine(Machine):
 
         `value` is what a write leaves in memory when it is done, instead of its pattern.
         """
-        number = len(self._handles)
-        msg = with_envelope(msg, number)
+        msg = with_envelope(msg, len(self._handles))
         self._check_kernel(msg)
         entry = self._entry_of(msg)
-        handle = Handle(number, msg, entry.node.id, value, start_ns=self.env.now, legs=[] if self.trace_hops else None)
-        handle.done = self.env.process(self._follow(handle, entry))
-        self._handles.append(handle)
-        return handle
+        return self._enter(msg, entry, self._hold_ns(msg, entry), value)
 
     def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
         """Let launches on several SIPs in now, all of whose PEs start at one instant: when the last of them can."""
-        leads = []
+        entries = []
         for launch in launches:
-            entry = self._entry_of(with_envelope(launch, 0))
-            leads.append(entry.lead_ns(launch) if isinstance(entry, PcieEpComponent) else 0.0)
-        start_ns = self.env.now + max(leads, default=0.0)
-        return [self.submit(replace(launch, target_start_ns=start_ns)) for launch in launches]
+            self._check_kernel(launch)
+            entries.append(self._entry_of(with_envelope(launch, 0)))
+        holds_ns = [self._hold_ns(launch, entry) for launch, entry in zip(launches, entries, strict=True)]
+        leads_ns = [
+            hold_ns + (entry.lead_ns(launch) if isinstance(entry, PcieEpComponent) else 0.0)
+            for launch, entry, hold_ns in zip(launches, entries, holds_ns, strict=True)
+        ]
+        start_ns = self.env.now + max(leads_ns, default=0.0)
+        handles = []
+        for launch, entry, hold_ns in zip(launches, entries, holds_ns, strict=True):
+            msg = with_envelope(replace(launch, target_start_ns=start_ns), len(self._handles))
+            handles.append(self._enter(msg, entry, hold_ns))
+        return handles
 
     def wait(self, handle: Handle) -> Completion:
         """Let time pass until the request is done; raises ComponentError when it can never be."""
@@ -167,12 +182,25 @@ class GraphEngine(Machine):
             )
         return entry
 
+    def _hold_ns(self, msg: HostMessage, entry: EntryPoint) -> float:
+        """How long a request waits at its entry, so that no command overtakes one submitted before it."""
+        return self._command_order.admit(msg, entry.node.id) if isinstance(msg, CubeCommand) else 0.0
+
+    def _enter(self, msg: HostMessage, entry: EntryPoint, hold_ns: float, value: Value | None = None) -> Handle:
+        legs: Legs = [] if self.trace_hops else None
+        handle = Handle(len(self._handles), msg, entry.node.id, value, start_ns=self.env.now, legs=legs)
+        handle.done = self.env.process(self._follow(handle, entry, hold_ns))
+        self._handles.append(handle)
+        return handle
+
     def _check_kernel(self, msg: HostMessage) -> None:
         if isinstance(msg, KernelLaunchMsg) and msg.kernel_ref.name not in self.kernels:
             known = ", ".join(self.kernels) or "none yet"
             raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
 
-    def _follow(self, handle: Handle, entry: EntryPoint) -> Process:
+    def _follow(self, handle: Handle, entry: EntryPoint, hold_ns: float) -> Process:
+        if hold_ns:
+            yield self.env.timeout(hold_ns)
         served = yield from entry.serve(handle.request, handle.legs)
         if isinstance(served, Served):
             handle.path = served.path

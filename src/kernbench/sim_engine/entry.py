@@ -1,8 +1,9 @@
 """Where a request enters the machine, and whether it may: every check that needs to know the machine.
 
-A PE's request enters at its DMA engine. A host request enters at the PCIe endpoint nearest to the memory it is for, a
-command at the endpoint of the SIP's first IO chiplet. A request whose fields disagree with each other or with the
-machine is refused here, before any time has passed.
+A PE's request enters at its DMA engine. A host request enters at the PCIe endpoint nearest to the memory it is for. A
+command enters at the one whose farthest target cube is nearest, since a command is as slow as its farthest cube; among
+equals at the one with the least distance to all of them together. Of equals still, the lowest IO chiplet is taken. A
+request whose fields disagree with each other or with the machine is refused here, before any time has passed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kernbench.common.messages import (
 )
 from kernbench.components.base import MemoryComponent
 from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
+from kernbench.policy.routing.router import PathRouter
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.topology.graph import TopologyGraph
 
@@ -63,7 +65,7 @@ def entry_node(graph: TopologyGraph, wiring: Wiring, msg: HostMessage) -> str:
         _check_tag(graph, wiring, node, address, (msg.src_sip, msg.src_cube, msg.src_pe))
         return _nearest_endpoint(graph, wiring, node, address)
     _check_command(wiring, msg)
-    return wiring.resolver.find_pcie_ep(msg.sip, graph.spec.sip.io_chiplets[0].id)
+    return _command_endpoint(graph, wiring, msg)
 
 
 def _memory_at(wiring: Wiring, pa: int, nbytes: int) -> tuple[str, PhysAddr]:
@@ -110,11 +112,38 @@ def _nearest_endpoint(graph: TopologyGraph, wiring: Wiring, memory: str, address
             hint="use HBM or SRAM, and let the PE's DMA move the bytes",
         )
 
-    def nearness(endpoint: str) -> tuple[float, str]:
-        path = router.find_memory_path(endpoint, memory)
-        return sum(edge.distance_mm for edge in router.links(path)), endpoint
+    def distance_mm(endpoint: str) -> float:
+        return _length_mm(router, router.find_memory_path(endpoint, memory))
 
-    return min((wiring.resolver.find_pcie_ep(place.sip, io.id) for io in graph.spec.sip.io_chiplets), key=nearness)
+    return min((wiring.resolver.find_pcie_ep(place.sip, io) for io in _chiplets(graph)), key=distance_mm)
+
+
+def _command_endpoint(graph: TopologyGraph, wiring: Wiring, msg: CubeCommand) -> str:
+    key = (msg.sip, msg.target_cubes)
+    known = wiring.command_endpoints.get(key)
+    if known is not None:
+        return known
+    router, resolver = wiring.router, wiring.resolver
+    endpoints = {resolver.find_pcie_ep(msg.sip, io): io for io in _chiplets(graph)}
+    m_cpus = [resolver.find_m_cpu(msg.sip, cube) for cube in msg.cubes(graph.spec.sip.n_cubes)]
+
+    def distances_mm(endpoint: str) -> tuple[float, float]:
+        io_cpu = resolver.find_io_cpu(msg.sip, endpoints[endpoint])
+        lengths = [_length_mm(router, router.find_node_path(io_cpu, m_cpu)) for m_cpu in m_cpus]
+        return max(lengths), sum(lengths)
+
+    nearest = min(endpoints, key=distances_mm) if len(endpoints) > 1 else next(iter(endpoints))
+    wiring.command_endpoints[key] = nearest
+    return nearest
+
+
+def _chiplets(graph: TopologyGraph) -> list[str]:
+    """The IO chiplets of a SIP, io2 before io10, so that the first of equals is the lowest."""
+    return sorted((io.id for io in graph.spec.sip.io_chiplets), key=lambda name: (len(name), name))
+
+
+def _length_mm(router: PathRouter, path: list[str]) -> float:
+    return sum(edge.distance_mm for edge in router.links(path))
 
 
 def _check_command(wiring: Wiring, msg: CubeCommand) -> None:

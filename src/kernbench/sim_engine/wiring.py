@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kernbench.common.errors import ComponentError
+from kernbench.common.messages import Targets
 from kernbench.common.units import on_grid
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
@@ -36,6 +37,7 @@ class Wiring:
     eager: tuple[str, ...]  # nodes whose block must exist before time begins
     network: Network | None = None
     legs: Legs = field(default_factory=dict)  # of packets on that network
+    command_endpoints: dict[tuple[int, Targets], str] = field(default_factory=dict)  # by SIP and target cubes
 
 
 @lru_cache(maxsize=4)  # a sweep goes from machine to machine and must not keep them all

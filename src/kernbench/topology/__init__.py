@@ -1,7 +1,7 @@
 """Machine descriptions: YAML in, a checked spec, a frozen graph out."""
 
 from kernbench.topology.compile import compile_spec, load_topology
-from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph, View, ViewEdge, ViewNode
+from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.load import load_spec
 from kernbench.topology.mesh import Mesh, build_mesh, mesh_as_yaml
 from kernbench.topology.spec import MachineSpec
@@ -13,9 +13,6 @@ __all__ = [
     "Mesh",
     "Node",
     "TopologyGraph",
-    "View",
-    "ViewEdge",
-    "ViewNode",
     "build_mesh",
     "compile_spec",
     "load_spec",

@@ -1,6 +1,6 @@
 """What a component's `impl` may be and its `attrs` may hold: the parameters of each builtin kind, typed and bounded.
 
-A component whose `impl` is the user's own class may have further attrs, any single values; they reach the class
+A user component (`impl: module:Class`) may have further attrs, any single values; they reach the class
 unchanged. A builtin has exactly the ones listed here, so that a misspelt name is a fault and not a silent default.
 """
 
@@ -82,7 +82,7 @@ def is_builtin(impl: str) -> bool:
 
 
 def impl_fault(kind: str, impl: str) -> Wrong | None:
-    """What is wrong with a builtin that does not model this kind of block; a user's own class is looked at later."""
+    """What is wrong with a builtin that does not model this kind of block; a user component is looked at later."""
     own = () if kind in _TRANSIT_KINDS else (BUILTIN_PREFIX + kind,)
     known = (*own, *TRANSIT_IMPLS)
     if not is_builtin(impl) or impl in known:
@@ -94,7 +94,7 @@ def impl_fault(kind: str, impl: str) -> Wrong | None:
 def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tuple[str, Wrong]]) -> dict[str, Scalar]:
     """The checked attrs of a component; every fault is added to `wrong` with the attr's name.
 
-    A null attr of the user's own class is left out: that is how a file drops one that its base has.
+    A null attr of a user component is left out: that is how a file drops one that its base has.
     """
     known = {**_EVERY_KIND, **_OF_KIND.get(kind, {})}
     checked: dict[str, Scalar] = {}

@@ -15,10 +15,10 @@ from kernbench.topology.mesh import SIDES, Mesh
 from kernbench.topology.spec_cube import CubeSpec
 from kernbench.topology.template import Template, part_of
 
-Point = tuple[float, float]
+PointMm = tuple[float, float]
 
 
-def manhattan_mm(a: Point, b: Point) -> float:
+def manhattan_mm(a: PointMm, b: PointMm) -> float:
     """Wires run along x and y."""
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 

@@ -1,7 +1,9 @@
 """Cubes joined by UCIe, IO chiplets attached: the nodes and edges of a SIP.
 
 An IO chiplet is drawn in its own frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
-at the outer edge, io_cpu beside io_noc, the PHYs evenly along the inner edge. Wires inside it run along x and y.
+at the outer edge, io_cpu beside io_noc, the PHYs evenly along the inner edge, and the connections of a PHY evenly along
+its part of that edge. Wires inside it run along x and y; those of a PHY's connections are matched in length, each as
+long as the way to the middle of the PHY, so that routes spread over them by position (`policy/routing/crossings.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
     template.link(me.io_cpu(), me.io_noc(), internal, links.io_cpu_to_noc_bw_gbs, manhattan_mm(cpu_at, noc_at))
     ucie, conn = part_of(parts.io_ucie), part_of(parts.conn)
     bw_gbs = links.per_connection_bw_gbs
+    phy_w = w / len(chiplet.ports)
     for n, port in enumerate(chiplet.ports):
-        phy_at = (w * (n + 0.5) / len(chiplet.ports), h)
+        phy_at = (phy_w * (n + 0.5), h)
+        wire_mm = manhattan_mm(noc_at, phy_at)
         template.add(me.io_ucie(port.phy), ucie, phy_at)
         for c in range(io.n_connections):
             name = me.conn(port.phy, c)
-            template.add(name, conn, phy_at)
-            template.link(me.io_noc(), name, internal, bw_gbs, manhattan_mm(noc_at, phy_at))
+            template.add(name, conn, (phy_w * (n + (c + 0.5) / io.n_connections), h))
+            template.link(me.io_noc(), name, internal, bw_gbs, wire_mm)
             template.link(name, me.io_ucie(port.phy), internal, bw_gbs)
     return template
 
@@ -55,7 +59,7 @@ def add_sip(
     for n in range(spec.sip.n_cubes):
         cube.stamp(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
     _join_cubes(spec, sip, edges)
-    bw_gbs = spec.io_chiplet.links.io_ucie_to_cube_bw_gbs
+    bw_gbs = spec.io_chiplet.phy_bw_gbs
     for chiplet, _ in chiplets:
         for port in chiplet.ports:
             phy = IoId(sip, chiplet.id).io_ucie(port.phy)

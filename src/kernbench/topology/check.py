@@ -125,7 +125,7 @@ def _check_pe_layout(spec: MachineSpec) -> Iterator[Finding]:
         if layout.corners.count(corner) > 1:
             yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} stands twice", "list each corner once")
     if layout.n_pes > MAX_PES_PER_CUBE:
-        what = f"{layout.n_pes} PEs a cube do not fit the address map"
+        what = f"{layout.n_pes} PEs per cube do not fit the address map"
         yield Finding(
             f"{_LAYOUT}.pe_per_corner", what, f"keep corners x pe_per_corner at {MAX_PES_PER_CUBE} or less", (_LAYOUT,)
         )

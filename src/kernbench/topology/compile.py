@@ -1,4 +1,4 @@
-"""From a checked spec to the frozen graph: host and switch, then SIP by SIP, then the four views.
+"""From a checked spec to the frozen graph: host and switch, then SIP by SIP.
 
 Cubes and IO chiplets are laid out once and stamped. The order of nodes and edges is fixed by the spec alone, so the
 same description gives the same graph, edge for edge.
@@ -19,7 +19,6 @@ from kernbench.topology.ports import Chiplet, resolve_chiplets
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import LinkSpec
 from kernbench.topology.template import part_of
-from kernbench.topology.views import build_views
 
 
 def load_topology(source: Source = None, overrides: Overrides | None = None) -> TopologyGraph:
@@ -40,16 +39,14 @@ def compile_spec(spec: MachineSpec) -> TopologyGraph:
 def _compile(spec: MachineSpec) -> TopologyGraph:
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
-    mesh = build_mesh(spec.cube)
-    cube = cube_template(spec.cube, mesh)
+    cube = cube_template(spec.cube, build_mesh(spec.cube))
     resolved = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
     chiplets = tuple((chiplet, io_template(spec.io_chiplet, chiplet)) for chiplet in resolved)
     _add_tray(spec, nodes, edges)
     for sip in range(spec.n_sips):
         add_sip(spec, sip, cube, chiplets, nodes, edges)
     _join_sips(spec, resolved, edges)
-    views = build_views(spec, mesh, resolved)
-    return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges), MappingProxyType(views))
+    return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges))
 
 
 def _add_tray(spec: MachineSpec, nodes: dict[str, Node], edges: list[Edge]) -> None:

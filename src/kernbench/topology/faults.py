@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from kernbench.common.errors import Fault
 from kernbench.topology.readers import closest, show
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.yaml_marks import Mark, Marked
+from kernbench.topology.yaml_marks import Marked, SourceMark
 
 Loc = tuple[str | int, ...]
 
@@ -33,7 +33,7 @@ def key_loc(path: str) -> Loc:
     return tuple(int(part) if re.fullmatch(r"\d{1,6}", part) else part for part in parts)
 
 
-def mark_at(tree: Marked, loc: Loc) -> Mark:
+def mark_at(tree: Marked, loc: Loc) -> SourceMark:
     """Where a key stands, or the nearest key around it that is there."""
     node = tree
     for part in loc:

@@ -45,7 +45,7 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
     if layout.n_pes > 1 and pitch < g.pe_mm.w - _TOUCH_MM:
         what = f"PEs of {g.pe_mm.w:g} mm overlap at a pitch of {pitch:.4g} mm"
         if pitch < g.pe_pitch_mm:
-            what += f", all that {layout.pe_per_corner} a corner leave on a die of {g.cube_mm.w:g} mm"
+            what += f", all that {layout.pe_per_corner} per corner leave on a die of {g.cube_mm.w:g} mm"
             need = gaps_across(layout) * g.pe_mm.w + 2 * g.margin_mm
             hint = f"put fewer PEs in a corner, or set {_KEY}.cube_mm.w to {need:g} or more"
             yield Finding("cube.pe_layout.pe_per_corner", what, hint, _USES)

@@ -1,4 +1,4 @@
-"""The compiled machine: nodes, directed edges and four views. Frozen; every other package reads it, none changes it.
+"""The compiled machine: nodes and directed edges. Frozen; every other package reads it, none changes it.
 
 A node has a kind (what it is), an impl (which component class models it) and a position in mm. An edge is one
 direction of a link: its bandwidth is bytes per ns, or None for a control-only wire; its distance gives the
@@ -8,7 +8,7 @@ propagation delay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -79,43 +79,6 @@ class Edge:
     distance_mm: float
 
 
-@dataclass(frozen=True, slots=True)
-class ViewNode:
-    """A box in a picture: centre and size in mm, a short label and a line of detail."""
-
-    id: str
-    kind: str
-    label: str
-    detail: str
-    x_mm: float
-    y_mm: float
-    w_mm: float
-    h_mm: float
-
-
-@dataclass(frozen=True, slots=True)
-class ViewEdge:
-    """A line in a picture; both directions of a link are drawn once."""
-
-    src: str
-    dst: str
-    kind: EdgeKind
-    label: str
-    bw_gbs: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One level of the machine as a picture shows it, in mm."""
-
-    name: str  # "system", "sip", "cube", "pe"
-    title: str
-    w_mm: float
-    h_mm: float
-    nodes: tuple[ViewNode, ...]
-    edges: tuple[ViewEdge, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class TopologyGraph:
     """A machine, compiled. `spec` is the checked description it came from."""
@@ -123,7 +86,6 @@ class TopologyGraph:
     spec: MachineSpec
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
-    views: Mapping[str, View] = field(default_factory=dict)
 
     @cached_property
     def edge_map(self) -> Mapping[tuple[str, str], Edge]:

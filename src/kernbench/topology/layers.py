@@ -18,7 +18,7 @@ from kernbench.common.errors import Fault, TopologyError
 from kernbench.topology.faults import Loc, child_of, key_loc, key_path
 from kernbench.topology.readers import show
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Mark, Marked, parse_yaml
+from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Marked, SourceMark, parse_yaml
 
 Source = str | Path | MachineSpec | Mapping[str, object] | None
 Overrides = Mapping[str, object]
@@ -33,7 +33,7 @@ def stacked(source: Source, overrides: Overrides) -> Marked:
     return _override(_stack(source), overrides)
 
 
-def _stop(mark: Mark | str, key: str, what: str, hint: str) -> NoReturn:
+def _stop(mark: SourceMark | str, key: str, what: str, hint: str) -> NoReturn:
     raise TopologyError([Fault(what, str(mark), key, hint)])
 
 
@@ -52,11 +52,11 @@ def _stack(source: Source) -> Marked:
         return shipped()
     if isinstance(source, str | Path):
         path = Path(source)
-        layers = _with_base(_read(path, Mark(str(path))), path, [])
+        layers = _with_base(_read(path, SourceMark(str(path))), path, [])
     elif isinstance(source, MachineSpec):
-        layers = [_marked(source.model_dump(), Mark("the machine's spec"))]
+        layers = [_marked(source.model_dump(), SourceMark("the machine's spec"))]
     elif isinstance(source, Mapping):
-        layers = _with_base(_marked(source, Mark("the mapping given")), Path("mapping"), [])
+        layers = _with_base(_marked(source, SourceMark("the mapping given")), Path("mapping"), [])
     else:
         _stop("load_topology", "", f"cannot load a machine from {show(source)}", "give a path, a mapping or a spec")
     tree = layers[0]
@@ -93,7 +93,7 @@ def _same(a: Path, b: Path) -> bool:
         return a == b
 
 
-def _read(path: Path, mark: Mark, key: str = "") -> Marked:
+def _read(path: Path, mark: SourceMark, key: str = "") -> Marked:
     """Parse a file; `mark` is where it was named, for the case that it cannot be read."""
     try:
         path = path.expanduser()
@@ -110,11 +110,11 @@ def _read(path: Path, mark: Mark, key: str = "") -> Marked:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        _stop(Mark(str(path), line), "", "this is not UTF-8 text", "save the file as UTF-8")
+        _stop(SourceMark(str(path), line), "", "this is not UTF-8 text", "save the file as UTF-8")
     return parse_yaml(text, str(path))
 
 
-def _marked(value: object, mark: Mark) -> Marked:
+def _marked(value: object, mark: SourceMark) -> Marked:
     """A Python value as a tree, every part marked alike."""
     budget = [MAX_VALUES]
 
@@ -170,7 +170,7 @@ def _override_layer(tree: Marked, key: str, value: object) -> Marked:
         _stop("load_topology", "", f"{show(key)} is not a key path", 'give {"system.sips.count": 4}')
     shown = value if isinstance(value, str) else str(value)
     where = f"--set {key[:80]}={shown if len(shown) <= 60 else shown[:57] + '...'}"
-    mark = Mark(where)
+    mark = SourceMark(where)
     loc = key_loc(key)
     if "" in loc or len(loc) > MAX_DEPTH:
         _stop(mark, key[:80], f"'{key[:80]}' is not a key path", "write it as system.sips.count=4")
@@ -184,7 +184,7 @@ def _override_layer(tree: Marked, key: str, value: object) -> Marked:
     return _nest(tree, loc, 0, node, mark)
 
 
-def _remark(node: Marked, mark: Mark) -> Marked:
+def _remark(node: Marked, mark: SourceMark) -> Marked:
     if isinstance(node.value, dict):
         return Marked({key: _remark(child, mark) for key, child in node.value.items()}, mark)
     if isinstance(node.value, list):
@@ -192,7 +192,7 @@ def _remark(node: Marked, mark: Mark) -> Marked:
     return Marked(node.value, mark)
 
 
-def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: Mark) -> Marked:
+def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: SourceMark) -> Marked:
     """`node` at `loc`, with the mappings around it; a list on the way is repeated whole, with one item changed."""
     if at == len(loc):
         return node
@@ -220,7 +220,7 @@ def _give_way(tree: Marked, layer: Marked) -> Marked:
     named = _children(layer, "cube", "memory_map")
     kept = _children(tree, "cube", "memory_map")
     slices, pseudo, channels = "hbm_slices_per_cube", "hbm_pseudo_channels", "hbm_channels_per_pe"
-    freed: dict[str, Mark] = {}
+    freed: dict[str, SourceMark] = {}
     layout = _children(layer, "cube", "pe_layout")
     if layout:
         mark = next(iter(layout.values())).mark
@@ -246,7 +246,7 @@ def _children(node: Marked, *path: str) -> dict[str, Marked]:
     return node.value if isinstance(node.value, dict) else {}
 
 
-def _free(tree: Marked, path: tuple[str, str], keys: dict[str, Mark]) -> Marked:
+def _free(tree: Marked, path: tuple[str, str], keys: dict[str, SourceMark]) -> Marked:
     present = _children(tree, *path)
     nulls = {key: Marked(None, mark) for key, mark in keys.items() if key in present}
     if not nulls:

@@ -16,7 +16,7 @@ from kernbench.topology.check import check_machine
 from kernbench.topology.faults import Finding, Loc, findings_of, key_loc
 from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, shipped, stacked
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.yaml_marks import Mark, Marked
+from kernbench.topology.yaml_marks import Marked, SourceMark
 
 
 def load_spec(source: Source = None, overrides: Overrides | None = None) -> MachineSpec:
@@ -34,7 +34,7 @@ def check_spec(spec: MachineSpec) -> None:
     """Raise TopologyError when the values of a spec do not go together."""
     found = check_machine(spec)
     if found:
-        raise TopologyError([finding.fault(Marked({}, Mark("the machine's spec"))) for finding in found])
+        raise TopologyError([finding.fault(Marked({}, SourceMark("the machine's spec"))) for finding in found])
 
 
 def _validated(tree: Marked) -> MachineSpec:

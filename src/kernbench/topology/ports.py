@@ -13,7 +13,7 @@ from kernbench.topology.spec_base import Side
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class PhyPort:
     """One PHY and the cube port it is wired to."""
 
     phy: str
@@ -29,7 +29,7 @@ class Chiplet:
 
     id: str
     side: Side
-    ports: tuple[Port, ...]
+    ports: tuple[PhyPort, ...]
 
 
 def shoreline(sip: SipSpec, side: Side) -> list[tuple[int, int]]:
@@ -60,12 +60,12 @@ def resolve_chiplets(sip: SipSpec, distance_mm: float) -> tuple[Chiplet, ...]:
             rank, of = sharing[place.side].index(index), len(sharing[place.side])
             cubes = free[place.side]
             mine = cubes[rank * len(cubes) // of : (rank + 1) * len(cubes) // of]
-            ports = tuple(Port(f"P{n}", x, y, place.side, distance_mm) for n, (x, y) in enumerate(mine))
+            ports = tuple(PhyPort(f"P{n}", x, y, place.side, distance_mm) for n, (x, y) in enumerate(mine))
         chiplets.append(Chiplet(place.id, place.side, ports))
     return tuple(chiplets)
 
 
-def _named_port(n: int, port: CubePort, place: IoChipletPlace, distance_mm: float) -> Port:
+def _named_port(n: int, port: CubePort, place: IoChipletPlace, distance_mm: float) -> PhyPort:
     x, y = port.cube.xy
     distance = distance_mm if port.distance_mm is None else port.distance_mm
-    return Port(port.phy or f"P{n}", x, y, port.cube_side or place.side, distance)
+    return PhyPort(port.phy or f"P{n}", x, y, port.cube_side or place.side, distance)

@@ -33,6 +33,8 @@ from kernbench.topology.spec_cube import CubeSpec
 
 
 class SipsSpec(Spec):
+    """How many SIPs there are, and who is whose neighbour. The topology is logical: all SIPs are on one switch."""
+
     count: Annotated[int, whole(1, MAX_SIPS)]
     topology: Annotated[
         Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"], choice("ring_1d", "torus_2d", "mesh_2d_no_wrap")
@@ -128,7 +130,7 @@ class IoLinks(Spec):
     pcie_ep_to_noc_bw_gbs: Gbs
     io_cpu_to_noc_bw_gbs: Gbs | None
     per_connection_bw_gbs: Gbs
-    io_ucie_to_cube_bw_gbs: Gbs
+    io_ucie_to_cube_bw_gbs: Gbs | None
 
 
 class IoChipletSpec(Spec):
@@ -137,6 +139,12 @@ class IoChipletSpec(Spec):
     cube_distance_mm: Mm
     components: IoComponents
     links: IoLinks
+
+    @property
+    def phy_bw_gbs(self) -> float:
+        """The link from a PHY to its cube: what the PHY's connections carry together, unless it is given."""
+        given = self.links.io_ucie_to_cube_bw_gbs
+        return self.n_connections * self.links.per_connection_bw_gbs if given is None else given
 
 
 # ------------------------------------------------------------------------------------------------------- the machine

@@ -47,7 +47,7 @@ YamlScalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SourceMark:
     """A place in a source. `line` and `column` count from 1; line 0 is the source as a whole."""
 
     source: str
@@ -63,7 +63,7 @@ class Marked:
     """A value and where it stands; the children of mappings and lists are marked too."""
 
     value: YamlScalar | dict[str, Marked] | list[Marked]
-    mark: Mark
+    mark: SourceMark
 
     def plain(self) -> object:
         """The value without its marks."""
@@ -77,12 +77,12 @@ class Marked:
 def parse_yaml(text: str, source: str) -> Marked:
     """Read one YAML document; raises TopologyError with every fault found."""
     if len(text) > MAX_CHARS:
-        _stop(Mark(source), "the text is too long", f"keep it under {MAX_CHARS} characters")
+        _stop(SourceMark(source), "the text is too long", f"keep it under {MAX_CHARS} characters")
     bad = _UNPRINTABLE.search(text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         what = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
-        _stop(Mark(source, line), what, "delete it; a machine description is plain UTF-8 text")
+        _stop(SourceMark(source, line), what, "delete it; a machine description is plain UTF-8 text")
     return _Reader(text, source).document()
 
 
@@ -97,12 +97,12 @@ def plain_scalar(text: str) -> YamlScalar:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _offset(text: str, mark: Mark) -> int:
+def _offset(text: str, mark: SourceMark) -> int:
     """Where a marked place is in the text."""
     return sum(len(line) for line in text.splitlines(keepends=True)[: mark.line - 1]) + mark.column - 1
 
 
-def _stop(mark: Mark, what: str, hint: str) -> NoReturn:
+def _stop(mark: SourceMark, what: str, hint: str) -> NoReturn:
     raise TopologyError([Fault(what, str(mark), "", hint)])
 
 
@@ -123,14 +123,14 @@ class _Reader:
                 yield loader.get_event()
         except (yaml.YAMLError, ValueError) as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-            place = Mark(self._source, mark.line + 1, mark.column + 1) if mark else Mark(self._source)
+            place = SourceMark(self._source, mark.line + 1, mark.column + 1) if mark else SourceMark(self._source)
             problem = getattr(error, "problem", None) or "it cannot be read"
             if "cannot start any token" in problem and text[_offset(text, place) :].startswith("\t"):
                 _stop(place, "not valid YAML: a tab stands where only spaces may", "indent with spaces")
             _stop(place, f"not valid YAML: {problem}", "check the indentation, colons, brackets and quotes here")
 
     def document(self) -> Marked:
-        root = Marked({}, Mark(self._source))
+        root = Marked({}, SourceMark(self._source))
         seen = 0
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -139,19 +139,19 @@ class _Reader:
                     _stop(self._mark(event), "a second document starts here", "keep one document in a file")
                 root = self._node(next(self._events), 1)
         if seen == 0:
-            _stop(Mark(self._source), "there is nothing in it", "write `base: default` for the shipped machine")
+            _stop(SourceMark(self._source), "there is nothing in it", "write `base: default` for the shipped machine")
         if self._faults:
             raise TopologyError(self._faults)
         return root
 
-    def _mark(self, event: yaml.Event) -> Mark:
+    def _mark(self, event: yaml.Event) -> SourceMark:
         start = event.start_mark
-        return Mark(self._source, start.line + 1, start.column + 1) if start else Mark(self._source)
+        return SourceMark(self._source, start.line + 1, start.column + 1) if start else SourceMark(self._source)
 
-    def _fault(self, mark: Mark, what: str, hint: str) -> None:
+    def _fault(self, mark: SourceMark, what: str, hint: str) -> None:
         self._faults.append(Fault(what, str(mark), "", hint))
 
-    def _count(self, n: int, mark: Mark) -> None:
+    def _count(self, n: int, mark: SourceMark) -> None:
         self._values += n
         if self._values > MAX_VALUES:
             _stop(mark, f"more than {MAX_VALUES} values, aliases written out", "a machine needs a few hundred")
@@ -179,7 +179,7 @@ class _Reader:
             self._anchors[anchor] = (node, self._values - before)
         return node
 
-    def _alias(self, event: yaml.AliasEvent, mark: Mark) -> Marked:
+    def _alias(self, event: yaml.AliasEvent, mark: SourceMark) -> Marked:
         name = event.anchor or ""
         known = self._anchors.get(name)
         if known is None:
@@ -191,7 +191,7 @@ class _Reader:
         self._count(size, mark)
         return node
 
-    def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> YamlScalar:
+    def _scalar(self, event: yaml.ScalarEvent, mark: SourceMark) -> YamlScalar:
         tag, text = event.tag, str(event.value)
         if tag in (None, "!", _TAG + "str"):
             return plain_scalar(text) if tag is None and event.implicit[0] else text
@@ -239,7 +239,7 @@ class _Reader:
                 children.setdefault(key, child)
         return children
 
-    def _key(self, event: yaml.Event, mark: Mark, depth: int) -> str | None:
+    def _key(self, event: yaml.Event, mark: SourceMark, depth: int) -> str | None:
         if isinstance(event, yaml.ScalarEvent):
             if event.anchor is not None:
                 self._anchors[event.anchor] = (Marked(str(event.value), mark), 1)

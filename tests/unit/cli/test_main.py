@@ -77,10 +77,10 @@ def test_no_command_shows_the_help_and_is_exit_code_2(capsys: pytest.CaptureFixt
 def test_the_last_of_equal_settings_rules_also_over_one_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     mesh = "sip.cube_mesh"
     _, out, _ = run(capsys, "topology", "--set", "system.sips.count=4", "--set", "system.sips.count=1")
-    assert "  SIPs                    1  ring_1d" in out
+    assert "  SIPs                    1  logical ring_1d" in out
     settings = [f"{mesh}={{w: 2, h: 2}}", f"{mesh}.w=3", f"{mesh}={{w: 1, h: 2}}"]
     _, out, _ = run(capsys, "topology", *(part for setting in settings for part in ("--set", setting)))
-    assert "1 x 2 in a SIP" in out
+    assert "1 x 2 per SIP" in out
 
 
 def test_the_package_runs_as_a_module() -> None:

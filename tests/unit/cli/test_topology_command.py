@@ -23,7 +23,7 @@ def test_a_summary_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys)
     assert (code, err) == (0, "")
     assert out.startswith("machine default\n")
-    assert "2 x 1 in a SIP" in run(capsys, *SMALL)[1]
+    assert "2 x 1 per SIP" in run(capsys, *SMALL)[1]
 
 
 def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,3 +109,13 @@ def test_issuers_onto_one_slice_use_places_of_their_own_until_it_is_full():
     case = next(case for case in cases_of(graph, 40 << 20) if case.name == "contention-all-to-slice")
     offsets = [PhysAddr.decode(request.dst_pa).hbm_offset >> 20 for request in case.requests]
     assert offsets == [0, 40, 80, 0, 40, 80, 0, 40]  # three of 40 MiB fit
+
+
+def test_host_cases_under_load_reach_every_slice_of_a_cube_and_of_the_row_beside_the_chiplet():
+    found = {case.name: case for case in cases_of(machine(), 4096)}
+    slice_bytes = machine().spec.cube.hbm_slice_bytes
+    for suffix, field in (("", "src_pa"), ("-write", "dst_pa")):
+        for name, cubes in (("contention-host-to-cube", (0,)), ("contention-host-to-row", (0, 1, 2, 3))):
+            addresses = [PhysAddr.decode(getattr(request, field)) for request in found[name + suffix].requests]
+            places = [(address.die_id, address.hbm_offset // slice_bytes) for address in addresses]
+            assert places == [(cube, pe) for cube in cubes for pe in range(8)]

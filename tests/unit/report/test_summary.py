@@ -100,7 +100,9 @@ def test_no_pair_is_farther_than_the_worst(overrides: dict[str, object]) -> None
 def test_the_text_names_every_figure_and_fits_a_terminal() -> None:
     graph = load_topology()
     text = summary_as_text(summarize(graph), graph.spec)
-    assert "  PEs                   256  8 in a cube" in text.splitlines()
-    assert "  HBM of a cube                2,048" in text.splitlines()
+    assert "  PEs                   256  8 per cube" in text.splitlines()
+    assert "  HBM per cube                 2,048" in text.splitlines()
+    assert "  SIPs                    2  logical ring_1d; every SIP is on one switch" in text.splitlines()
+    assert " in all" not in text
     assert max(map(len, text.splitlines())) <= 100
     assert all(line == line.rstrip() for line in text.splitlines())

@@ -172,4 +172,3 @@ def test_the_same_description_gives_the_same_graph() -> None:
     one, two = load_topology(), load_topology()
     assert list(one.nodes) == list(two.nodes)
     assert one.edges == two.edges
-    assert one.views == two.views

@@ -140,7 +140,7 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"cube.pe_layout.pe_per_corner": 5}, "20 PEs a cube do not fit the address map"),
+        ({"cube.pe_layout.pe_per_corner": 5}, "20 PEs per cube do not fit the address map"),
         ({"cube.pe_layout": {"corners": ["NW", "NE"], "pe_per_corner": 8}}, "PEs of 1.5 mm overlap"),
         ({"cube.memory_map.hbm_slices_per_cube": 4}, "4 HBM slices for 8 PEs"),
         ({"cube.memory_map.hbm_pseudo_channels": 48}, "not a power of two for each"),

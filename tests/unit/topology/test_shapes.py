@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import TopologyError
-from kernbench.topology import TopologyGraph, View, build_mesh, load_spec, load_topology
-from kernbench.topology.views import CONTAINER_KINDS
+from kernbench.report.diagrams.view import MachineView
+from kernbench.report.diagrams.views import CONTAINER_KINDS, machine_views
+from kernbench.topology import TopologyGraph, build_mesh, load_spec, load_topology
 
 SHAPES: dict[str, dict[str, object]] = {
     "one of everything": {
@@ -61,7 +62,7 @@ def connected(graph: TopologyGraph) -> bool:
     return len(seen) == len(graph.nodes)
 
 
-def overlaps(view: View) -> list[tuple[str, str]]:
+def overlaps(view: MachineView) -> list[tuple[str, str]]:
     boxes = [node for node in view.nodes if node.kind not in CONTAINER_KINDS]
     found = []
     for i, a in enumerate(boxes):
@@ -73,7 +74,7 @@ def overlaps(view: View) -> list[tuple[str, str]]:
     return found
 
 
-def outside(view: View) -> list[str]:
+def outside(view: MachineView) -> list[str]:
     return [
         n.id
         for n in view.nodes
@@ -88,7 +89,7 @@ def outside(view: View) -> list[str]:
 def test_a_machine_of_any_shape_is_connected_and_drawn_apart(overrides: dict[str, object]) -> None:
     graph = load_topology(overrides=overrides)
     assert connected(graph)
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         assert overlaps(view) == []
         assert outside(view) == []
         names = {node.id for node in view.nodes}
@@ -127,7 +128,7 @@ def test_a_cube_that_loads_has_a_router_for_everything(
     assert list(mesh.xs) == sorted(set(mesh.xs))
     assert list(mesh.ys) == sorted(set(mesh.ys))
     assert connected(graph)
-    assert overlaps(graph.views["cube"]) == []
+    assert overlaps(machine_views(graph.spec)["cube"]) == []
 
 
 @pytest.mark.parametrize(("connections", "rows"), [(1, 4), (2, 4), (3, 6), (4, 6), (5, 8), (8, 10)])
@@ -148,7 +149,7 @@ def test_chiplets_stand_on_the_side_they_name() -> None:
     # the east column of a 3 x 2 mesh is cubes 2 and 5
     assert graph.edge("sip0.io0.io_ucie.P0", "sip0.cube2.ucie-E")
     assert graph.edge("sip0.io0.io_ucie.P1", "sip0.cube5.ucie-E")
-    box = {node.id: node for node in graph.views["sip"].nodes}
+    box = {node.id: node for node in machine_views(graph.spec)["sip"].nodes}
     assert box["sip0.io0"].x_mm > box["sip0.cube2"].x_mm
 
 

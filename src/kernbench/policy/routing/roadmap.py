@@ -66,6 +66,7 @@ class Roadmap:
         self.ids += [self.ids[port] for port in ports]
 
         vertices = nodes + [nodes[port] for port in ports]
+        self._phys = frozenset(v for v, node in enumerate(vertices) if node.kind == "io_ucie")
         self._transit = [node.kind in _TRANSIT_KINDS for node in vertices]
         blocks: dict[tuple[int, int, str], int] = {}
         self._block = [blocks.setdefault((v.place.sip, v.place.cube, v.place.io), len(blocks)) for v in vertices]
@@ -107,6 +108,10 @@ class Roadmap:
         """The length of a chain of vertices; exact, because it is summed in steps."""
         edges = (min(cost for u, cost, _, _ in self._into[dst] if u == src) for src, dst in pairwise(way))
         return sum(cost >> HOP_BITS for cost in edges) / STEPS_PER_MM
+
+    def passes_phy(self, way: Sequence[int]) -> bool:
+        """Whether a chain of vertices leads through a PHY of an IO chiplet."""
+        return not self._phys.isdisjoint(way)
 
     def vertex(self, node_id: str) -> int:
         """The vertex of a node; raises RoutingError when the machine has no such node."""

@@ -1,7 +1,8 @@
 """Which way bytes and commands travel between two nodes.
 
 A route is the least distance; among equals it moves along x first and then to the lower node (`roadmap` has the rule in
-full). A route is found once and then looked up. Routes depend on the machine only, never on load.
+full), and crosses between an IO chiplet and a cube straight (`crossings`). A route is found once and then looked up.
+Routes depend on the machine only, never on load.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import pairwise
 
 from kernbench.common.errors import RoutingError
 from kernbench.common.ids import PeId, Place
+from kernbench.policy.routing.crossings import Crossings
 from kernbench.policy.routing.resolver import AddressResolver
 from kernbench.policy.routing.roadmap import Roadmap, Traffic
 from kernbench.topology.graph import Edge, TopologyGraph
@@ -36,6 +38,7 @@ class PathRouter:
     def __init__(self, graph: TopologyGraph) -> None:
         self._graph = graph
         self._map = Roadmap(graph)
+        self._crossings = Crossings(graph)
         self._trees: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # towards a destination
         self._costs: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # from a source
         self._dma: _Routes = {}
@@ -128,7 +131,10 @@ class PathRouter:
         while vertex not in last:
             vertex = tree[vertex]
             vertices.append(vertex)
-        return _Route(tuple(self._map.ids[v] for v in vertices), self._map.length_mm(vertices))
+        nodes = [self._map.ids[v] for v in vertices]
+        if self._map.passes_phy(vertices):
+            nodes = self._crossings.straight(nodes)
+        return _Route(tuple(nodes), self._map.length_mm(vertices))
 
 
 def _keep(

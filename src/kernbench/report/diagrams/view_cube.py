@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernbench.common.ids import CubeId, PeId
-from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
+from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
+from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import SIDES, Mesh, Slot
 from kernbench.topology.spec_base import Side
 from kernbench.topology.spec_cube import CubeSpec, GeometrySpec
@@ -45,7 +46,7 @@ class _Tenant:
     boxes: tuple[tuple[str, str, str, str, tuple[float, float, float, float]], ...]  # id, kind, label, detail, place
 
 
-def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> View:
+def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> MachineView:
     """Routers, PEs, HBM, m_cpu, sram, UCIe ports and connections of one cube."""
     me, geometry = CubeId(0, 0), cube.geometry
     side_mm = _router_mm(mesh, geometry.margin_mm)
@@ -70,7 +71,7 @@ def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> View:
     for side in SIDES:
         nodes += _port_boxes(me, side, mesh, geometry.margin_mm, side_mm)
     edges = _cube_edges(cube, mesh, me)
-    return View(
+    return MachineView(
         "cube",
         f"{machine}: a cube of {counted(cube.n_pes, 'PE')}",
         mesh.w_mm,

@@ -8,16 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernbench.common.errors import UsageError
+from kernbench.report.diagrams.svg import render_svg
+from kernbench.report.diagrams.views import machine_views
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import build_mesh, mesh_as_yaml
-from kernbench.topology.svg import render_svg
 
 MESH_FILE = "cube_mesh.yaml"
 
 
 def diagram_texts(graph: TopologyGraph) -> dict[str, str]:
     """What each file holds, by its name."""
-    texts = {f"{name}_view.svg": render_svg(view, graph.spec) for name, view in graph.views.items()}
+    texts = {f"{name}_view.svg": render_svg(view, graph.spec) for name, view in machine_views(graph.spec).items()}
     texts[MESH_FILE] = mesh_as_yaml(build_mesh(graph.spec.cube))
     return texts
 

@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import TopologyError
-from kernbench.topology import EdgeKind, TopologyGraph, View, ViewEdge, ViewNode, load_topology
-from kernbench.topology.svg import Picture, picture_of, render_svg
-from kernbench.topology.svg_layout import Box, Line, is_outline, is_zone
-from kernbench.topology.svg_legend import link_entries
-from kernbench.topology.svg_route import crosses, link_points
-from kernbench.topology.svg_style import link_px, link_style
-from kernbench.topology.svg_text import READABLE_PX, Rect, Tag, fitted, shortened, width_px, wrapped
+from kernbench.report.diagrams.svg import Picture, picture_of, render_svg
+from kernbench.report.diagrams.svg_layout import DrawnBox, Line, is_outline, is_zone
+from kernbench.report.diagrams.svg_legend import link_entries
+from kernbench.report.diagrams.svg_route import crosses, link_points
+from kernbench.report.diagrams.svg_style import link_px, link_style
+from kernbench.report.diagrams.svg_text import READABLE_PX, Rect, Tag, fitted, shortened, width_px, wrapped
+from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
+from kernbench.report.diagrams.views import machine_views
+from kernbench.topology import EdgeKind, TopologyGraph, load_topology
 
 SVG = "{http://www.w3.org/2000/svg}"
 PX = 0.01  # rounding
@@ -72,19 +74,19 @@ def graph(request: pytest.FixtureRequest) -> TopologyGraph:
     return load_topology(overrides=request.param)
 
 
-def solid_boxes(view: View, picture: Picture) -> dict[str, Rect]:
+def solid_boxes(view: MachineView, picture: Picture) -> dict[str, Rect]:
     """The boxes that stand for one component, by its name."""
     open_ = [node.id for node in view.nodes if is_outline(node) or is_zone(node)]
-    named = {s.about.split(": ")[0]: s.rect for s in picture.shapes if isinstance(s, Box) and s.about}
+    named = {s.about.split(": ")[0]: s.rect for s in picture.shapes if isinstance(s, DrawnBox) and s.about}
     assert sorted(named) == sorted(node.id for node in view.nodes)
     return {name: rect for name, rect in named.items() if name not in open_}
 
 
 def test_every_view_is_well_formed_and_the_same_twice(graph: TopologyGraph) -> None:
     again = load_topology(graph.spec)
-    for name, view in graph.views.items():
+    for name, view in machine_views(graph.spec).items():
         text = render_svg(view, graph.spec)
-        assert text == render_svg(again.views[name], again.spec)
+        assert text == render_svg(machine_views(again.spec)[name], again.spec)
         root = ET.fromstring(text)
         assert root.tag == f"{SVG}svg"
         assert root.findtext(f"{SVG}title") == view.title
@@ -93,7 +95,7 @@ def test_every_view_is_well_formed_and_the_same_twice(graph: TopologyGraph) -> N
 
 
 def test_every_node_has_its_label_inside_its_box(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         picture = picture_of(view, graph.spec)
         boxes = solid_boxes(view, picture)
         first = {text.owner: text for text in reversed(picture.texts) if text.owner}
@@ -107,7 +109,7 @@ def test_every_node_has_its_label_inside_its_box(graph: TopologyGraph) -> None:
 
 
 def test_words_overlap_neither_each_other_nor_a_box_nor_the_edge(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         picture = picture_of(view, graph.spec)
         canvas, boxes = Rect(0, 0, picture.w, picture.h), solid_boxes(view, picture)
         for n, text in enumerate(picture.texts):
@@ -117,7 +119,7 @@ def test_words_overlap_neither_each_other_nor_a_box_nor_the_edge(graph: Topology
 
 
 def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         picture = picture_of(view, graph.spec)
         boxes = solid_boxes(view, picture)
         names = list(boxes)
@@ -160,13 +162,13 @@ def test_no_cube_has_a_link_under_a_box(
 
 
 def test_labels_are_readable_as_shown(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         picture = picture_of(view, graph.spec)
         assert min(text.size_px for text in picture.texts) * picture.zoom >= 0.8 * READABLE_PX
 
 
 def test_the_legend_lists_exactly_the_kinds_of_link_there_are(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         entries = link_entries(view)
         assert [entry.kind for entry in entries] == sorted(
             (entry.kind for entry in entries), key=list(EdgeKind).index
@@ -179,7 +181,7 @@ def test_the_legend_lists_exactly_the_kinds_of_link_there_are(graph: TopologyGra
 
 
 def test_the_scale_is_one_for_both_directions_and_the_positions_are_the_views(graph: TopologyGraph) -> None:
-    for view in graph.views.values():
+    for view in machine_views(graph.spec).values():
         boxes = solid_boxes(view, picture_of(view, graph.spec))
         nodes = {node.id: node for node in view.nodes}
         first = next(iter(boxes))
@@ -195,7 +197,7 @@ def test_the_scale_is_one_for_both_directions_and_the_positions_are_the_views(gr
 
 def test_the_cube_of_the_shipped_machine_shows_its_width_and_a_scale_bar() -> None:
     graph = load_topology()
-    words = [text.words for text in picture_of(graph.views["cube"], graph.spec).texts]
+    words = [text.words for text in picture_of(machine_views(graph.spec)["cube"], graph.spec).texts]
     assert words.count("14 mm") == 2  # as wide as high
     assert "2 mm, 0.2 ns of wire" in words  # 0.1 ns/mm
     assert "router to router: 256 GB/s" in words
@@ -205,7 +207,7 @@ def test_the_cube_of_the_shipped_machine_shows_its_width_and_a_scale_bar() -> No
 def test_text_from_outside_is_escaped() -> None:
     graph = load_topology()
     node = ViewNode("a<b", "sip", "<&>", '"quoted" & more', 5, 5, 8, 8)
-    view = View("system", "<script>", 10, 10, (node,), (ViewEdge("a<b", "a<b", EdgeKind.PCIE, "&", 1.0),))
+    view = MachineView("system", "<script>", 10, 10, (node,), (ViewEdge("a<b", "a<b", EdgeKind.PCIE, "&", 1.0),))
     root = ET.fromstring(render_svg(view, graph.spec))
     assert root.findtext(f"{SVG}title") == "<script>"
     assert "<&>" in [text.text for text in root.iter(f"{SVG}text")]

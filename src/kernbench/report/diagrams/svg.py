@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
-from kernbench.topology.graph import View
+from kernbench.report.diagrams.svg_layout import DrawnBox, Frame, Line, draw, is_outline, scale_px_per_mm, zoom_of
+from kernbench.report.diagrams.svg_legend import Legend, dimensions, legend, scale_bar
+from kernbench.report.diagrams.svg_route import Points
+from kernbench.report.diagrams.svg_style import FAINT_INK, INK, PAPER
+from kernbench.report.diagrams.svg_text import FONT_FAMILY, Rect, Text, shortened
+from kernbench.report.diagrams.view import MachineView
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.svg_layout import Box, Frame, Line, draw, is_outline, scale_px_per_mm, zoom_of
-from kernbench.topology.svg_legend import Legend, dimensions, legend, scale_bar
-from kernbench.topology.svg_route import Points
-from kernbench.topology.svg_style import FAINT_INK, INK, PAPER
-from kernbench.topology.svg_text import FONT_FAMILY, Rect, Text, shortened
 
 _MARGIN_PX = 22.0
 _TITLE_PX = 17.0
@@ -38,11 +38,11 @@ class Picture:
     w: float
     h: float
     zoom: float
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
 
 
-def render_svg(view: View, spec: MachineSpec) -> str:
+def render_svg(view: MachineView, spec: MachineSpec) -> str:
     """The view as an SVG document."""
     picture = picture_of(view, spec)
     about = f"{view.title}. {_counts(spec)}."
@@ -64,7 +64,7 @@ def render_svg(view: View, spec: MachineSpec) -> str:
 # ------------------------------------------------------------------------------------------------------------ placing
 
 
-def picture_of(view: View, spec: MachineSpec) -> Picture:
+def picture_of(view: MachineView, spec: MachineSpec) -> Picture:
     """Place title, drawing, sizes, legend and scale bar; nothing lies outside the canvas."""
     scale = scale_px_per_mm(view)
     outlines = [node for node in view.nodes if is_outline(node)]
@@ -103,7 +103,7 @@ def picture_of(view: View, spec: MachineSpec) -> Picture:
     return Picture(width, height, zoom, tuple(shapes), tuple(texts))
 
 
-def _title(view: View, spec: MachineSpec, width: float) -> list[Text]:
+def _title(view: MachineView, spec: MachineSpec, width: float) -> list[Text]:
     room = width - 2 * _MARGIN_PX
     title = shortened(view.title, room, _TITLE_PX, bold=True)
     counts = shortened(_counts(spec), room, _NOTE_PX)
@@ -119,10 +119,10 @@ def _counts(spec: MachineSpec) -> str:
     return " x ".join(f"{n} {name}{'' if n == 1 else 's'}" for n, name in parts)
 
 
-def _moved(key: Legend, dx: float, dy: float) -> tuple[list[Box | Line], list[Text]]:
-    shapes: list[Box | Line] = []
+def _moved(key: Legend, dx: float, dy: float) -> tuple[list[DrawnBox | Line], list[Text]]:
+    shapes: list[DrawnBox | Line] = []
     for shape in key.shapes:
-        if isinstance(shape, Box):
+        if isinstance(shape, DrawnBox):
             r = shape.rect
             shapes.append(replace(shape, rect=Rect(r.left + dx, r.top + dy, r.right + dx, r.bottom + dy)))
         else:
@@ -138,10 +138,10 @@ def _n(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
-def _shape(shape: Box | Line) -> str:
+def _shape(shape: DrawnBox | Line) -> str:
     title = f"<title>{escape(shape.about)}</title>" if shape.about else ""
     dash = f' stroke-dasharray="{shape.dash}"' if shape.dash else ""
-    if isinstance(shape, Box):
+    if isinstance(shape, DrawnBox):
         r = shape.rect
         at = f'x="{_n(r.left)}" y="{_n(r.top)}" width="{_n(r.w)}" height="{_n(r.h)}"'
         radius = f' rx="{_n(shape.radius)}"' if shape.radius else ""

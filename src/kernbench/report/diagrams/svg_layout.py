@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernbench.topology.graph import View, ViewNode
-from kernbench.topology.svg_route import Point, crosses, link_points
-from kernbench.topology.svg_style import OUTLINE, ZONE, link_px, link_style, role_of
-from kernbench.topology.svg_text import READABLE_PX, Rect, Tag, Text, fitted, room_for, width_px
+from kernbench.report.diagrams.svg_route import Point, crosses, link_points
+from kernbench.report.diagrams.svg_style import OUTLINE, ZONE, link_px, link_style, role_of
+from kernbench.report.diagrams.svg_text import READABLE_PX, Rect, Tag, Text, fitted, room_for, width_px
+from kernbench.report.diagrams.view import MachineView, ViewNode
 
 _PAGE_PX2 = 860.0 * 640.0  # what a drawing takes up
 _LONGEST_PX = 1300.0
@@ -20,7 +20,7 @@ _MOST_ZOOM = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class DrawnBox:
     """A filled rectangle; `about` is what a reader sees who points at it."""
 
     rect: Rect
@@ -61,7 +61,7 @@ class Frame:
 class Drawing:
     """The view itself, without title and legend: shapes from back to front, then words. `unplaced` found no room."""
 
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
     unplaced: tuple[ViewNode, ...]
 
@@ -76,12 +76,12 @@ def is_zone(node: ViewNode) -> bool:
     return role_of(node.kind) is ZONE
 
 
-def scale_px_per_mm(view: View) -> float:
+def scale_px_per_mm(view: MachineView) -> float:
     """All drawings have about the same area, but for very long ones."""
     return min(math.sqrt(_PAGE_PX2 / (view.w_mm * view.h_mm)), _LONGEST_PX / max(view.w_mm, view.h_mm))
 
 
-def zoom_of(view: View, px_per_mm: float) -> float:
+def zoom_of(view: MachineView, px_per_mm: float) -> float:
     """How much larger than its page a picture is shown so that the smallest label is readable; at most three times."""
     zoom = 1.0
     for node in view.nodes:
@@ -93,11 +93,11 @@ def zoom_of(view: View, px_per_mm: float) -> float:
     return min(zoom, _MOST_ZOOM)
 
 
-def draw(view: View, frame: Frame, zoom: float) -> Drawing:
+def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
     """Everything at its place."""
     rects = {node.id: frame.rect(node) for node in view.nodes}
-    back: list[Box | Line] = []
-    front: list[Box | Line] = []
+    back: list[DrawnBox | Line] = []
+    front: list[DrawnBox | Line] = []
     groups: dict[str, list[Tag]] = {}  # labels of one size: by kind, or all the parts of a PE
     for node in view.nodes:
         box = _box(node, rects[node.id])
@@ -127,13 +127,13 @@ def draw(view: View, frame: Frame, zoom: float) -> Drawing:
 # ------------------------------------------------------------------------------------------------------------- boxes
 
 
-def _box(node: ViewNode, rect: Rect) -> Box:
+def _box(node: ViewNode, rect: Rect) -> DrawnBox:
     role = role_of(node.kind)
     about = f"{node.id}: {node.label}" + (f", {node.detail}" if node.detail else "")
     if role is ZONE:
-        return Box(rect, role.fill, role.stroke, 1.0, "4 3", 2.0, about)
+        return DrawnBox(rect, role.fill, role.stroke, 1.0, "4 3", 2.0, about)
     radius = 0.0 if role is OUTLINE else min(4.0, 0.12 * min(rect.w, rect.h))
-    return Box(rect, role.fill, role.stroke, 1.2 if role is OUTLINE else 1.0, "", radius, about)
+    return DrawnBox(rect, role.fill, role.stroke, 1.2 if role is OUTLINE else 1.0, "", radius, about)
 
 
 def _above(node: ViewNode, rect: Rect) -> Text:
@@ -162,7 +162,7 @@ def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[Line]) ->
 # ------------------------------------------------------------------------------------------------------------- links
 
 
-def _lines(view: View, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[Line]:
+def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[Line]:
     in_cube = view.name == "cube"
     routers = [node.id for node in view.nodes if node.kind == "noc_router"]
     lines = []

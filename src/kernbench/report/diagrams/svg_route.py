@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from kernbench.topology.svg_text import Rect
+from kernbench.report.diagrams.svg_text import Rect
 
 Point = tuple[float, float]
 Points = tuple[Point, ...]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 
 from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId
-from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
-from kernbench.topology.mesh import Mesh
-from kernbench.topology.ports import Chiplet
+from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
+from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, counted, cube_view
+from kernbench.report.diagrams.view_pe import PE_OUTLINE, pe_view
+from kernbench.topology.graph import EdgeKind
+from kernbench.topology.mesh import build_mesh
+from kernbench.topology.ports import Chiplet, resolve_chiplets
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import Side
-from kernbench.topology.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, counted, cube_view
-from kernbench.topology.view_pe import PE_OUTLINE, pe_view
 
 SIP_OUTLINE = "sip_outline"
 CONTAINER_KINDS = (SIP_OUTLINE, CUBE_OUTLINE, PE_OUTLINE, HBM_ZONE)
@@ -24,8 +25,10 @@ CONTAINER_KINDS = (SIP_OUTLINE, CUBE_OUTLINE, PE_OUTLINE, HBM_ZONE)
 _ONE_ROW = 4  # up to so many SIPs stand in one row below the switch; more stand on both sides of it
 
 
-def build_views(spec: MachineSpec, mesh: Mesh, chiplets: tuple[Chiplet, ...]) -> dict[str, View]:
-    """All four views, by name."""
+def machine_views(spec: MachineSpec) -> dict[str, MachineView]:
+    """The four views of a machine, by name."""
+    mesh = build_mesh(spec.cube)
+    chiplets = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
     sip = sip_view(spec, chiplets)
     return {
         "system": system_view(spec, sip.w_mm, sip.h_mm, len(chiplets)),
@@ -38,7 +41,7 @@ def build_views(spec: MachineSpec, mesh: Mesh, chiplets: tuple[Chiplet, ...]) ->
 # ---------------------------------------------------------------------------------------------------------- the tray
 
 
-def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets: int) -> View:
+def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets: int) -> MachineView:
     """Host, switch and SIPs at their package size."""
     n = spec.n_sips
     below = n if n <= _ONE_ROW else math.ceil(n / 2)
@@ -50,7 +53,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2
     cubes = spec.sip.cube_mesh
-    about = f"{counted(n, 'SIP')}, {spec.system.sips.topology}"
+    about = f"{counted(n, 'SIP')}, logical {spec.system.sips.topology}"
     nodes = [
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
@@ -66,13 +69,13 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     for sip in range(n):
         edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, label, n_chiplets * ep.bw_gbs))
     width, height = left + span + gap, top + box_h + gap + sip_h_mm + gap
-    return View("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
+    return MachineView("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
 
 
 # ----------------------------------------------------------------------------------------------------------- the SIP
 
 
-def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> View:
+def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> MachineView:
     """Cubes on their grid, IO chiplets along the shoreline; x and y from the north-west corner of the package."""
     mesh, die = spec.sip.cube_mesh, spec.cube.geometry.cube_mm
     seam = spec.sip.links.cube_to_cube
@@ -103,7 +106,7 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> View:
     outline = ViewNode(str(SipId(0)), SIP_OUTLINE, "SIP", about, w_mm / 2, h_mm / 2, w_mm, h_mm)
     moved = [ViewNode(b.id, b.kind, b.label, b.detail, b.x_mm - left, b.y_mm - top, b.w_mm, b.h_mm) for b in boxes]
     title = f"{spec.system.name}: a SIP of {mesh.w} x {mesh.h} cubes"
-    return View("sip", title, w_mm, h_mm, (outline, *moved), tuple(_sip_edges(spec, chiplets)))
+    return MachineView("sip", title, w_mm, h_mm, (outline, *moved), tuple(_sip_edges(spec, chiplets)))
 
 
 def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdge]:
@@ -117,7 +120,7 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
                     there = str(CubeId(0, spec.sip.cube_at(nx, ny)))
                     label = bandwidth_label(seam.bw_gbs)
                     edges.append(ViewEdge(here, there, EdgeKind.UCIE_MESH, label, seam.bw_gbs))
-    bw_gbs = spec.io_chiplet.links.io_ucie_to_cube_bw_gbs
+    bw_gbs = spec.io_chiplet.phy_bw_gbs
     inside = spec.io_chiplet.n_connections * spec.io_chiplet.links.per_connection_bw_gbs
     for chiplet in chiplets:
         for port in chiplet.ports:

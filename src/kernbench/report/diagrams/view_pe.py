@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from kernbench.common.ids import CubeId, PeId
 from kernbench.common.units import format_bytes
+from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
+from kernbench.report.diagrams.view_cube import bandwidth_label
 from kernbench.topology.build_pe import CONTROL_LINKS, DATA_LINKS
-from kernbench.topology.graph import EdgeKind, View, ViewEdge, ViewNode
+from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import Mesh
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.view_cube import bandwidth_label
 
 PE_OUTLINE = "pe_outline"
 
@@ -36,7 +37,7 @@ _GRID: dict[str, tuple[int, int, int, int]] = {
 }
 
 
-def pe_view(spec: MachineSpec, mesh: Mesh) -> View:
+def pe_view(spec: MachineSpec, mesh: Mesh) -> MachineView:
     """The components of a PE, and what it reaches first."""
     size = spec.cube.geometry.pe_mm
     step_x, step_y = size.w / (_COLUMNS - _OUTSIDE), size.h / _ROWS
@@ -51,7 +52,7 @@ def pe_view(spec: MachineSpec, mesh: Mesh) -> View:
         x, y = (col + cols / 2) * step_x, (row + rows / 2) * step_y
         w, h = (cols - _GAP[0]) * step_x, (rows - _GAP[1]) * step_y
         nodes.append(ViewNode(ids[name], kind, name, details[name], x, y, w, h))
-    return View("pe", f"{spec.system.name}: a PE", left + size.w, size.h, tuple(nodes), tuple(_edges(spec, ids)))
+    return MachineView("pe", f"{spec.system.name}: a PE", left + size.w, size.h, tuple(nodes), tuple(_edges(spec, ids)))
 
 
 def _ids(mesh: Mesh) -> dict[str, str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kernbench.topology.graph import EdgeKind, View, ViewEdge
-from kernbench.topology.svg_layout import Box, Line
-from kernbench.topology.svg_style import (
+from kernbench.report.diagrams.svg_layout import DrawnBox, Line
+from kernbench.report.diagrams.svg_style import (
     INK,
     OUTLINE,
     RULE,
@@ -18,7 +17,9 @@ from kernbench.topology.svg_style import (
     link_style,
     role_of,
 )
-from kernbench.topology.svg_text import Rect, Text, width_px
+from kernbench.report.diagrams.svg_text import Rect, Text, width_px
+from kernbench.report.diagrams.view import MachineView, ViewEdge
+from kernbench.topology.graph import EdgeKind
 
 LEGEND_PX = 11.0
 _ROW_PX = 19.0
@@ -29,7 +30,7 @@ _SCALE_BAR_PX = 150.0
 _FOOTNOTE = "a wider line has more bandwidth"
 _FOOTNOTE_PX = 9.5
 
-Shapes = list[Box | Line]
+Shapes = list[DrawnBox | Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class LinkEntry:
     px: float
 
 
-def link_entries(view: View, zoom: float = 1.0) -> list[LinkEntry]:
+def link_entries(view: MachineView, zoom: float = 1.0) -> list[LinkEntry]:
     """The kinds of link a view has, in the order of EdgeKind, data before control."""
     found: dict[tuple[int, bool], list[ViewEdge]] = {}
     order = list(EdgeKind)
@@ -56,7 +57,7 @@ def link_entries(view: View, zoom: float = 1.0) -> list[LinkEntry]:
     return entries
 
 
-def role_entries(view: View) -> list[Role]:
+def role_entries(view: MachineView) -> list[Role]:
     """The roles of a view's boxes, in order of appearance."""
     return list(dict.fromkeys(role_of(node.kind) for node in view.nodes if role_of(node.kind) is not OUTLINE))
 
@@ -67,11 +68,11 @@ class Legend:
 
     w: float
     h: float
-    shapes: tuple[Box | Line, ...]
+    shapes: tuple[DrawnBox | Line, ...]
     texts: tuple[Text, ...]
 
 
-def legend(view: View, room_px: float, zoom: float) -> Legend:
+def legend(view: MachineView, room_px: float, zoom: float) -> Legend:
     """Links, then boxes, in as many columns as the room allows; a column is never split between the two."""
     entries: list[LinkEntry | Role] = [*link_entries(view, zoom), *role_entries(view)]
     column = max(_SAMPLE_PX + _GAP_PX + width_px(_words(entry), LEGEND_PX) for entry in entries) + _COLUMN_GAP_PX
@@ -94,10 +95,10 @@ def _words(entry: LinkEntry | Role) -> str:
     return entry.words if isinstance(entry, LinkEntry) else entry.name
 
 
-def _sample(entry: LinkEntry | Role, x: float, y: float) -> Box | Line:
+def _sample(entry: LinkEntry | Role, x: float, y: float) -> DrawnBox | Line:
     if isinstance(entry, LinkEntry):
         return Line(((x, y), (x + _SAMPLE_PX, y)), entry.style.colour, entry.px, entry.style.dash)
-    return Box(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)
+    return DrawnBox(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)
 
 
 def scale_bar(px_per_mm: float, ns_per_mm: float, x: float, y: float) -> tuple[Shapes, list[Text]]:

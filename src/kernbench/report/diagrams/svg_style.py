@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernbench.topology.graph import EdgeKind, ViewEdge
+from kernbench.report.diagrams.view import ViewEdge
+from kernbench.topology.graph import EdgeKind
 
 INK, FAINT_INK, RULE = "#1a1a1a", "#555555", "#777777"
 PAPER = "#ffffff"

@@ -1,0 +1,8 @@
+"""Pictures of a machine, made when they are asked for: views of tray, SIP, cube and PE, drawn as SVG."""
+
+from kernbench.report.diagrams.files import diagram_texts, emit_diagrams
+from kernbench.report.diagrams.svg import render_svg
+from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
+from kernbench.report.diagrams.views import machine_views
+
+__all__ = ["MachineView", "ViewEdge", "ViewNode", "diagram_texts", "emit_diagrams", "machine_views", "render_svg"]
