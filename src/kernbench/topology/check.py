@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
+from kernbench.topology.declarations import check_declarations
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
@@ -32,6 +33,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *_check_hbm(spec),
         *_check_tcm(spec),
         *_check_components(spec),
+        *check_declarations(spec.cube.pe_template.components),
         *_check_flit(spec),
         *check_fit(spec.cube),
     ]

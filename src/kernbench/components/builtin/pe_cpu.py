@@ -19,6 +19,7 @@ import simpy
 
 from kernbench.common.bank_use import NOTHING, BankUse
 from kernbench.common.commands import EngineCommand
+from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelAbortMsg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
@@ -70,6 +71,7 @@ class Turn:
 class PeCpuComponent(ActiveComponent):
     """Serves launches, one after the other."""
 
+    declaration = EngineDeclaration({"clock_ghz": Attribute(0.001, 1000.0)}, role="control")
     stores_and_forwards = False
 
     def __init__(self, node: Node, ctx: Context) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import simpy
 
 from kernbench.common.commands import Operand, Segment
+from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -59,6 +60,15 @@ class _LastOf:
 
 class PeDmaComponent(PeEngine):
     """Serves the DMA stages of its PE's commands, and single DMA requests."""
+
+    declaration = EngineDeclaration(
+        {
+            "engines_per_direction": Attribute.whole(1, 64),
+            "outstanding": Attribute.whole(1, 1024),
+            "queue_depth": QUEUE_DEPTH,
+        },
+        role="data mover",
+    )
 
     __slots__ = (
         "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_under_way",

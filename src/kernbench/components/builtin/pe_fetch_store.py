@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
@@ -20,6 +21,10 @@ from kernbench.topology.graph import Node
 
 class PeFetchStoreComponent(PeEngine):
     """Serves FETCH and STORE stages."""
+
+    declaration = EngineDeclaration(
+        {"register_file_bytes": Attribute.whole(1, 1 << 30), "queue_depth": QUEUE_DEPTH}, role="data mover"
+    )
 
     __slots__ = ("_early", "_next", "_tcm", "_waiting", "free_bytes", "register_bytes")
 

@@ -23,6 +23,7 @@ from kernbench.common.commands import (
     MathCmd,
     Operand,
 )
+from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
@@ -66,6 +67,8 @@ class TileFeed:
 
 class PeSchedulerComponent(PeEngine):
     """Takes commands from PE_CPU."""
+
+    declaration = EngineDeclaration(role="control")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
