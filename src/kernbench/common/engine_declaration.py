@@ -1,7 +1,7 @@
 """What a part of a PE says about itself, as a class attribute `declaration` in its own file.
 
-The machine's description is checked by it (`attrs`), the builder draws its wires, the scheduler sends it the ops that it
-lists, the roofline and the pictures know by it what the part is for. It is plain data: `topology` reads it from the
+The machine's description is checked by it (`attrs`), the builder lays its wires, the scheduler sends it the ops that
+it lists, the roofline and the pictures know by it what the part is for. It is plain data: `topology` reads it from the
 class that YAML names, without knowing any class.
 """
 
@@ -44,8 +44,8 @@ TILE_SIDE = Attribute.whole(1, 1 << 16)
 
 
 class Wire(NamedTuple):
-    """Between two parts of a PE, of which one is `SELF`. Data runs at the width of the TCM ports; the end that is nearer
-    to the TCM comes second.
+    """Between two parts of a PE, of which one is `SELF`. Data runs at the width of the TCM ports; the end that is
+    nearer to the TCM comes second.
     """
 
     src: str

@@ -81,30 +81,29 @@ def _declaring(components: PeComponents) -> Iterator[tuple[str, EngineDeclaratio
 # ---- what is wrong
 
 
-def check_declarations(components: PeComponents) -> Iterator[Finding]:
-    """Everything wrong with what the parts of a PE declare."""
-    for name, part in components.parts.items():
-        key = f"{PE_PARTS_KEY}.{name}"
-        if name in NINE and part.impl.startswith(BUILTIN_PREFIX):
-            continue
-        if name not in NINE and not _NAME.fullmatch(name):
-            yield Finding(
-                key, f"'{name[:60]}' cannot be a part of a PE", "name it pe_..., in small letters, digits and _"
-            )
-        try:
-            imported(part.impl)
-        except ComponentError as error:
-            if name not in NINE:  # one of the nine is wired whatever its class is, and that is loaded later
-                yield Finding(f"{key}.impl", error.what, error.hint or "")
-            continue
-        try:
-            declared, _ = class_declaration(part.impl)
-        except ComponentError as error:
+def is_part_name(name: str) -> bool:
+    """Whether a part of a PE may have that name."""
+    return name in NINE or _NAME.fullmatch(name) is not None
+
+
+def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iterator[Finding]:
+    """What is wrong with what the class of a PE's part declares."""
+    key = f"{PE_PARTS_KEY}.{name}"
+    if name in NINE and part.impl.startswith(BUILTIN_PREFIX):
+        return
+    try:
+        imported(part.impl)
+    except ComponentError as error:
+        if name not in NINE:  # one of the nine is wired whatever its class is, and that is loaded later
             yield Finding(f"{key}.impl", error.what, error.hint or "")
-            continue
-        if name not in NINE:
-            yield from _check_wires(key, name, part, declared, components)
-    yield from _check_ops(components)
+        return
+    try:
+        declared, _ = class_declaration(part.impl)
+    except ComponentError as error:
+        yield Finding(f"{key}.impl", error.what, error.hint or "")
+        return
+    if name not in NINE:
+        yield from _check_wires(key, name, part, declared, components)
 
 
 def _check_wires(
@@ -124,7 +123,8 @@ def _check_wires(
             yield Finding(f"{key}.impl", what, f"the parts are {', '.join(components.parts)}")
 
 
-def _check_ops(components: PeComponents) -> Iterator[Finding]:
+def check_ops(components: PeComponents) -> Iterator[Finding]:
+    """Ops that two parts serve."""
     servers: dict[str, str] = {}
     for name, declared in _declaring(components):
         for op in declared.ops:

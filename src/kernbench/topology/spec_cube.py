@@ -6,6 +6,7 @@ bandwidths that follow. The properties assume a spec that passed `check.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -27,7 +28,6 @@ from kernbench.topology.spec_base import (
     SizeMm,
     Spec,
 )
-
 
 PE_PARTS_KEY = "cube.pe_template.components"
 
@@ -112,11 +112,13 @@ class PeComponents(Spec):
     @model_validator(mode="before")
     @classmethod
     def _kind_of_further_parts(cls, given: object) -> object:
-        """A further part's kind is its name, and need not be written."""
+        """A further part's kind is its name, and need not be written. Whether that may be a name is checked later."""
         if not isinstance(given, Mapping):
             return given
         return {
-            name: {"kind": name, **part} if name not in cls.model_fields and isinstance(part, Mapping) else part
+            name: {"kind": re.sub(r"\W", "_", str(name))[:60], **part}
+            if name not in cls.model_fields and isinstance(part, Mapping)
+            else part
             for name, part in given.items()
         }
 

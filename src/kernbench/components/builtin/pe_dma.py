@@ -21,8 +21,8 @@ from kernbench.common.commands import Operand, Segment
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
+from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -80,7 +80,7 @@ class PeDmaComponent(PeEngine):
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
         self._read, self._write, self._communication = Channel(places), Channel(places), Channel(places)
         self._memories: dict[int, tuple[MemoryPort, int]] = {}  # by window: which one, and its address there
-        self._mmu: PeMmuComponent | None = None
+        self._mmu: Translator | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._under_way = 0  # requests that have a place
         self._busy_ns = 0.0
@@ -210,9 +210,9 @@ class PeDmaComponent(PeEngine):
         return self._request_ns
 
     @property
-    def mmu(self) -> PeMmuComponent:
+    def mmu(self) -> Translator:
         if self._mmu is None:
-            self._mmu = self.sibling(self.pe.part("pe_mmu"), PeMmuComponent, "translates no addresses")
+            self._mmu = self.sibling(self.pe.part("pe_mmu"), TRANSLATOR)
         return self._mmu
 
     def translate(self, address: int, nbytes: int) -> list[Segment]:

@@ -14,27 +14,36 @@ from kernbench.common.commands import CompositeCmd, Operand, Scope
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
 from kernbench.components.builtin.pipeline import PipelinePlan
-from kernbench.components.builtin.tiling import as_matrix, generate_gemm_plan, generate_math_plan, tile_elements
+from kernbench.components.builtin.tiling import (
+    OpServer,
+    as_matrix,
+    generate_gemm_plan,
+    generate_math_plan,
+    tile_elements,
+)
 
 WHOLE_ROWS = frozenset({"softmax"})  # math ops that need a row of their input at once
 
 
 @dataclass(frozen=True, slots=True)
 class TileLimits:
-    """What a tile must fit, and the tile that the engines were built for: (m, k, n) for a product, (m, n) for math."""
+    """What plans depend on besides their command: what a tile must fit, the tile that the engines were built for, (m,
+    k, n) for a product and (m, n) for math, and which engines there are.
+    """
 
     tcm_bytes: int
     register_bytes: int
     gemm_tile: tuple[int, int, int]
     math_tile: tuple[int, int]
+    servers: tuple[tuple[str, OpServer], ...] = ()  # who serves which math op, beside PE_MATH
 
 
 @lru_cache(maxsize=64)  # all PEs of a launch ask for the same
 def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
     """The plan of a command whose operands are numbered; raises KernelError when no tile fits."""
     if cmd.op == "gemm":
-        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits))
-    return generate_math_plan(cmd, choose_math_tile(cmd, limits))
+        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits), dict(limits.servers))
+    return generate_math_plan(cmd, choose_math_tile(cmd, limits), dict(limits.servers))
 
 
 def choose_gemm_tile(cmd: CompositeCmd, limits: TileLimits) -> tuple[int, int, int]:
