@@ -30,7 +30,9 @@ SMALL = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}}
 
 class Sfu(ComputeEngine):
     declaration = EngineDeclaration(
-        {"rate": Attribute(1.0, 100.0), "ways": Attribute.whole(1, 8, default=2)}, ops=("exp", "log"), wires=COMPUTE_WIRES
+        {"rate": Attribute(1.0, 100.0), "ways": Attribute.whole(1, 8, default=2)},
+        ops=("exp", "log"),
+        wires=COMPUTE_WIRES,
     )
 
 
@@ -55,7 +57,7 @@ class Astray(ComputeEngine):
 
 
 class Muddled(ComputeEngine):
-    declaration = {"wires": COMPUTE_WIRES}  # type: ignore[assignment]  # the point
+    declaration = COMPUTE_WIRES  # type: ignore[assignment]  # the point
 
 
 class Fussy(PeMathComponent):
@@ -139,7 +141,7 @@ class TestTheNine:
     def test_a_declaration_of_another_type_is_a_fault(self) -> None:
         (fault,) = faults_of({f"{PE}.pe_math.impl": "declared_blocks:Muddled"})
         assert fault.key == f"{PE}.pe_math.impl"
-        assert fault.what == "`declaration` of declared_blocks:Muddled is a dict"
+        assert fault.what == "`declaration` of declared_blocks:Muddled is a tuple"
 
     def test_builtins_of_the_nine_list_no_ops_since_nobody_asks_them(self) -> None:
         parts = load_spec().cube.pe_template.components
@@ -210,7 +212,7 @@ class TestFurtherParts:
             (part(Sfu, rate=1, way=3), "attrs.way", "unknown attr 'way' of a pe_sfu (did", "known here: overhead_ns"),
             (part(Sfu, rate=1, overhead_ns=-1), "attrs.overhead_ns", "-1 is out of range", "give a number from 0"),
             (part(Unwired), "impl", "declared_blocks:Unwired declares no wires, so nothing joins pe_sfu", "give its"),
-            (part(Muddled), "impl", "`declaration` of declared_blocks:Muddled is a dict", "make it a kernbench"),
+            (part(Muddled), "impl", "`declaration` of declared_blocks:Muddled is a tuple", "make it a kernbench"),
             ({"impl": "declared_blocks:None_"}, "impl", "component impl 'declared_blocks:None_' cannot be", "check"),
             ({"impl": "builtin.forwarding"}, "impl", "builtin.forwarding declares no wires", "give its class"),
             ({"impl": "builtin.pe_sfu"}, "impl", "no builtin 'builtin.pe_sfu' models a pe_sfu", "use one of builtin."),

@@ -79,7 +79,7 @@ _DECLARED: Mapping[str, Role] = MappingProxyType(
 
 
 def role_of(node: ViewNode) -> Role:
-    """The role of a box, by its kind or as it is declared; one that has neither is a die, which says nothing about it."""
+    """The role of a box, by its kind or as declared; one that has neither is a die, which says nothing about it."""
     return _ROLES.get(node.kind) or _DECLARED.get(node.role, DIE)
 
 
