@@ -6,7 +6,6 @@ row. Classes are imported when first used.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 
 from kernbench.common.errors import ComponentError
@@ -32,7 +31,6 @@ BUILTIN = {
 }
 
 
-@cache
 def imported(impl: str) -> object:
     """What an impl name stands for; raises ComponentError when there is nothing of that name."""
     target = BUILTIN.get(impl, impl)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 
 from kernbench.common.engine_declaration import SELF, EngineDeclaration, Wire
 from kernbench.common.errors import ComponentError
@@ -23,7 +22,6 @@ NINE: tuple[str, ...] = tuple(PeComponents.model_fields)
 _NAME = re.compile(r"pe_[a-z0-9_]{1,40}")
 
 
-@cache
 def class_declaration(impl: str) -> tuple[EngineDeclaration | None, bool]:
     """What the class of an impl declares, and whether it does so itself rather than by inheritance.
 
