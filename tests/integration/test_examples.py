@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = {"custom_components": EXAMPLES / "custom_components" / "run.py"} | {
+SCRIPTS = {script.parent.name: script for script in sorted(EXAMPLES.glob("*/run.py"))} | {
     script.stem: script for script in sorted(EXAMPLES.glob("*.py"))
 }
 
@@ -67,3 +68,28 @@ def test_custom_machine_works_from_yaml_alone(tmp_path: Path) -> None:
     )
     out = run("-c", script, cwd=tmp_path, PYTHONPATH=str(EXAMPLES / "custom_components"))
     assert out.split() == ["my_blocks.slow_router", "my_blocks.banked_sram"]
+
+
+def test_special_function_unit_costs_what_its_rule_says() -> None:
+    rows = [line[31:].split()[-4:] for line in (EXAMPLES / "expected" / "pe_sfu.txt").read_text().splitlines()[1:]]
+    softmax, softmax_sfu, scores, scores_sfu = ([float(cell) for cell in row] for row in rows)
+    # Exponents of 64 x 512 f32: on 256 / 2 lanes of MATH, or at 512 / 2 per ns. Every step waits for the one before it.
+    assert softmax[2] - softmax_sfu[2] == 64 * 512 / 128
+    assert softmax_sfu[3] == 64 * 512 / 256
+    assert softmax[0] - softmax_sfu[0] == 64 * 512 / 128 - 64 * 512 / 256
+    # 64 tiles of 32 x 32 in f32. Without the unit the slot is taken for GEMM and MATH; with it the exponents of all
+    # tiles but the last are taken while GEMM and MATH work.
+    assert (scores[2], scores_sfu[2], scores_sfu[3]) == (64 * 16, 64 * 8, 64 * 4)
+    assert scores[0] - scores_sfu[0] >= 60 * 8
+
+
+def test_engine_of_a_users_own_shows_in_every_output(tmp_path: Path) -> None:
+    at = {"cwd": tmp_path, "PYTHONPATH": str(EXAMPLES / "pe_sfu")}
+    machine = ("--topology", str(EXAMPLES / "pe_sfu" / "machine.yaml"))
+    done = json.loads(run("-m", "kernbench", "run", "--bench", "softmax", *machine, "--json", **at))
+    # 256 x 512 elements in f32 at 512 / 2 per ns, over 8 PEs.
+    assert done["launches"][0]["engines"]["pe_sfu"]["busy_ns"] == 256 * 512 / 256
+    assert "pe_sfu" in run("-m", "kernbench", "run", "--bench", "softmax", *machine, **at)
+    assert "sip0.cube0.pe0.pe_sfu" in run("-m", "kernbench", "topology", *machine, "--nodes", **at)
+    run("-m", "kernbench", "topology", *machine, "--emit", "pictures", **at)
+    assert ">pe_sfu<" in (tmp_path / "pictures" / "pe_view.svg").read_text()

@@ -22,6 +22,7 @@ from kernbench.common.flits import FlitArrival
 from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
+from kernbench.components.interface import Interface
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
 from kernbench.policy.address.allocator import PEMemAllocator
@@ -33,7 +34,7 @@ T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
 Kernel = Callable[..., object]
-C = TypeVar("C", bound="Component")
+P = TypeVar("P")
 
 
 @dataclass(slots=True, eq=False)
@@ -224,18 +225,20 @@ class Component:
     def start(self) -> None:
         """Called once before time begins; a block with processes of its own starts them here."""
 
-    def sibling(self, node_id: str, kind: type[C], lacks: str) -> C:
-        """Another block of the same unit, of a class that can do what it is needed for; ComponentError says what the
-        block found there lacks.
+    def sibling(self, node_id: str, interface: Interface[P]) -> P:
+        """Another block of the same unit, which must have what it is needed for; ComponentError says what the block
+        found there lacks.
         """
-        found = self.ctx.component(node_id)
-        if not isinstance(found, kind):
+        found: Any = self.ctx.component(node_id)
+        missing = interface.missing(found)
+        if missing:
             raise ComponentError(
-                f"{found.node.id} {lacks}",
-                where=f"impl {found.node.impl}",
-                hint=f"derive its class from {kind.__module__}.{kind.__qualname__}",
+                f"{node_id} {interface.lacks}",
+                where=f"impl {self.ctx.graph.node(node_id).impl}",
+                hint=f"give its class {' and '.join(missing)}, as {interface.name} has them",
             )
-        return found
+        ready: P = found
+        return ready
 
 
 class TransitComponent(Component):

@@ -1,56 +1,23 @@
-"""Which class models a block: impl name to class. A new kind of hardware is one file, one row here, one line of YAML.
-
-`builtin.x` names are looked up here; `package.module:Class` is imported as it stands, so a user's own package needs
-no row. Classes are imported when first used.
+"""Which class models a block: impl name to class. A new kind of hardware is one file, one row in the table of names
+(`common.impls`), one line of YAML; a user's own class needs no row.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 from kernbench.common.errors import ComponentError, KernBenchError
+from kernbench.common.impls import BUILTIN, imported
 from kernbench.components.base import Component, Context
 from kernbench.topology.graph import Node
 
-BUILTIN = {
-    "builtin.forwarding": "kernbench.components.builtin.forwarding:ForwardingComponent",
-    "builtin.switch": "kernbench.components.builtin.forwarding:ForwardingComponent",
-    "builtin.noc": "kernbench.components.builtin.forwarding:ForwardingComponent",
-    "builtin.ucie": "kernbench.components.builtin.forwarding:ForwardingComponent",
-    "builtin.pcie_ep": "kernbench.components.builtin.pcie_ep:PcieEpComponent",
-    "builtin.io_cpu": "kernbench.components.builtin.io_cpu:IoCpuComponent",
-    "builtin.m_cpu": "kernbench.components.builtin.m_cpu:MCpuComponent",
-    "builtin.hbm_ctrl": "kernbench.components.builtin.hbm_ctrl:HbmCtrlComponent",
-    "builtin.sram": "kernbench.components.builtin.sram:SramComponent",
-    "builtin.pe_dma": "kernbench.components.builtin.pe_dma:PeDmaComponent",
-    "builtin.pe_cpu": "kernbench.components.builtin.pe_cpu:PeCpuComponent",
-    "builtin.pe_scheduler": "kernbench.components.builtin.pe_scheduler:PeSchedulerComponent",
-    "builtin.pe_fetch_store": "kernbench.components.builtin.pe_fetch_store:PeFetchStoreComponent",
-    "builtin.pe_gemm": "kernbench.components.builtin.pe_gemm:PeGemmComponent",
-    "builtin.pe_math": "kernbench.components.builtin.pe_math:PeMathComponent",
-    "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
-    "builtin.pe_mmu": "kernbench.components.builtin.pe_mmu:PeMmuComponent",
-}
+__all__ = ["BUILTIN", "component_class", "make_component"]
 
 
 @cache
 def component_class(impl: str) -> type[Component]:
     """The class behind an impl name; raises ComponentError when there is none."""
-    target = BUILTIN.get(impl, impl)
-    module_name, colon, class_name = target.partition(":")
-    if not colon or not module_name or not class_name:
-        raise ComponentError(
-            f"unknown component impl '{impl}'",
-            hint=f"use one of {', '.join(BUILTIN)}, or 'package.module:Class' for your own",
-        )
-    try:
-        found = getattr(import_module(module_name), class_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise ComponentError(
-            f"component impl '{impl}' cannot be loaded: {type(error).__name__}: {error}",
-            hint="check the spelling, and that the package is installed or on PYTHONPATH",
-        ) from error
+    found = imported(impl)
     if not (isinstance(found, type) and issubclass(found, Component)):
         raise ComponentError(
             f"component impl '{impl}' is not a component class",

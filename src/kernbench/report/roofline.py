@@ -1,7 +1,8 @@
 """What bounds a launch: the least time that its flops take, and the least time that its bytes take.
 
-compute   the time that GEMM and MATH were busy, shared evenly by the PEs; as engines are charged by element type, so
-          is this bound
+compute   the time that compute engines were busy, shared evenly by the PEs: GEMM and MATH together, as they take turns;
+          an engine with a slot of its own by itself; the longest counts. As engines are charged by element type, so is
+          this bound
 memory    what it moved to and from HBM, in whole bursts, over what the slices that it touched can give; its reads and
           its writes, each over what the PEs' DMA ports take that way
 
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.runtime_api.launches import Launch
+from kernbench.topology.declarations import declaration_of
 from kernbench.topology.spec import MachineSpec
 
 Bound = Literal["compute", "memory", "neither"]
-COMPUTE_ENGINES = ("pe_gemm", "pe_math")
 FLOPS_PER_MAC = 2
 
 
@@ -119,16 +120,28 @@ def roofline_of(launch: Launch, spec: MachineSpec) -> Roofline:
     pes, nbytes = len(launch.pes), launch.bytes_hbm
     memory_ns = _memory_ns(launch, spec)
     peak = peak_of(spec, pes)
-    busy_ns = sum(launch.engines[kind].busy_ns for kind in COMPUTE_ENGINES if kind in launch.engines)
     return Roofline(
         exec_ns=launch.exec_ns,
         flops=launch.flops,
         nbytes=nbytes,
-        compute_ns=_ratio(busy_ns, pes),
+        compute_ns=_ratio(_compute_ns(launch, spec), pes),
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
         nbytes_requested=launch.bytes_hbm_requested,
     )
+
+
+def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
+    """How long the busiest compute slot was taken, all PEs together."""
+    shared_ns, own_ns = 0.0, [0.0]
+    for name, part in spec.cube.pe_template.components.parts.items():
+        if name in launch.engines:
+            declared, busy_ns = declaration_of(name, part.impl), launch.engines[name].busy_ns
+            if declared.role == "compute" and declared.has_own_slot:
+                own_ns.append(busy_ns)
+            elif declared.role == "compute":
+                shared_ns += busy_ns
+    return max(shared_ns, *own_ns)
 
 
 def _memory_ns(launch: Launch, spec: MachineSpec) -> float:

@@ -18,7 +18,11 @@ from kernbench.sim_engine.data_executor import DataCheck
 Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
 MOST_ROWS = 12  # of launches and of wrong ops; the rest is counted
 BAR = 20
-BOUND_WORDS = {"compute": "compute bound (GEMM and MATH)", "memory": "memory bound (HBM)"}
+BOUND_WORDS = {
+    "compute": "compute bound (the PEs' engines)",
+    "memory": "memory bound (HBM)",
+    "neither": "neither compute nor memory bound",
+}
 
 
 def plain(text: str, role: str) -> str:

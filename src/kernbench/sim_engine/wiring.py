@@ -14,6 +14,7 @@ from kernbench.common.messages import Targets
 from kernbench.common.units import on_grid
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
+from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.table import component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
@@ -42,7 +43,9 @@ class Wiring:
 
 @lru_cache(maxsize=4)  # a sweep goes from machine to machine and must not keep them all
 def wiring_of(graph: TopologyGraph) -> Wiring:
-    """The machine's shared part, made at the first call; raises ComponentError for an impl that cannot be loaded."""
+    """The machine's shared part, made at the first call; raises ComponentError for an impl that cannot be loaded, and
+    for engines that declare what cannot be.
+    """
     classes: dict[str, type[Component]] = {}
     for node in graph.nodes.values():
         try:
@@ -50,6 +53,7 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
         except ComponentError as error:
             error.where = f"{node.id}, a {node.kind}"
             raise
+    op_servers(graph.spec.cube.pe_template.components)
     return Wiring(
         PathRouter(graph),
         AddressResolver(graph),

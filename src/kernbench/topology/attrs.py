@@ -1,14 +1,23 @@
-"""What a component's `impl` may be and its `attrs` may hold: the parameters of each builtin kind, typed and bounded.
+"""What a component's `impl` may be and its `attrs` may hold: the parameters of each kind, typed and bounded.
 
-A user component (`impl: module:Class`) may have further attrs, any single values; they reach the class
-unchanged. A builtin has exactly the ones listed here, so that a misspelt name is a fault and not a silent default.
+The parameters of a PE's parts are in the declarations of their classes (`declarations.py`), those of other kinds are
+here. A builtin, and a class with a declaration of its own, has exactly the attrs that are listed, so that a misspelt
+name is a fault and not a silent default. Any other user component (`impl: module:Class`) may have further attrs, any
+single values; they reach the class unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
+from kernbench.common.engine_declaration import TIME_NS, Attribute
+from kernbench.common.errors import ComponentError
+from kernbench.common.impls import BUILTIN
+from kernbench.topology.declarations import BUILTIN_PREFIX, NINE, class_declaration
+from kernbench.topology.layers import shipped
 from kernbench.topology.readers import (
     Scalar,
     Wrong,
@@ -18,74 +27,27 @@ from kernbench.topology.readers import (
     read_scalar,
     read_whole,
 )
+from kernbench.topology.spec import MachineSpec
 
-MAX_OVERHEAD_NS = 1e6
-BUILTIN_PREFIX = "builtin."
-
-_Reader = Callable[[object], Scalar]
-
-
-def _overhead_ns(value: object) -> float:
-    return read_number(value, 0.0, MAX_OVERHEAD_NS)
-
-
-def _queue_depth(value: object) -> int:
-    return read_whole(value, 1, 1 << 16)
-
-
-def _rate(value: object) -> float:
-    return read_number(value, 0.001, 1e9)
-
-
-def _tile(value: object) -> int:
-    return read_whole(value, 1, 1 << 16)
-
-
-_EVERY_KIND: Mapping[str, _Reader] = MappingProxyType({"overhead_ns": _overhead_ns})
-
-_OF_KIND: Mapping[str, Mapping[str, _Reader]] = MappingProxyType(
+_OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(
     {
         "hbm_ctrl": {
-            "burst_bytes": lambda value: read_power_of_two(value, 16, 65536),
-            "switch_penalty_ns": _overhead_ns,
-            "efficiency": lambda value: read_number(value, 0.001, 1.0),
-        },
-        "pe_cpu": {"clock_ghz": lambda value: read_number(value, 0.001, 1000.0)},
-        "pe_dma": {
-            "engines_per_direction": lambda value: read_whole(value, 1, 64),
-            "outstanding": lambda value: read_whole(value, 1, 1024),
-            "queue_depth": _queue_depth,
-        },
-        "pe_fetch_store": {
-            "register_file_bytes": lambda value: read_whole(value, 1, 1 << 30),
-            "queue_depth": _queue_depth,
-        },
-        "pe_gemm": {"macs_per_ns": _rate, "tile_m": _tile, "tile_k": _tile, "tile_n": _tile},
-        "pe_math": {"lanes_per_ns": _rate, "tile_m": _tile, "tile_n": _tile},
-        "pe_mmu": {
-            "page_size": lambda value: read_power_of_two(value, 64, 1 << 30),
-            "tlb_overhead_ns": _overhead_ns,
+            "burst_bytes": Attribute.power_of_two(16, 65536),
+            "switch_penalty_ns": TIME_NS,
+            "efficiency": Attribute(0.001, 1.0),
         },
     }
 )
 
-
 # What any block may be modelled by: a pipeline stage, under the names of what it stands for.
 TRANSIT_IMPLS: tuple[str, ...] = ("builtin.forwarding", "builtin.switch", "builtin.noc", "builtin.ucie")
-_TRANSIT_KINDS = frozenset(
-    {"host", "switch", "noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn"}
-)  # fmt: skip
-
-
-def is_builtin(impl: str) -> bool:
-    return impl.startswith(BUILTIN_PREFIX)
 
 
 def impl_fault(kind: str, impl: str) -> Wrong | None:
     """What is wrong with a builtin that does not model this kind of block; a user component is looked at later."""
-    own = () if kind in _TRANSIT_KINDS else (BUILTIN_PREFIX + kind,)
-    known = (*own, *TRANSIT_IMPLS)
-    if not is_builtin(impl) or impl in known:
+    own = (BUILTIN_PREFIX + kind,) if BUILTIN_PREFIX + kind in BUILTIN else ()
+    known = tuple(dict.fromkeys((*own, *TRANSIT_IMPLS)))
+    if not impl.startswith(BUILTIN_PREFIX) or impl in known:
         return None
     what = f"no builtin '{impl[:60]}' models a {kind}{closest(impl, known)}"
     return Wrong(what, f"use one of {', '.join(known)}, or `package.module:Class` for a class of your own")
@@ -96,19 +58,65 @@ def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tu
 
     A null attr of a user component is left out: that is how a file drops one that its base has.
     """
-    known = {**_EVERY_KIND, **_OF_KIND.get(kind, {})}
+    as_shipped = _shipped_attrs().get((kind, impl))
+    if as_shipped is not None and _same(attrs, as_shipped):
+        return dict(as_shipped)
+    known, is_closed = _known_attrs(kind, impl)
     checked: dict[str, Scalar] = {}
-    for name in known:
-        if name not in attrs:
+    for name, attribute in known.items():
+        if name in attrs:
+            continue
+        if attribute.default is None:
             wrong.append((name, Wrong(f"a {kind} needs the attr '{name}'", "add it")))
+        else:
+            checked[name] = _read(attribute, attribute.default)
     for name, value in attrs.items():
-        reader = known.get(name)
-        if reader is None and is_builtin(impl):
+        expected = known.get(name)
+        if expected is None and is_closed:
             what = f"unknown attr '{name[:60]}' of a {kind}{closest(name, known)}"
             wrong.append((name, Wrong(what, f"known here: {', '.join(known)}")))
-        elif reader is not None or value is not None:
+        elif expected is not None or value is not None:
             try:
-                checked[name] = (reader or read_scalar)(value)
+                checked[name] = read_scalar(value) if expected is None else _read(expected, value)
             except Wrong as fault:
                 wrong.append((name, fault))
     return checked
+
+
+def _known_attrs(kind: str, impl: str) -> tuple[dict[str, Attribute], bool]:
+    """The attrs of a kind and of the class that models it, and whether it may have no others."""
+    if not kind.startswith("pe_"):
+        return {"overhead_ns": TIME_NS, **_OF_KIND.get(kind, {})}, impl.startswith(BUILTIN_PREFIX)
+    known = {"overhead_ns": TIME_NS if kind in NINE else replace(TIME_NS, default=0.0)}
+    is_closed = impl.startswith(BUILTIN_PREFIX)
+    for each in (BUILTIN_PREFIX + kind, impl):
+        if each in BUILTIN or each == impl:
+            try:
+                declared, is_own = class_declaration(each)
+            except ComponentError:  # a class that is not there, or a wrong declaration, is a fault of its own
+                continue
+            known.update(declared.attrs if declared else {})
+            is_closed |= is_own and each == impl
+    return known, is_closed
+
+
+def _read(attribute: Attribute, value: object) -> Scalar:
+    if attribute.form == "number":
+        return read_number(value, attribute.low, attribute.high)
+    read = read_whole if attribute.form == "whole" else read_power_of_two
+    return read(value, int(attribute.low), int(attribute.high))
+
+
+@cache
+def _shipped_attrs() -> dict[tuple[str, str], Mapping[str, Scalar]]:
+    """The attrs of the shipped machine's PE parts, by kind and impl. A test has checked them, so no class is loaded."""
+    parts = MachineSpec.model_validate(shipped().plain()).cube.pe_template.components.parts
+    return {
+        (name, part.impl): {key: value for key, value in part.attrs.items() if value is not None}
+        for name, part in parts.items()
+    }
+
+
+def _same(attrs: Mapping[str, object], others: Mapping[str, Scalar]) -> bool:
+    """Whether they are equal in type as well: true is no 1 here."""
+    return attrs == others and all(type(attrs[name]) is type(value) for name, value in others.items())

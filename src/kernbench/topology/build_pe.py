@@ -1,18 +1,18 @@
 """The nodes and edges inside a PE.
 
 Control runs pe_cpu -> pe_scheduler -> engines; data runs between pe_dma, pe_tcm, pe_fetch_store and the two compute
-engines at the width of the TCM ports: what enters the TCM at its write port, what leaves it at its read port. A PE
-has no extent here: all its parts stand at its router, and wires inside it cost nothing.
+engines at the width of the TCM ports: what enters the TCM at its write port, what leaves it at its read port. The nine
+parts of every PE are wired by their place, whatever class models them; a further part brings its wires. A PE has no
+extent here: all its parts stand at its router, and wires inside it cost nothing.
 """
 
 from __future__ import annotations
 
 from kernbench.common.ids import PeId
+from kernbench.topology.declarations import wires_of
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.spec_cube import CubeSpec, PeComponents
 from kernbench.topology.template import Part, Template, part_of
-
-PE_PARTS: tuple[str, ...] = tuple(PeComponents.model_fields)
 
 CONTROL_LINKS: tuple[tuple[str, str], ...] = (
     ("pe_cpu", "pe_scheduler"),
@@ -33,10 +33,18 @@ DATA_LINKS: tuple[tuple[str, str], ...] = (
 )
 
 
+def pe_links(components: PeComponents) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Which parts are joined, for control and for data."""
+    further = wires_of(components)
+    control = [(wire.src, wire.dst) for wire in further if wire.carries == "control"]
+    data = [(wire.src, wire.dst) for wire in further if wire.carries == "data"]
+    return [*CONTROL_LINKS, *control], [*DATA_LINKS, *data]
+
+
 def pe_parts(cube: CubeSpec) -> dict[str, Part]:
-    """The nine components of a PE, with what the memory map says about them."""
+    """The components of a PE, with what the memory map says about them."""
     components = cube.pe_template.components
-    parts = {name: part_of(getattr(components, name)) for name in PE_PARTS}
+    parts = {name: part_of(part) for name, part in components.parts.items()}
     parts["pe_tcm"] = part_of(components.pe_tcm, size_bytes=cube.tcm_bytes)
     return parts
 
@@ -45,12 +53,13 @@ def add_pe(
     template: Template, pe: PeId, router: str, at: tuple[float, float], parts: dict[str, Part], cube: CubeSpec
 ) -> None:
     """One PE and its wires to the router it stands at."""
-    for name in PE_PARTS:
-        template.add(pe.part(name), parts[name], at, pe.pe)
-    for a, b in CONTROL_LINKS:
+    for name, part in parts.items():
+        template.add(pe.part(name), part, at, pe.pe)
+    control, data = pe_links(cube.pe_template.components)
+    for a, b in control:
         template.link(pe.part(a), pe.part(b), EdgeKind.PE_INTERNAL, None)
     ports = cube.pe_template.links
-    for a, b in DATA_LINKS:
+    for a, b in data:
         template.link(
             pe.part(a), pe.part(b), EdgeKind.PE_INTERNAL, ports.tcm_write_bw_gbs, back_bw_gbs=ports.tcm_read_bw_gbs
         )

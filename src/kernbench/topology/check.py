@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
+from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
@@ -17,6 +18,7 @@ from kernbench.topology.ports import resolve_chiplets, shoreline
 from kernbench.topology.readers import Wrong
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
+from kernbench.topology.spec_cube import PE_PARTS_KEY
 
 _MEMORY = "cube.memory_map"
 _LAYOUT = "cube.pe_layout"
@@ -32,6 +34,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *_check_hbm(spec),
         *_check_tcm(spec),
         *_check_components(spec),
+        *check_ops(spec.cube.pe_template.components),
         *_check_flit(spec),
         *check_fit(spec.cube),
     ]
@@ -165,12 +168,20 @@ def _check_tcm(spec: MachineSpec) -> Iterator[Finding]:
 
 
 def _check_components(spec: MachineSpec) -> Iterator[Finding]:
+    parts = spec.cube.pe_template.components
     for key, kind, component in spec.components():
+        is_part = key == f"{PE_PARTS_KEY}.{kind}"
+        if is_part and not is_part_name(kind):
+            what = f"'{kind[:60]}' cannot be a part of a PE"
+            yield Finding(key, what, "name it pe_..., in small letters, digits and _")
+            continue
         if component.kind != kind:
             what = f"this place is for a {kind}, not for a '{component.kind}'"
             yield Finding(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
         if misfit := impl_fault(kind, component.impl):
             yield Finding(f"{key}.impl", misfit.what, misfit.hint)
+        elif is_part:
+            yield from check_part(kind, component, parts)
         wrong: list[tuple[str, Wrong]] = []
         read_attrs(kind, component.impl, component.attrs, wrong)
         for name, fault in wrong:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from kernbench.common.errors import Fault
 from kernbench.topology.readers import closest, show
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.yaml_marks import Marked, SourceMark
 
 Loc = tuple[str | int, ...]
@@ -105,6 +106,10 @@ def _finding(loc: Loc, item: ErrorDetails) -> Finding:
         known = _keys_at(loc[:-1])
         hint = f"known keys here: {', '.join(known)}" if known else "delete it"
         return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
+    if kind == "no_such_part":
+        known = _keys_at(loc[:-1])
+        hint = f"known keys here: {', '.join(known)}; a part of your own needs `impl: package.module:Class`"
+        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "missing":
         return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
     if kind in ("model_type", "model_attributes_type", "mapping_type", "dict_type"):
@@ -124,7 +129,8 @@ def _keys_at(loc: Loc) -> list[str]:
         if isinstance(part, int):
             continue
         field = model.model_fields.get(part) if model else None
-        model = _model_in(field.annotation) if field else None
+        further = ComponentSpec if model and model.model_config.get("extra") == "allow" else None
+        model = _model_in(field.annotation) if field else further
     return list(model.model_fields) if model else []
 
 

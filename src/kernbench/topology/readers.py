@@ -140,3 +140,14 @@ def text(pattern: str, like: str) -> BeforeValidator:
 
 def choice(*choices: str) -> BeforeValidator:
     return validator(lambda value: read_choice(value, choices))
+
+
+def further_part() -> BeforeValidator:
+    """An entry under a name that the shipped machine does not have: without an `impl` it is taken for a slip."""
+
+    def run(value: object) -> object:
+        if isinstance(value, Mapping) and "impl" not in value:
+            raise PydanticCustomError("no_such_part", "no such part")
+        return value
+
+    return BeforeValidator(run)

@@ -27,7 +27,7 @@ from kernbench.topology.spec_base import (
     SizeMm,
     Spec,
 )
-from kernbench.topology.spec_cube import CubeSpec
+from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 
 # ---------------------------------------------------------------------------------------------------------- the tray
 
@@ -177,10 +177,11 @@ class MachineSpec(Spec):
         blocks: tuple[tuple[str, BaseModel], ...] = (
             ("io_chiplet.components", self.io_chiplet.components),
             ("cube.components", self.cube.components),
-            ("cube.pe_template.components", self.cube.pe_template.components),
         )
         renamed = {"io_chiplet.components.conn": "io_ucie_conn", "cube.components.router": "noc_router"}
         for path, block in blocks:
             for slot in type(block).model_fields:
                 key = f"{path}.{slot}"
                 yield key, renamed.get(key, slot), getattr(block, slot)
+        for name, part in self.cube.pe_template.components.parts.items():
+            yield f"{PE_PARTS_KEY}.{name}", name, part

@@ -6,10 +6,14 @@ bandwidths that follow. The properties assume a spec that passed `check.py`.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from pydantic import ConfigDict, Field, model_validator
+
 from kernbench.common.units import GIB, MIB
-from kernbench.topology.readers import choice, number, power_of_two, whole
+from kernbench.topology.readers import choice, further_part, number, power_of_two, whole
 from kernbench.topology.spec_base import (
     MAX_HBM_GB,
     MAX_PES_PER_CUBE,
@@ -24,6 +28,8 @@ from kernbench.topology.spec_base import (
     SizeMm,
     Spec,
 )
+
+PE_PARTS_KEY = "cube.pe_template.components"
 
 
 class GeometrySpec(Spec):
@@ -88,6 +94,11 @@ class CubeLinks(Spec):
 
 
 class PeComponents(Spec):
+    """The nine parts of every PE, and further ones that a description adds under names of their own."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[ComponentSpec, further_part()]] = Field(init=False)
+
     pe_cpu: ComponentSpec
     pe_scheduler: ComponentSpec
     pe_dma: ComponentSpec
@@ -97,6 +108,29 @@ class PeComponents(Spec):
     pe_tcm: ComponentSpec
     pe_mmu: ComponentSpec
     pe_ipcq: ComponentSpec
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_of_further_parts(cls, given: object) -> object:
+        """A further part's kind is its name, and need not be written. Whether that may be a name is checked later."""
+        if not isinstance(given, Mapping):
+            return given
+        return {
+            name: {"kind": re.sub(r"\W", "_", str(name))[:60], **part}
+            if name not in cls.model_fields and isinstance(part, Mapping)
+            else part
+            for name, part in given.items()
+        }
+
+    @property
+    def further(self) -> dict[str, ComponentSpec]:
+        """The parts beside the nine."""
+        return dict(self.__pydantic_extra__)
+
+    @property
+    def parts(self) -> dict[str, ComponentSpec]:
+        """All parts by name, the nine first."""
+        return {name: getattr(self, name) for name in type(self).model_fields} | self.further
 
 
 class PeLinks(Spec):

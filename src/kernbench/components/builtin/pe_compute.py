@@ -1,14 +1,15 @@
-"""The one compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of
-asking.
+"""The compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of asking.
 
-Base of PE_GEMM and PE_MATH, which say how long their stages take.
+Base of PE_GEMM, PE_MATH and further compute engines, which say how long their stages take. One that declares a slot of
+its own works beside the others, one op at a time.
 """
 
 from __future__ import annotations
 
+from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
-from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
+from kernbench.components.builtin.interfaces import COMPUTE_SLOTS, REGISTER_FILE, RegisterFile
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, ServerQueue, TileToken
 from kernbench.components.recording import STAGE_BITS
 from kernbench.topology.graph import Node
@@ -17,14 +18,16 @@ _COMPUTE = (GemmStage, MathStage)
 
 
 class ComputeEngine(PeEngine):
-    """Serves one kind of stage on the shared slot. Subclasses define `stage_ns`."""
+    """Serves one kind of stage on its slot. Subclasses define `stage_ns`."""
 
     __slots__ = ("_registers", "_slot")
+
+    declaration = EngineDeclaration()
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._slot: ServerQueue | None = None
-        self._registers: PeFetchStoreComponent | None = None
+        self._registers: RegisterFile | None = None
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
         """How long the slot is taken."""
@@ -39,7 +42,7 @@ class ComputeEngine(PeEngine):
         assert isinstance(stage, _COMPUTE)
         slot = self._slot
         if slot is None:
-            slot = self._slot = compute_slot(self)
+            slot = self._slot = self._find_slot()
         self.ctx.at(slot.serve(token, self.env.now + self.overhead_ns, self.stage_ns(stage)), self._computed, token)
 
     def _computed(self, token: TileToken) -> None:
@@ -51,20 +54,14 @@ class ComputeEngine(PeEngine):
             )
         self.finish(token)
 
-    def _find_registers(self) -> PeFetchStoreComponent:
-        node = self.pe.part("pe_fetch_store")
-        self._registers = found = self.sibling(node, PeFetchStoreComponent, "keeps no register file")
+    def _find_registers(self) -> RegisterFile:
+        self._registers = found = self.sibling(self.pe.part("pe_fetch_store"), REGISTER_FILE)
         return found
 
-
-def compute_slot(engine: PeEngine) -> ServerQueue:
-    """The slot of an engine's PE, which its PE_SCHEDULER keeps."""
-    scheduler = engine.ctx.component(engine.pe.part("pe_scheduler"))
-    slot = getattr(scheduler, "compute_slot", None)
-    if not isinstance(slot, ServerQueue):
-        raise ComponentError(
-            f"{scheduler.node.id} keeps no compute slot",
-            where=f"impl {scheduler.node.impl}",
-            hint="derive its class from kernbench.components.builtin.pe_scheduler.PeSchedulerComponent",
-        )
-    return slot
+    def _find_slot(self) -> ServerQueue:
+        """The slot that the PE's compute engines share, or a new one where the class declares that it has its own."""
+        slots = self.sibling(self.pe.part("pe_scheduler"), COMPUTE_SLOTS).compute_slots
+        if self.declaration.has_own_slot:
+            slots.append(ServerQueue())
+            return slots[-1]
+        return slots[0]

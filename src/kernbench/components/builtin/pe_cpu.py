@@ -1,8 +1,8 @@
 """PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
-reply says when the kernel ran, how long DMA, compute slot and TCM ports were busy meanwhile, and what the DMA moved to
-and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
+reply says when the kernel ran, how long DMA, the busiest compute slot and TCM ports were busy meanwhile, and what the
+DMA moved to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
 waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is answered
 then. Not modelled: instruction fetch, and the time of scalar code.
 """
@@ -10,23 +10,23 @@ then. Not modelled: instruction fetch, and the time of scalar code.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.commands import EngineCommand
+from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import BlockedKernel, KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
-from kernbench.components.builtin.pe_dma import PeDmaComponent
-from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
-from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.builtin.interfaces import COMMAND_TAKER, DATA_MOVER, CommandTaker, DataMover
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
 from kernbench.policy.address.page_table import PhysRange
@@ -42,15 +42,20 @@ from kernbench.triton_emu.tl_core import KernelEnv
 
 
 class Use(NamedTuple):
-    """What the DMA engine, the compute slot and the TCM ports of a PE have done since time began."""
+    """What the DMA engine, the compute slots and the TCM ports of a PE have done since time began."""
 
     dma_ns: float
-    compute_ns: float
+    slots_ns: tuple[float, ...]  # each compute slot, the shared one first
     tcm_ns: float
     hbm: Mapping[str, ChannelTraffic]  # by controller
 
 
-_NONE = Use(0.0, 0.0, 0.0, {})
+_NONE = Use(0.0, (), 0.0, {})
+
+
+def _longest_ns(now_ns: Sequence[float], before_ns: Sequence[float]) -> float:
+    """How long the busiest compute slot was busy; a slot that was not there before had done nothing."""
+    return max((now - before for now, before in zip_longest(now_ns, before_ns, fillvalue=0.0)), default=0.0)
 
 
 class Turn:
@@ -108,6 +113,7 @@ class Turn:
 class PeCpuComponent(ActiveComponent):
     """Serves launches, one after the other."""
 
+    declaration = EngineDeclaration({"clock_ghz": Attribute(0.001, 1000.0)}, role="control")
     stores_and_forwards = False
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -215,15 +221,15 @@ class PeCpuComponent(ActiveComponent):
             return _NONE
         tcm = self.ctx.component_so_far(self._tcm_id)
         return Use(
-            dma.busy_ns if isinstance(dma, PeDmaComponent) else 0.0,
-            scheduler.compute_slot.busy_ns if isinstance(scheduler, PeSchedulerComponent) else 0.0,
-            tcm.busy_ns if isinstance(tcm, PeTcmComponent) else 0.0,
+            getattr(dma, "busy_ns", 0.0),
+            tuple(slot.busy_ns for slot in getattr(scheduler, "compute_slots", ())),
+            getattr(tcm, "busy_ns", 0.0),
             self.ctx.hbm_traffic_by(self._dma_id),
         )
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
-        scheduler = self.ctx.component_so_far(self._scheduler_id)
+        take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", tuple)
         since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
@@ -231,12 +237,12 @@ class PeCpuComponent(ActiveComponent):
             end_ns,
             end_ns - start_ns,
             now.dma_ns - before.dma_ns,
-            now.compute_ns - before.compute_ns,
+            _longest_ns(now.slots_ns, before.slots_ns),
             error,
             tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
             now.tcm_ns - before.tcm_ns,
-            scheduler.take_composites() if isinstance(scheduler, PeSchedulerComponent) else (),
+            take_composites(),
             turn.tcm_peak_bytes,
         )
 
@@ -287,7 +293,7 @@ class PeCpuComponent(ActiveComponent):
         return KernelWatch(races.begin(self.key, launch.id), self.env, self.key, name, tensors)
 
     def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
-        return self.dma.translate(address, nbytes)
+        return list(self.dma.translate(address, nbytes))
 
     # ---- what else its PE has: made when a kernel first needs it
 
@@ -296,12 +302,12 @@ class PeCpuComponent(ActiveComponent):
         return self.ctx.pe_memory(*self.key)
 
     @cached_property
-    def scheduler(self) -> PeSchedulerComponent:
-        return self.sibling(self._scheduler_id, PeSchedulerComponent, "takes no commands")
+    def scheduler(self) -> CommandTaker:
+        return self.sibling(self._scheduler_id, COMMAND_TAKER)
 
     @cached_property
-    def dma(self) -> PeDmaComponent:
-        return self.sibling(self._dma_id, PeDmaComponent, "moves no bytes")
+    def dma(self) -> DataMover:
+        return self.sibling(self._dma_id, DATA_MOVER)
 
 
 class _Commands:

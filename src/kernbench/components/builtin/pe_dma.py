@@ -19,11 +19,12 @@ import simpy
 
 from kernbench.common.commands import Operand, Segment
 from kernbench.common.composite_use import PathTiming
+from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
+from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.path_timing import path_timing
-from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -62,6 +63,15 @@ class _LastOf:
 class PeDmaComponent(PeEngine):
     """Serves the DMA stages of its PE's commands, and single DMA requests."""
 
+    declaration = EngineDeclaration(
+        {
+            "engines_per_direction": Attribute.whole(1, 64),
+            "outstanding": Attribute.whole(1, 1024),
+            "queue_depth": QUEUE_DEPTH,
+        },
+        role="data mover",
+    )
+
     __slots__ = (
         "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_timings",
         "_under_way", "_virtual", "_write",
@@ -73,7 +83,7 @@ class PeDmaComponent(PeEngine):
         self._read, self._write, self._communication = Channel(places), Channel(places), Channel(places)
         self._memories: dict[int, tuple[MemoryPort, int]] = {}  # by window: which one, and its address there
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
-        self._mmu: PeMmuComponent | None = None
+        self._mmu: Translator | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
         self._under_way = 0  # requests that have a place
         self._busy_ns = 0.0
@@ -203,9 +213,9 @@ class PeDmaComponent(PeEngine):
         return self._request_ns
 
     @property
-    def mmu(self) -> PeMmuComponent:
+    def mmu(self) -> Translator:
         if self._mmu is None:
-            self._mmu = self.sibling(self.pe.part("pe_mmu"), PeMmuComponent, "translates no addresses")
+            self._mmu = self.sibling(self.pe.part("pe_mmu"), TRANSLATOR)
         return self._mmu
 
     def translate(self, address: int, nbytes: int) -> list[Segment]:

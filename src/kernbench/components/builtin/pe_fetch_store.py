@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.components.base import Context
-from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.builtin.interfaces import TCM_PORTS, TcmPorts
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
 from kernbench.components.recording import NOBODY, SLOT, STAGE_BITS, Release
 from kernbench.topology.graph import Node
@@ -20,6 +21,10 @@ from kernbench.topology.graph import Node
 
 class PeFetchStoreComponent(PeEngine):
     """Serves FETCH and STORE stages."""
+
+    declaration = EngineDeclaration(
+        {"register_file_bytes": Attribute.whole(1, 1 << 30), "queue_depth": QUEUE_DEPTH}, role="data mover"
+    )
 
     __slots__ = ("_early", "_next", "_tcm", "_waiting", "free_bytes", "register_bytes")
 
@@ -30,12 +35,12 @@ class PeFetchStoreComponent(PeEngine):
         self._waiting: deque[TileToken] = deque()
         self._next = 0  # order of the tile that is to be fetched next
         self._early: dict[int, TileToken] = {}  # tiles that came before their turn, by order
-        self._tcm: PeTcmComponent | None = None
+        self._tcm: TcmPorts | None = None
 
     @property
-    def tcm(self) -> PeTcmComponent:
+    def tcm(self) -> TcmPorts:
         if self._tcm is None:
-            self._tcm = self.sibling(self.pe.part("pe_tcm"), PeTcmComponent, "has no ports to fetch from")
+            self._tcm = self.sibling(self.pe.part("pe_tcm"), TCM_PORTS)
         return self._tcm
 
     def has_room(self) -> bool:

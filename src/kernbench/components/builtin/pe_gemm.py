@@ -8,6 +8,7 @@ modelled: fill and drain of the array, and the loss on tiles that its geometry d
 from __future__ import annotations
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, work_ns
@@ -21,6 +22,10 @@ def gemm_ns(m: int, k: int, n: int, macs_per_ns: float, dtype: str) -> float:
 
 class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
+
+    declaration = EngineDeclaration(
+        {"macs_per_ns": RATE_PER_NS, "tile_m": TILE_SIDE, "tile_k": TILE_SIDE, "tile_n": TILE_SIDE}
+    )
 
     __slots__ = ("_last", "_macs_per_ns")
 

@@ -6,6 +6,7 @@ compound ops are one op. Operands and result are in registers. Not modelled: dif
 
 from __future__ import annotations
 
+from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pipeline import GemmStage, MathStage, lanes_ns
@@ -14,6 +15,8 @@ from kernbench.topology.graph import Node
 
 class PeMathComponent(ComputeEngine):
     """Serves MATH stages."""
+
+    declaration = EngineDeclaration({"lanes_per_ns": RATE_PER_NS, "tile_m": TILE_SIDE, "tile_n": TILE_SIDE})
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)

@@ -7,6 +7,7 @@ model nobody asks. Not modelled: a cache of translations and its misses.
 
 from __future__ import annotations
 
+from kernbench.common.engine_declaration import TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.messages import MmuMapMsg, MmuUnmapMsg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
@@ -16,6 +17,10 @@ from kernbench.topology.graph import Node
 
 class PeMmuComponent(ActiveComponent):
     """The page table of one PE and who may change it."""
+
+    declaration = EngineDeclaration(
+        {"page_size": Attribute.power_of_two(64, 1 << 30), "tlb_overhead_ns": TIME_NS}, role="control"
+    )
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)

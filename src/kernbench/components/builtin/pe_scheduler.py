@@ -3,7 +3,8 @@
 A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of
 tiles, and one feeder lets tiles in, command after command in the order of issue and never mixed: a tile enters when
 the queue of its first engine has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM
-holds up the feeder only. It also keeps the PE's compute slot. Not modelled: a limit on commands waiting here.
+holds up the feeder only. A math op goes to the engine that declares it, else to PE_MATH. The scheduler also keeps the
+PE's compute slots. Not modelled: a limit on commands waiting here.
 """
 
 from __future__ import annotations
@@ -24,31 +25,41 @@ from kernbench.common.commands import (
     MathCmd,
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
+from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
+from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover, Done
+from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pipeline import (
     GemmStage,
-    MathStage,
     PeEngine,
     PipelineContext,
     PipelinePlan,
     RunsStage,
     ServerQueue,
     Stage,
+    StageServer,
     StageType,
     TilePlan,
     TileToken,
 )
 from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, plan_of, rates_of
 from kernbench.components.builtin.tile_model import PeRates
-from kernbench.components.builtin.tiling import DMA, FETCH_STORE, GEMM, MATH, operands_of, without_addresses
+from kernbench.components.builtin.tiling import (
+    DMA,
+    FETCH_STORE,
+    GEMM,
+    LANES,
+    MATH,
+    OpServers,
+    operands_of,
+    without_addresses,
+)
 from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
 
-Done = Callable[[tuple[int, ...]], None]  # told the op-log id of what is done
 Cause = tuple[Release, int]  # what let a command come, and who did
 
 
@@ -69,9 +80,11 @@ class TileFeed:
 class PeSchedulerComponent(PeEngine):
     """Takes commands from PE_CPU."""
 
+    declaration = EngineDeclaration(role="control")
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self.compute_slot = ServerQueue()
+        self.compute_slots = [ServerQueue()]  # the one that engines share; those with their own add it
         self._feeds: deque[TileFeed] = deque()
         self._fed = 0  # tiles so far
         self._feeding = False
@@ -82,15 +95,20 @@ class PeSchedulerComponent(PeEngine):
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
-    def engines(self) -> dict[str, PeEngine]:
+    def engines(self) -> dict[str, StageServer]:
         """The engines that stages name."""
-        parts = (DMA, FETCH_STORE, GEMM, MATH)
-        return {part: self.sibling(self.pe.part(part), PeEngine, "takes no commands") for part in parts}
+        parts = dict.fromkeys((DMA, FETCH_STORE, GEMM, MATH, *(server.part for server in self.servers.values())))
+        return {part: self.sibling(self.pe.part(part), STAGE_SERVER) for part in parts}
+
+    @cached_property
+    def servers(self) -> OpServers:
+        """Who serves the math ops that some part declares."""
+        return op_servers(self.ctx.graph.spec.cube.pe_template.components)
 
     @cached_property
     def limits(self) -> TileLimits:
         """What tiles must fit, and their native size."""
-        return limits_of(self.ctx.graph, self.pe)
+        return limits_of(self.ctx.graph, self.pe, self.servers)
 
     @cached_property
     def rates(self) -> PeRates:
@@ -134,7 +152,7 @@ class PeSchedulerComponent(PeEngine):
         if isinstance(cmd, GemmCmd):
             return [GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)]
         if isinstance(cmd, MathCmd):
-            return [MathStage(StageType.MATH, MATH, cmd.op, cmd.elements, cmd.dtype)]
+            return [self.servers.get(cmd.op, LANES).stage_of(cmd.op, cmd.elements, cmd.dtype)]
         kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
         return [
             RunsStage(
@@ -214,18 +232,15 @@ class PeSchedulerComponent(PeEngine):
 
     def _accesses(self, cmd: CompositeCmd) -> list[OperandAccess | None]:
         """How the DMA reaches each operand, in the order of their numbers."""
-        operands = operands_of(cmd)
-        dma = self.engines[DMA]
-        if not isinstance(dma, PeDmaComponent):
-            return [None] * len(operands)
-        return [dma.access(operand) for operand in operands]
+        return [self._dma.access(operand) for operand in operands_of(cmd)]
+
+    @cached_property
+    def _dma(self) -> DataMover:
+        return self.sibling(self.pe.part(DMA), DATA_MOVER)
 
     def _paths(self, cmd: CompositeCmd) -> tuple[PathTiming | None, ...]:
         """How far each operand lies, in the order of their numbers."""
-        dma, link_gbs = self.engines[DMA], self.rates.dma_gbs
-        if not isinstance(dma, PeDmaComponent):
-            return tuple(None if x.pinned else PathTiming(0.0, link_gbs) for x in operands_of(cmd))
-        return tuple(dma.timing_to(x) for x in operands_of(cmd))
+        return tuple(self._dma.timing_to(operand) for operand in operands_of(cmd))
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""

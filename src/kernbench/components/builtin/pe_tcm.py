@@ -7,6 +7,7 @@ modelled: banks, and contention for a port between the DMA, which is slower than
 
 from __future__ import annotations
 
+from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
 from kernbench.components.builtin.pipeline import ServerQueue, TileToken
@@ -15,6 +16,8 @@ from kernbench.topology.graph import Node
 
 class PeTcmComponent(MemoryComponent):
     """Serves the fabric as any memory does, and its PE's fetches and stores."""
+
+    declaration = EngineDeclaration(role="memory")
 
     __slots__ = ("_both_ns", "_read_gbs", "_read_ns", "_write_gbs", "read_port", "write_port")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kernbench.common.commands import DmaRequest
 from kernbench.common.dtypes import dtype_of
@@ -207,7 +207,7 @@ class PipelineContext:
 
     def __init__(
         self,
-        engines: Mapping[str, PeEngine],
+        engines: Mapping[str, StageServer],
         total_tiles: int,
         on_done: Callable[[TileToken], None],
         request: Request,
@@ -333,6 +333,18 @@ def work_ns(amount: int, per_ns: float) -> float:
 def lanes_ns(elements: int, lanes_per_ns: float, dtype: str) -> float:
     """A vector op: whole ns, as a row of lanes starts every ns; f32 at half the lanes, one-byte types at double."""
     return float(max(ceil(elements / (lanes_per_ns * dtype_of(dtype).compute_scale)), 1))
+
+
+class StageServer(Protocol):
+    """An engine of a PE, as the scheduler and the engines before it need it."""
+
+    on_room: Callable[[int], None] | None  # a feeder that waits for a place in the queue
+
+    def take(self, token: TileToken) -> None:
+        """Serve the token's present stage."""
+
+    def has_room(self) -> bool:
+        """Whether the feeder may let a token into this engine's queue; if not, it calls `on_room` later."""
 
 
 class PeEngine(ActiveComponent):

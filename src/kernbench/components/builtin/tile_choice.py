@@ -26,6 +26,8 @@ from kernbench.components.builtin.tiling import (
     FETCH_STORE,
     GEMM,
     MATH,
+    OpServer,
+    OpServers,
     as_matrix,
     generate_gemm_plan,
     generate_math_plan,
@@ -39,15 +41,18 @@ LEAST_SIDE = 8  # of the tiles that are looked at, unless the whole side is smal
 
 @dataclass(frozen=True, slots=True)
 class TileLimits:
-    """What a tile must fit, and the tile that the engines were built for: (m, k, n) for a product, (m, n) for math."""
+    """What plans depend on besides their command: what a tile must fit, the tile that the engines were built for, (m,
+    k, n) for a product and (m, n) for math, and which engines there are.
+    """
 
     tcm_bytes: int
     register_bytes: int
     gemm_tile: tuple[int, int, int]
     math_tile: tuple[int, int]
+    servers: tuple[tuple[str, OpServer], ...] = ()  # who serves which math op, beside PE_MATH
 
 
-def limits_of(graph: TopologyGraph, pe: PeId) -> TileLimits:
+def limits_of(graph: TopologyGraph, pe: PeId, servers: OpServers | None = None) -> TileLimits:
     """What tiles of a PE must fit, and their native size."""
     gemm, math, fetch = (graph.node(pe.part(name)).attrs for name in (GEMM, MATH, FETCH_STORE))
     return TileLimits(
@@ -55,6 +60,7 @@ def limits_of(graph: TopologyGraph, pe: PeId) -> TileLimits:
         int(fetch["register_file_bytes"]),
         (int(gemm["tile_m"]), int(gemm["tile_k"]), int(gemm["tile_n"])),
         (int(math["tile_m"]), int(math["tile_n"])),
+        tuple((servers or {}).items()),
     )
 
 
@@ -81,8 +87,8 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
 def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
     """The plan of a command whose operands are numbered; raises KernelError when no tile fits."""
     if cmd.op == "gemm":
-        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits))
-    return generate_math_plan(cmd, choose_math_tile(cmd, limits))
+        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits), dict(limits.servers))
+    return generate_math_plan(cmd, choose_math_tile(cmd, limits), dict(limits.servers))
 
 
 @lru_cache(maxsize=256)  # PEs at one distance from their operands ask for the same

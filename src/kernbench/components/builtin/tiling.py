@@ -13,9 +13,11 @@ lanes work on an op in the slowest type that it reads or gives. A product over n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
+from typing import NamedTuple
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.dtypes import dtype_of
@@ -35,6 +37,21 @@ LaneOp = tuple[str, str]  # a math op, and the type that the lanes work in
 
 
 DMA, FETCH_STORE, GEMM, MATH = "pe_dma", "pe_fetch_store", "pe_gemm", "pe_math"  # parts of a PE, which stages name
+
+
+class OpServer(NamedTuple):
+    """The part of a PE that serves a math op, and the class of the stages that the op becomes."""
+
+    part: str = MATH
+    stage: type[MathStage] = MathStage
+
+    def stage_of(self, op: str, elements: int, dtype: str, registers: int = 0) -> MathStage:
+        return self.stage(StageType.MATH, self.part, op, elements, dtype, registers)
+
+
+OpServers = Mapping[str, OpServer]  # by op, for those that some part declares
+NOBODY_ELSE: OpServers = MappingProxyType({})
+LANES = OpServer()
 
 
 def without_addresses(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]:
@@ -109,7 +126,7 @@ class _Inputs:
         return reads, moved, fetched
 
 
-def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int]) -> PipelinePlan:
+def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: OpServers = NOBODY_ELSE) -> PipelinePlan:
     """The plan of a tiled matrix product with its epilogues. `tile` is (m, k, n); operands are numbered."""
     a, b = cmd.inputs
     (m, k), n = a.shape, b.shape[1]
@@ -119,9 +136,9 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int]) -> Pipelin
     last_pass = outputs if ops_of(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        yield from _GemmTiles(cmd, tile)
+        yield from _GemmTiles(cmd, tile, servers)
         if last_pass:
-            yield from _kernel_pass(cmd, main, (tile_m, tile_n))
+            yield from _kernel_pass(cmd, main, (tile_m, tile_n), servers)
 
     return PipelinePlan(main + last_pass, main, tiles, tile)
 
@@ -129,8 +146,9 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int]) -> Pipelin
 class _GemmTiles:
     """The tiles of one product. Stages that do not depend on where a tile lies are made once and shared."""
 
-    def __init__(self, cmd: CompositeCmd, tile: tuple[int, int, int]) -> None:
+    def __init__(self, cmd: CompositeCmd, tile: tuple[int, int, int], servers: OpServers) -> None:
         self._cmd = cmd
+        self._servers = servers
         a, b = cmd.inputs
         (m, k), n = a.shape, b.shape[1]
         self._rows, self._depths, self._cols = spans(m, tile[0]), spans(k, tile[1]), spans(n, tile[2])
@@ -192,7 +210,7 @@ class _GemmTiles:
         stages: list[Stage] = [
             MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + (acc_bytes if first else 0)),
             GemmStage(StageType.GEMM, GEMM, m, k, n, self._dtype, 0 if ops else fetched),
-            *_math_stages(ops, m * n, fetched),
+            *_math_stages(ops, m * n, fetched, self._servers),
         ]
         if last:
             nbytes = m * n * dtype_of(self._cmd.out.dtype).itemsize
@@ -200,7 +218,7 @@ class _GemmTiles:
         return tuple(stages)
 
 
-def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan:
+def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServers = NOBODY_ELSE) -> PipelinePlan:
     """The plan of a tiled math op: DMA_READ FETCH MATH STORE DMA_WRITE, M first, then N. `tile` is (m, n)."""
     m, n = as_matrix(cmd.out.shape)
     tile_m, tile_n = tile
@@ -208,9 +226,9 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int]) -> PipelinePlan
     last_pass = total if ops_of(cmd, Scope.KERNEL) else 0
 
     def tiles() -> Iterator[TilePlan]:
-        yield from _math_tiles(cmd.out, cmd.inputs, math_ops(cmd), 0, (tile_m, tile_n))
+        yield from _math_tiles(cmd.out, cmd.inputs, math_ops(cmd), 0, (tile_m, tile_n), servers)
         if last_pass:
-            yield from _kernel_pass(cmd, total, (tile_m, tile_n))
+            yield from _kernel_pass(cmd, total, (tile_m, tile_n), servers)
 
     return PipelinePlan(total + last_pass, total, tiles, tile)
 
@@ -221,9 +239,9 @@ def math_ops(cmd: CompositeCmd) -> tuple[OpSpec, ...]:
     return OpSpec(cmd.math_op, Scope.OUTPUT_TILE, dtype=cmd.acc_dtype if steps else cmd.out.dtype), *steps
 
 
-def _kernel_pass(cmd: CompositeCmd, first: int, tile: tuple[int, int]) -> Iterator[TilePlan]:
+def _kernel_pass(cmd: CompositeCmd, first: int, tile: tuple[int, int], servers: OpServers) -> Iterator[TilePlan]:
     """The ops of scope `kernel` over the finished output."""
-    return _math_tiles(cmd.out, (cmd.out,), ops_of(cmd, Scope.KERNEL), first, tile)
+    return _math_tiles(cmd.out, (cmd.out,), ops_of(cmd, Scope.KERNEL), first, tile, servers)
 
 
 def _math_tiles(
@@ -232,6 +250,7 @@ def _math_tiles(
     ops: tuple[OpSpec, ...],
     first: int,
     tile: tuple[int, int],
+    servers: OpServers,
 ) -> Iterator[TilePlan]:
     """One pass over the output: the first op reads `heads`, the last one gives what is stored."""
     m, n = as_matrix(out.shape)
@@ -243,7 +262,7 @@ def _math_tiles(
             stages, moved, fetched = inputs.stages(rows, cols)
             result = rows[1] * cols[1] * dtype_of(out.dtype).itemsize
             stages.append(MoveStage(StageType.FETCH, FETCH_STORE, fetched, fetched + result))
-            stages += _math_stages(work, rows[1] * cols[1], fetched)
+            stages += _math_stages(work, rows[1] * cols[1], fetched, servers)
             stages.append(MoveStage(StageType.STORE, FETCH_STORE, result, result))
             if not out.pinned:
                 stages.append(tile_stage(StageType.DMA_WRITE, out, rows, cols))
@@ -252,11 +271,11 @@ def _math_tiles(
             tile_id += 1
 
 
-def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int) -> list[Stage]:
+def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int, servers: OpServers) -> list[Stage]:
     """One stage an op; the last gives back the registers of what was fetched."""
     last = len(work) - 1
     return [
-        MathStage(StageType.MATH, MATH, op, elements, dtype, fetched if at == last else 0)
+        servers.get(op, LANES).stage_of(op, elements, dtype, fetched if at == last else 0)
         for at, (op, dtype) in enumerate(work)
     ]
 

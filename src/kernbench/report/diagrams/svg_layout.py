@@ -68,12 +68,12 @@ class Drawing:
 
 def is_outline(node: ViewNode) -> bool:
     """Whether a node frames others: its label stands above it."""
-    return role_of(node.kind) is OUTLINE
+    return role_of(node) is OUTLINE
 
 
 def is_zone(node: ViewNode) -> bool:
     """Whether a node is an area that others may lie in: its label goes where there is room."""
-    return role_of(node.kind) is ZONE
+    return role_of(node) is ZONE
 
 
 def scale_px_per_mm(view: MachineView) -> float:
@@ -128,7 +128,7 @@ def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
 
 
 def _box(node: ViewNode, rect: Rect) -> DrawnBox:
-    role = role_of(node.kind)
+    role = role_of(node)
     about = f"{node.id}: {node.label}" + (f", {node.detail}" if node.detail else "")
     if role is ZONE:
         return DrawnBox(rect, role.fill, role.stroke, 1.0, "4 3", 2.0, about)

@@ -59,7 +59,7 @@ def link_entries(view: MachineView, zoom: float = 1.0) -> list[LinkEntry]:
 
 def role_entries(view: MachineView) -> list[Role]:
     """The roles of a view's boxes, in order of appearance."""
-    return list(dict.fromkeys(role_of(node.kind) for node in view.nodes if role_of(node.kind) is not OUTLINE))
+    return list(dict.fromkeys(role_of(node) for node in view.nodes if role_of(node) is not OUTLINE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernbench.report.diagrams.view import ViewEdge
+from kernbench.report.diagrams.view import ViewEdge, ViewNode
 from kernbench.topology.graph import EdgeKind
 
 INK, FAINT_INK, RULE = "#1a1a1a", "#555555", "#777777"
@@ -73,9 +73,14 @@ _ROLES: Mapping[str, Role] = MappingProxyType(
 )
 
 
-def role_of(kind: str) -> Role:
-    """The role of a kind of box; a kind not listed is a die, which says nothing about it."""
-    return _ROLES.get(kind, DIE)
+_DECLARED: Mapping[str, Role] = MappingProxyType(
+    {"compute": COMPUTE, "data mover": MOVER, "memory": MEMORY, "control": CONTROL}
+)
+
+
+def role_of(node: ViewNode) -> Role:
+    """The role of a box, by its kind or as declared; one that has neither is a die, which says nothing about it."""
+    return _ROLES.get(node.kind) or _DECLARED.get(node.role, DIE)
 
 
 @dataclass(frozen=True, slots=True)

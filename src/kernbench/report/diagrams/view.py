@@ -19,6 +19,7 @@ class ViewNode:
     y_mm: float
     w_mm: float
     h_mm: float
+    role: str = ""  # what it is for, where its kind does not say so
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A PE as a picture sees it: its nine components inside the outline, its router and HBM slice beside it.
+"""A PE as a picture sees it: its components inside the outline, its router and HBM slice beside it.
 
 The parts of a PE have no extent in the model, so they are arranged to be read: control from the top, data below, every
 part as long as it takes for its links to run straight.
@@ -6,11 +6,14 @@ part as long as it takes for its links to run straight.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from kernbench.common.ids import CubeId, PeId
 from kernbench.common.units import format_bytes
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.view_cube import bandwidth_label
-from kernbench.topology.build_pe import CONTROL_LINKS, DATA_LINKS
+from kernbench.topology.build_pe import pe_links, pe_parts
+from kernbench.topology.declarations import declaration_of
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import Mesh
 from kernbench.topology.spec import MachineSpec
@@ -18,11 +21,12 @@ from kernbench.topology.spec import MachineSpec
 PE_OUTLINE = "pe_outline"
 
 _HBM, _ROUTER = "hbm_ctrl", "router"
-_COLUMNS, _ROWS, _OUTSIDE = 7, 4, 2  # of the grid; so many columns stand outside the PE
+_OUTSIDE = 2  # so many columns of the grid stand outside the PE
 _GAP = (0.18, 0.45)  # between boxes, of a column and of a row
 
-# First column and row, columns and rows.
-_GRID: dict[str, tuple[int, int, int, int]] = {
+_Cells = tuple[int, int, int, int]  # first column and row, columns and rows
+
+_GRID: dict[str, _Cells] = {
     _HBM: (0, 0, 1, 4),
     _ROUTER: (1, 0, 1, 4),
     "pe_cpu": (2, 0, 5, 1),
@@ -37,37 +41,61 @@ _GRID: dict[str, tuple[int, int, int, int]] = {
 }
 
 
+def _grid(further: Sequence[str]) -> dict[str, _Cells]:
+    """Where the parts stand. Further ones stand in a row with GEMM and MATH; pe_fetch_store then lies below them all,
+    and a free column lets the scheduler reach it.
+    """
+    if not further:
+        return _GRID
+    n = len(further)
+    engines: dict[str, _Cells] = {name: (7 + at, 2, 1, 1) for at, name in enumerate(further)}
+    return (
+        _GRID
+        | engines
+        | {
+            _HBM: (0, 0, 1, 5),
+            _ROUTER: (1, 0, 1, 5),
+            "pe_cpu": (2, 0, 5 + n, 1),
+            "pe_scheduler": (3, 1, 4 + n, 1),
+            "pe_dma": (3, 2, 1, 2),
+            "pe_fetch_store": (4, 3, 3 + n, 1),
+            "pe_tcm": (3, 4, 4 + n, 1),
+        }
+    )
+
+
 def pe_view(spec: MachineSpec, mesh: Mesh) -> MachineView:
     """The components of a PE, and what it reaches first."""
     size = spec.cube.geometry.pe_mm
-    step_x, step_y = size.w / (_COLUMNS - _OUTSIDE), size.h / _ROWS
+    further = spec.cube.pe_template.components.further
+    roles = {name: declaration_of(name, part.impl).role for name, part in further.items()}
+    grid = _grid(list(further))
+    columns, rows_total = (max(cells[axis] + cells[axis + 2] for cells in grid.values()) for axis in (0, 1))
+    step_x, step_y = size.w / (columns - _OUTSIDE), size.h / rows_total
     left = _OUTSIDE * step_x
     detail = f"{spec.cube.n_pes} in a cube"
     nodes = [
         ViewNode(str(PeId(0, 0, 0)), PE_OUTLINE, "PE", detail, left + size.w / 2, size.h / 2, size.w, size.h),
     ]
-    details, ids = _details(spec), _ids(mesh)
-    for name, (col, row, cols, rows) in _GRID.items():
+    details, ids = _details(spec), _ids(mesh, grid)
+    for name, (col, row, cols, rows) in grid.items():
         kind = "noc_router" if name == _ROUTER else name
         x, y = (col + cols / 2) * step_x, (row + rows / 2) * step_y
         w, h = (cols - _GAP[0]) * step_x, (rows - _GAP[1]) * step_y
-        nodes.append(ViewNode(ids[name], kind, name, details[name], x, y, w, h))
+        nodes.append(ViewNode(ids[name], kind, name, details[name], x, y, w, h, roles.get(name, "")))
     return MachineView("pe", f"{spec.system.name}: a PE", left + size.w, size.h, tuple(nodes), tuple(_edges(spec, ids)))
 
 
-def _ids(mesh: Mesh) -> dict[str, str]:
+def _ids(mesh: Mesh, names: Iterable[str]) -> dict[str, str]:
     """The nodes of PE 0 that the parts stand for."""
     cube, pe = CubeId(0, 0), PeId(0, 0, 0)
     outside = {_HBM: cube.hbm_ctrl(0), _ROUTER: cube.router(*mesh.pes[0])}
-    return {name: outside.get(name, pe.part(name)) for name in _GRID}
+    return {name: outside.get(name, pe.part(name)) for name in names}
 
 
 def _details(spec: MachineSpec) -> dict[str, str]:
     cube = spec.cube
-    components = cube.pe_template.components
-    details = {
-        name: f"{getattr(components, name).number_attr('overhead_ns'):g} ns" for name in type(components).model_fields
-    }
+    details = {name: f"{part.attrs['overhead_ns']:g} ns" for name, part in pe_parts(cube).items()}
     ports = cube.pe_template.links
     return details | {
         _HBM: f"{cube.hbm_channels_per_pe} channels",
@@ -83,8 +111,9 @@ def _edges(spec: MachineSpec, ids: dict[str, str]) -> list[ViewEdge]:
     ports, dma_bw, hbm_bw = cube.pe_template.links, cube.links.pe_dma_to_router_bw_gbs, cube.hbm_link_bw_gbs
     width = min(ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs)
     control, inside = bandwidth_label(None), EdgeKind.PE_INTERNAL
-    edges = [ViewEdge(ids[a], ids[b], inside, control, None) for a, b in CONTROL_LINKS]
-    edges += [ViewEdge(ids[a], ids[b], inside, bandwidth_label(width), width) for a, b in DATA_LINKS]
+    control_links, data_links = pe_links(cube.pe_template.components)
+    edges = [ViewEdge(ids[a], ids[b], inside, control, None) for a, b in control_links]
+    edges += [ViewEdge(ids[a], ids[b], inside, bandwidth_label(width), width) for a, b in data_links]
     edges.append(ViewEdge(ids[_ROUTER], ids[_HBM], EdgeKind.ROUTER_TO_HBM, bandwidth_label(hbm_bw), hbm_bw))
     edges.append(ViewEdge(ids[_ROUTER], ids["pe_dma"], EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
     edges += [ViewEdge(ids[_ROUTER], ids[name], EdgeKind.COMMAND, control, None) for name in ("pe_cpu", "pe_mmu")]

@@ -1,18 +1,23 @@
 """Pictures of machines of many shapes: well formed, the same twice, every label in its place."""
 
+import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from itertools import pairwise
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernbench.common.engine_declaration import COMPUTE_WIRES, SELF, EngineDeclaration, Wire
 from kernbench.common.errors import TopologyError
+from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.report.diagrams.svg import Picture, picture_of, render_svg
 from kernbench.report.diagrams.svg_layout import DrawnBox, Line, is_outline, is_zone
 from kernbench.report.diagrams.svg_legend import link_entries
 from kernbench.report.diagrams.svg_route import crosses, link_points
-from kernbench.report.diagrams.svg_style import link_px, link_style
+from kernbench.report.diagrams.svg_style import COMPUTE, MOVER, link_px, link_style, role_of
 from kernbench.report.diagrams.svg_text import READABLE_PX, Rect, Tag, fitted, shortened, width_px, wrapped
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.views import machine_views
@@ -67,6 +72,31 @@ MACHINES: dict[str, dict[str, object]] = {
         ],
     },
 }
+
+
+FURTHER = {"impl": "test_svg_engines:Engine"}
+MACHINES |= {
+    f"{n} further engines": {f"cube.pe_template.components.pe_unit{at}": FURTHER for at in range(n)} for n in (1, 2, 5)
+}
+
+
+class Engine(ComputeEngine):
+    declaration = EngineDeclaration(wires=COMPUTE_WIRES)
+
+
+class Prefetcher(ComputeEngine):
+    declaration = EngineDeclaration(
+        wires=(Wire("pe_cpu", SELF, "control"), Wire(SELF, "pe_tcm", "data")), role="data mover"
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _engines() -> Iterator[None]:
+    module = ModuleType("test_svg_engines")
+    module.Engine, module.Prefetcher = Engine, Prefetcher  # type: ignore[attr-defined]
+    sys.modules["test_svg_engines"] = module
+    yield
+    del sys.modules["test_svg_engines"]
 
 
 @pytest.fixture(scope="module", params=MACHINES.values(), ids=MACHINES.keys())
@@ -258,3 +288,16 @@ def test_boxes_of_one_kind_have_labels_of_one_size() -> None:
     texts = fitted([Tag("a", wide, "PE10", ""), Tag("b", narrow, "PE11", "")], READABLE_PX)
     assert len({text.size_px for text in texts}) == 1
     assert narrow.holds(texts[1].rect)
+
+
+def test_a_further_part_is_drawn_as_what_it_declares_to_be() -> None:
+    parts = {"pe_unit": FURTHER, "pe_prefetch": {"impl": "test_svg_engines:Prefetcher"}}
+    spec = load_topology(overrides={f"cube.pe_template.components.{name}": part for name, part in parts.items()}).spec
+    view = machine_views(spec)["pe"]
+    nodes = {node.label: node for node in view.nodes}
+    assert (role_of(nodes["pe_unit"]), role_of(nodes["pe_prefetch"])) == (COMPUTE, MOVER)
+    assert nodes["pe_unit"].y_mm == nodes["pe_gemm"].y_mm == nodes["pe_math"].y_mm
+    names = {node.id: node.label for node in view.nodes}
+    drawn = {(names[edge.src], names[edge.dst], edge.bw_gbs) for edge in view.edges}
+    assert {("pe_scheduler", "pe_unit", None), ("pe_unit", "pe_fetch_store", 512.0)} <= drawn
+    assert {("pe_cpu", "pe_prefetch", None), ("pe_prefetch", "pe_tcm", 512.0)} <= drawn

@@ -1,0 +1,74 @@
+"""What a part of a PE says about itself, as a class attribute `declaration` in its own file.
+
+The machine's description is checked by it (`attrs`), the builder lays its wires, the scheduler sends it the ops that
+it lists, the roofline and the pictures know by it what the part is for. It is plain data: `topology` reads it from the
+class that YAML names, without knowing any class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+SELF = "self"  # in a wire: the part that declares it
+
+PartRole = Literal["compute", "data mover", "memory", "control"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A number among a part's `attrs`, from `low` to `high`. Without a `default` the description must give it."""
+
+    low: float
+    high: float
+    default: float | None = None
+    form: Literal["number", "whole", "power of two"] = "number"
+
+    @classmethod
+    def whole(cls, low: int, high: int, default: int | None = None) -> Attribute:
+        """A whole number."""
+        return cls(low, high, default, "whole")
+
+    @classmethod
+    def power_of_two(cls, low: int, high: int, default: int | None = None) -> Attribute:
+        """1, 2, 4, 8, ..."""
+        return cls(low, high, default, "power of two")
+
+
+TIME_NS = Attribute(0.0, 1e6)  # that a block charges
+RATE_PER_NS = Attribute(0.001, 1e9)  # of work
+QUEUE_DEPTH = Attribute.whole(1, 1 << 16)
+TILE_SIDE = Attribute.whole(1, 1 << 16)
+
+
+class Wire(NamedTuple):
+    """Between two parts of a PE, of which one is `SELF`. Data runs at the width of the TCM ports; the end that is
+    nearer to the TCM comes second.
+    """
+
+    src: str
+    dst: str
+    carries: Literal["control", "data"]
+
+
+# What an engine needs that takes stages from the scheduler and finds its operands in registers.
+COMPUTE_WIRES = (Wire("pe_scheduler", SELF, "control"), Wire(SELF, "pe_fetch_store", "data"))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDeclaration:
+    """The parameters of a part, the math ops that it serves, and how it is joined to the other parts.
+
+    The nine parts that every PE has are wired by their place, whatever class models them; `wires` are those of a part
+    that a description adds. Math ops that nobody lists go to `pe_math`. `stage` is the class of the stages that such an
+    op becomes, a `MathStage` or one derived from it: it says what the op log has on them and how many flops they count.
+    """
+
+    attrs: Mapping[str, Attribute] = field(default_factory=lambda: MappingProxyType({}))
+    ops: tuple[str, ...] = ()
+    wires: tuple[Wire, ...] = ()
+    role: PartRole = "compute"
+    has_own_slot: bool = False  # of a compute engine: works beside the PE's compute slot, not in turn with its users
+    stage: type | None = None

@@ -1,0 +1,78 @@
+"""What the parts of a PE need of each other. A part may be replaced by any class that has these members, whatever it is
+derived from; `PeEngine` (pipeline.py) has the ones that every engine needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kernbench.common.commands import EngineCommand, Operand, Segment
+from kernbench.common.composite_use import PathTiming
+from kernbench.common.messages import Request
+from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
+from kernbench.components.interface import Interface
+
+Done = Callable[[tuple[int, ...]], None]  # told the op-log id of what is done
+
+
+class CommandTaker(Protocol):
+    """PE_SCHEDULER, as PE_CPU needs it."""
+
+    def submit(self, cmd: EngineCommand, request: Request, done: Done, after: int | None = None) -> None:
+        """Take a command; `done` is called when it is finished. `after` is the op that the kernel waited for last."""
+
+
+class ComputeSlots(Protocol):
+    """PE_SCHEDULER, as compute engines need it. The first slot is the one that engines without their own share."""
+
+    compute_slots: list[ServerQueue]
+
+
+class DataMover(Protocol):
+    """PE_DMA, as PE_CPU and PE_SCHEDULER need it. PE_CPU also reports its `busy_ns`, where it has one."""
+
+    def translate(self, address: int, nbytes: int) -> Sequence[Segment]:
+        """The physical segments of a range that a kernel names; raises AddressError for what is not mapped."""
+
+    def access(self, operand: Operand) -> OperandAccess | None:
+        """How to reach an operand; None for one that is pinned."""
+
+    def timing_to(self, operand: Operand) -> PathTiming | None:
+        """How long an uncontended transfer of part of an operand takes; None for one that is pinned."""
+
+
+class Translator(Protocol):
+    """PE_MMU, as PE_DMA needs it."""
+
+    translation_ns: float  # what a request pays
+
+    def translate(self, va: int, nbytes: int) -> list[Segment]:
+        """The physical segments of a virtual range; raises AddressError for what is not mapped."""
+
+
+class RegisterFile(Protocol):
+    """PE_FETCH_STORE, as compute engines need it."""
+
+    def give_back(self, registers: int, left: int) -> None:
+        """Room in the register file is free again, since stage `left` is over."""
+
+
+class TcmPorts(Protocol):
+    """PE_TCM, as PE_FETCH_STORE needs it. PE_CPU also reports its `busy_ns`, where it has one."""
+
+    def fetch(self, token: TileToken, nbytes: int) -> float:
+        """Take the read port for a token's stage, and set its `start_ns`; returns until when."""
+
+    def store(self, token: TileToken, nbytes: int) -> float:
+        """Take the write port for a token's stage, and set its `start_ns`; returns until when."""
+
+
+COMMAND_TAKER: Interface[CommandTaker] = Interface(CommandTaker, "takes no commands")
+COMPUTE_SLOTS: Interface[ComputeSlots] = Interface(ComputeSlots, "keeps no compute slot")
+DATA_MOVER: Interface[DataMover] = Interface(DataMover, "moves no bytes")
+TRANSLATOR: Interface[Translator] = Interface(Translator, "translates no addresses")
+REGISTER_FILE: Interface[RegisterFile] = Interface(RegisterFile, "keeps no register file")
+TCM_PORTS: Interface[TcmPorts] = Interface(TcmPorts, "has no ports to fetch from")
+STAGE_SERVER: Interface[StageServer] = Interface(StageServer, "takes no commands")
