@@ -2,9 +2,9 @@
 
 The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
 reply says when the kernel ran, how long DMA, the busiest compute slot and TCM ports were busy meanwhile, and what the
-DMA moved to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once, whatever it
-waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is answered
-then. Not modelled: instruction fetch, and the time of scalar code.
+DMA moved to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once,
+whatever it waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is
+answered then. Not modelled: instruction fetch, and the time of scalar code.
 """
 
 from __future__ import annotations
