@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-PACKAGES = ["kernbench.benches", "kernbench.sim_engine"]
+PACKAGES = ["kernbench"]
 
 Imports = dict[str, list[str]]  # by module: the modules that it imports
 

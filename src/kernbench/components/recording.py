@@ -37,7 +37,8 @@ class Release(IntEnum):
     HOST = 8
 
 
-SLOT, LANE = int(Release.SLOT), int(Release.LANE)  # as plain numbers, for what happens to every tile
+# As plain numbers, for what happens to every tile.
+DATA, SLOT, LANE = int(Release.DATA), int(Release.SLOT), int(Release.LANE)
 
 
 def stage_ref(token: int, stage: int) -> int:
@@ -112,5 +113,6 @@ class Recorder(Protocol):
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
         `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
-        each other one when the one before it ended.
+        each other one when the one before it ended. One that started before the one before it ended was asked for with
+        it and waited for what that waited for; the next waited for both.
         """

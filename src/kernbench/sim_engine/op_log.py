@@ -142,7 +142,8 @@ class OpLog:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
         `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
-        each other one when the one before it ended.
+        each other one when the one before it ended. One that started before the one before it ended was asked for with
+        it and waited for what that waited for; the next waited for both.
         """
         self._describers.append(describer)
         self._subjects.append(subject)
@@ -210,19 +211,23 @@ class OpLog:
         waited = (one,) if one >= 0 else self._several[-one - 1]
         causes = self._causes_of(row)
         place, at, asked = 2 * (number - self._first), 0, self._asked[row]
-        made: list[OpRecord] = []
+        together: tuple[int, ...] = ()  # records that ran at the same time, and
+        ended = float("-inf")  # when the last of them ended
+        records: list[OpRecord] = []
         for stage, (component_id, op_kind, op_name, names) in enumerate(heads):
             params = dict(zip(names, values[at : at + len(names)], strict=True))
             start, end = self._times[place : place + 2]
+            if together and start >= ended:
+                waited, asked, together = together, ended, ()
             # Without an entry, a stage started when the stage before it had ended, or when that let it.
             release, ready, by = causes.get(stage, (Release.DATA, start, number - 1 if stage else None))
             record = OpRecord(
                 start, end, component_id, op_kind, op_name, params, waited, asked, ready, _RELEASES[release], by
             )
-            made.append(record)
-            waited, asked = (number,), end
+            records.append(record)
+            together, ended = (*together, number), max(ended, end)
             number, place, at = number + 1, place + 2, at + len(names)
-        return made
+        return records
 
     def _causes_of(self, row: int) -> dict[int, tuple[int, float, int | None]]:
         """Of the stages of a row that have an entry: the release, when it was ready, who let it start."""

@@ -2,7 +2,9 @@
 
 A read channel, a write channel, and one for communication, each with `engines_per_direction` engines of `outstanding`
 requests. A place in a channel is held for the whole request: until the last byte of a read is here, until a write is
-acknowledged. Requests wait in order. With virtual addresses the MMU's time is paid for every request.
+acknowledged. Requests wait in order. With virtual addresses the MMU's time is paid for every request. With one place
+the operands of a tile are read one after the other; with several, each operand is a request of its own, and all set
+out in the order of tiles and operands, so that no read is held up by one of a later tile in the same memory.
 
 A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
 or a store travel as they are, and each pays whole bursts on the channels it touches. What other blocks send to this
@@ -26,7 +28,7 @@ from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
+from kernbench.components.recording import DATA, LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
@@ -58,6 +60,48 @@ class _LastOf:
         self._missing -= 1
         if not self._missing:
             self._apply()
+
+
+class OperandRead(TileToken):
+    """One of several operands of a tile that are read at the same time."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, group: OperandReads, index: int) -> None:
+        tile = group.tile
+        super().__init__(tile.plan, tile.context, tile.number)
+        self.group = group
+        self.index = index
+
+
+class OperandReads:
+    """The operands of a tile that are read at the same time. The tile goes on when the last of them is there."""
+
+    __slots__ = ("first", "missing", "tile", "times")
+
+    def __init__(self, tile: TileToken, count: int) -> None:
+        self.tile = tile
+        self.first = tile.index
+        self.missing = count
+        self.times = [0.0] * (2 * count)
+
+    def waits(self, read: OperandRead, release: float, ready_ns: float, released_by: float) -> None:
+        """What lets a read start last."""
+        self.tile.causes += (read.index, release, ready_ns, released_by)
+
+    def arrived(self, read: OperandRead, now: float) -> bool:
+        """An operand is there; says whether it was the last."""
+        at = 2 * (read.index - self.first)
+        self.times[at : at + 2] = read.start_ns, now
+        self.missing -= 1
+        if self.missing:
+            return False
+        tile = self.tile
+        tile.times += self.times
+        tile.index = self.first + len(self.times) // 2 - 1
+        if read.index != tile.index:  # what follows starts when the last operand is there, whichever that is
+            tile.causes += (tile.index + 1, DATA, now, read.number << STAGE_BITS | read.index)
+        return True
 
 
 class PeDmaComponent(PeEngine):
@@ -101,12 +145,36 @@ class PeDmaComponent(PeEngine):
         return len(self._read.waiting) < self.queue_depth
 
     def take(self, token: TileToken) -> None:
-        channel = self._read if token.stages[token.index].type is StageType.DMA_READ else self._write
+        if token.stages[token.index].type is not StageType.DMA_READ:
+            channel = self._write
+        else:
+            channel = self._read
+            if channel.places > 1 and token.context.operands:
+                self._take_operands(token)
+                return
         if channel.taken < channel.places:
             self._take_place(channel)
             self._start(token)
         else:
             channel.waiting.append((token, self.env.now))
+
+    def _take_operands(self, tile: TileToken) -> None:
+        """Read the operands of a tile at the same time, as far as there are places."""
+        channel, stages = self._read, tile.stages
+        end = tile.index + 1
+        while end < len(stages) and stages[end].type is StageType.DMA_READ:
+            end += 1
+        group = OperandReads(tile, end - tile.index)
+        _, release, ready_ns, released_by = tile.causes[:4]
+        for index in range(tile.index, end):
+            read = OperandRead(group, index)
+            if channel.taken < channel.places:
+                self._take_place(channel)
+                if index > group.first:
+                    group.waits(read, release, ready_ns, released_by)
+                self._start(read)
+            else:
+                channel.waiting.append((read, self.env.now))
 
     def _start(self, token: TileToken) -> None:
         stage = token.stages[token.index]
@@ -165,6 +233,12 @@ class PeDmaComponent(PeEngine):
         if token.pending:
             return
         stage = token.stages[token.index]
+        if isinstance(token, OperandRead):
+            is_last = token.group.arrived(token, self.env.now)
+            self._leave_place(self._read, token.ref)
+            if is_last:
+                self.hand_on(token.group.tile)
+            return
         following = token.index + 1
         if following < len(token.stages):
             then = token.stages[following]
@@ -190,7 +264,10 @@ class PeDmaComponent(PeEngine):
         """Stage `left` is over: its place is the next one's."""
         if channel.waiting:
             following, since_ns = channel.waiting.popleft()
-            if isinstance(following, TileToken):
+            if isinstance(following, OperandRead):
+                following.group.waits(following, LANE, since_ns, left)
+                self._start(following)
+            elif isinstance(following, TileToken):
                 following.causes += (following.index, LANE, since_ns, left)
                 self._start(following)
             else:

@@ -383,6 +383,10 @@ class PeEngine(ActiveComponent):
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""
         token.times += (token.start_ns, self.env.now)
+        self.hand_on(token)
+
+    def hand_on(self, token: TileToken) -> None:
+        """The stage is over, and its times are known."""
         index = token.index + 1
         if index < len(token.stages):
             token.index = index
