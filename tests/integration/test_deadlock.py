@@ -91,8 +91,8 @@ def test_every_blocked_pe_is_named_with_its_line_and_what_it_waits_for(torch: Ru
     own = x.as_arg().local_address_for((0, 0, 0))
     assert [b.waits_for for b in error.blocked] == [
         f"a DMA read of 32 bytes at {own:#x}",  # 2 x 8 of f16
-        "composite 0 (exp)",
-        "composite 0 (abs), after the kernel's end",
+        "a composite exp (number 0)",
+        "a composite abs (number 0), after the kernel's end",
     ]
 
 

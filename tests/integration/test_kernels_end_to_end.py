@@ -169,11 +169,15 @@ def test_a_load_follows_what_wrote_its_bytes_on_whichever_pe() -> None:
     run_kernel(pass_on, ones, 0 * ones, 0 * ones, grid=(2,), op_log=log)
     name_of = {number: record.op_name for number, record in log.items()}
     found = [(record.op_name, [name_of[number] for number in record.dependency_ids]) for record in log.records]
-    assert [waited for name, waited in found if name == "dma_read"] == [[], ["composite_gemm"], ["dma_write"]]
-    assert ("TileToken/DMA_READ", ["dma_write"]) in found
+    assert [waited for name, waited in found if name == "dma_read"] == [
+        ["host_write"],
+        ["composite_gemm"],
+        ["dma_write"],
+    ]
+    assert ("TileToken/DMA_READ", ["host_write", "dma_write"]) in found  # x, which the host wrote, and y
 
 
-def test_what_the_host_wrote_last_was_written_by_no_op() -> None:
+def test_a_load_of_what_the_host_wrote_last_follows_that_write() -> None:
     log = OpLog()
 
     def bench(torch: Any) -> None:
@@ -183,4 +187,6 @@ def test_what_the_host_wrote_last_was_written_by_no_op() -> None:
         torch.launch("load", lambda p, tl: tl.load(p), x)
 
     kernbench.run(bench, device=0, op_log=log)
-    assert [record.dependency_ids for record in log.records if record.op_name == "dma_read"] == [(), ()]
+    writes = [number for number, record in log.items() if record.op_name == "host_write"]
+    loads = [record.dependency_ids for record in log.records if record.op_name == "dma_read"]
+    assert loads == [(number,) for number in writes]

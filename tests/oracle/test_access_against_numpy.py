@@ -122,13 +122,23 @@ def test_a_scatter_puts_rows_by_number_and_the_last_of_two_stays(rows, data):
 
 @FEW
 @given(
-    st.sampled_from(["add", "max", "min", "xchg"]), st.lists(st.integers(-50, 50), min_size=1, max_size=12), st.data()
+    st.sampled_from(["add", "max", "min", "and", "or", "xor", "xchg"]),
+    st.lists(st.integers(-50, 50), min_size=1, max_size=12),
+    st.data(),
 )
 def test_an_atomic_changes_memory_and_returns_what_it_held(op, values, data):
     n = len(values)
     lanes = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
     x, new = numbers(16, dtype=np.int32), np.array(values, np.int32)
-    numpy_op = {"add": np.add, "max": np.maximum, "min": np.minimum, "xchg": lambda a, b: b}[op]
+    numpy_op = {
+        "add": np.add,
+        "max": np.maximum,
+        "min": np.minimum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "xchg": lambda held, given: given,
+    }[op]
 
     def kernel(x, new, keep, old, tl):
         change = getattr(tl, f"atomic_{op}")

@@ -28,7 +28,9 @@ TERNARY = ["fma", "clamp", "where"]
 REDUCING = ["sum", "mean", "max", "min", "argmax", "argmin"]
 MOVING = ["trans", "reshape", "broadcast_to", "part", "cast", "arange", "full", "zeros", "load", "store"]
 PRODUCTS = ["dot", "composite", "ref", "wait"]
-IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy
+IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy, test_access_against_numpy, test_access
+    "load_async", "store_async", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
+    "atomic_xchg", "atomic_cas",
     "floordiv", "mod", "pow", "bitwise", "bit_not", "sort", "topk", "cumsum", "flip", "cat", "permute", "expand_dims",
     "split",
 ]  # fmt: skip

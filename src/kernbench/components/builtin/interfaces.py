@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kernbench.common.commands import EngineCommand, Operand, Segment
-from kernbench.common.composite_use import PathTiming
 from kernbench.common.messages import Request
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
@@ -31,16 +30,16 @@ class ComputeSlots(Protocol):
 
 
 class DataMover(Protocol):
-    """PE_DMA, as PE_CPU and PE_SCHEDULER need it. PE_CPU also reports its `busy_ns`, where it has one."""
+    """PE_DMA, as PE_CPU and PE_SCHEDULER need it.
+
+    PE_CPU also reports its `busy_ns`, and the choice of tiles asks `timing_to(operand)`, where it has them.
+    """
 
     def translate(self, address: int, nbytes: int) -> Sequence[Segment]:
         """The physical segments of a range that a kernel names; raises AddressError for what is not mapped."""
 
     def access(self, operand: Operand) -> OperandAccess | None:
         """How to reach an operand; None for one that is pinned."""
-
-    def timing_to(self, operand: Operand) -> PathTiming | None:
-        """How long an uncontended transfer of part of an operand takes; None for one that is pinned."""
 
 
 class Translator(Protocol):

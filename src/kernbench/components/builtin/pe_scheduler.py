@@ -240,7 +240,11 @@ class PeSchedulerComponent(PeEngine):
 
     def _paths(self, cmd: CompositeCmd) -> tuple[PathTiming | None, ...]:
         """How far each operand lies, in the order of their numbers."""
-        return tuple(self._dma.timing_to(operand) for operand in operands_of(cmd))
+        timing_to = getattr(self._dma, "timing_to", None)
+        if timing_to is None:  # a part of the user's own, which says nothing of distances
+            near = PathTiming(0.0, self.rates.dma_gbs)
+            return tuple(None if operand.pinned else near for operand in operands_of(cmd))
+        return tuple(timing_to(operand) for operand in operands_of(cmd))
 
     def _fetched(self, token: TileToken) -> None:
         """A tile's inputs are in registers: their buffers are free."""
