@@ -52,7 +52,7 @@ def op_ref(record_id: int) -> int:
 
 
 # Of stages that did not simply follow the stage before: stage, Release, ready_ns, who. Flat, four numbers each; of
-# several for one stage the last counts.
+# several for one stage the last counts. The first is the first stage's, and its ready_ns is when that was asked for.
 Causes = Sequence[float]
 
 
@@ -92,13 +92,9 @@ class Recorder(Protocol):
         *,
         flops: int = 0,
         token: int = NOBODY,
-        asked_ns: float | None = None,
         causes: Causes | None = None,
     ) -> int:
-        """Note a single op that ends now; returns its id.
-
-        Without `asked_ns` it was asked for when it started; without `causes` its kernel issued it then.
-        """
+        """Note a single op that ends now; returns its id. Without `causes` its kernel issued it when it started."""
 
     def record_chain(
         self,
@@ -107,12 +103,11 @@ class Recorder(Protocol):
         times: Sequence[float],
         dependency_ids: tuple[int, ...],
         token: int,
-        asked_ns: float,
         causes: Causes,
     ) -> int:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
-        each other one when the one before it ended. One that started before the one before it ended was asked for with
-        it and waited for what that waited for; the next waited for both.
+        `times` has start and end of each, `describer` will say what they were. Each but the first was asked for when
+        the one before it ended. One that started before the one before it ended was asked for with it and waited for
+        what that waited for; the next waited for both.
         """

@@ -60,6 +60,7 @@ class Machine:
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
+        self.at = self.env.at
         for node in wiring.eager:
             self.component(node)
         self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
@@ -99,9 +100,6 @@ class Machine:
 
     def component_so_far(self, node_id: str) -> Component | None:
         return self._components.get(node_id)
-
-    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
-        self.env.at(at_ns, action, subject)
 
     def latency_ns(self, path: Sequence[str]) -> float:
         return self.fabric.network.route(path).control_ns

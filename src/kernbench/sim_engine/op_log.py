@@ -83,7 +83,6 @@ class OpLog:
         self._subjects: list[object] = []
         self._firsts = array("q")
         self._times = array("d")
-        self._asked = array("d")  # when each row's first record was asked for
         self._causes = array("d")  # of all rows, see `Causes`
         self._cause_ends = array("q")  # of each row: where its causes end there
         self._depends = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
@@ -108,12 +107,11 @@ class OpLog:
         *,
         flops: int = 0,
         token: int = NOBODY,
-        asked_ns: float | None = None,
         causes: Causes | None = None,
     ) -> int:
         """Note a single op that ends now; returns its id. `params` holds scalars and tuples, no arrays.
 
-        Without `asked_ns` it was asked for when it started; without `causes` its kernel issued it then.
+        Without `causes` its kernel issued it when it started.
         """
         key = (component_id, op_kind, op_name, *params)
         describer = self._single.get(key)
@@ -125,7 +123,6 @@ class OpLog:
             (t_start, t_end),
             dependency_ids,
             token,
-            t_start if asked_ns is None else asked_ns,
             (0, Release.PROGRAM, t_start, NOBODY) if causes is None else causes,
         )
 
@@ -136,22 +133,26 @@ class OpLog:
         times: Sequence[float],
         dependency_ids: tuple[int, ...],
         token: int,
-        asked_ns: float,
         causes: Causes,
     ) -> int:
         """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `describer` will say what they were. The first was asked for at `asked_ns`,
-        each other one when the one before it ended. One that started before the one before it ended was asked for with
-        it and waited for what that waited for; the next waited for both.
+        `times` has start and end of each, `describer` will say what they were. Each but the first was asked for when
+        the one before it ended. One that started before the one before it ended was asked for with it and waited for
+        what that waited for; the next waited for both.
         """
         self._describers.append(describer)
         self._subjects.append(subject)
         self._times.extend(times)
-        self._asked.append(asked_ns)
         self._causes.extend(causes)
         self._cause_ends.append(len(self._causes))
-        self._depends.append(dependency_ids[0] if len(dependency_ids) == 1 else self._keep(dependency_ids))
+        if len(dependency_ids) == 1:
+            self._depends.append(dependency_ids[0])
+        else:
+            several = self._several  # tiles of one command have the same
+            if not several or several[-1] is not dependency_ids:
+                several.append(dependency_ids)
+            self._depends.append(-len(several))
         following = self._next
         if token >= 0:
             known = self._token_firsts
@@ -161,13 +162,6 @@ class OpLog:
         self._firsts.append(following)
         self._next = following = following + len(times) // 2
         return following - 1
-
-    def _keep(self, dependency_ids: tuple[int, ...]) -> int:
-        """Where several dependencies, or none, are kept. Tiles of one command have the same."""
-        several = self._several
-        if not several or several[-1] is not dependency_ids:
-            several.append(dependency_ids)
-        return -len(several)
 
     @property
     def records(self) -> list[OpRecord]:
@@ -210,7 +204,7 @@ class OpLog:
         number, one = self._firsts[row], self._depends[row]
         waited = (one,) if one >= 0 else self._several[-one - 1]
         causes = self._causes_of(row)
-        place, at, asked = 2 * (number - self._first), 0, self._asked[row]
+        place, at, asked = 2 * (number - self._first), 0, self._causes[(self._cause_ends[row - 1] if row else 0) + 2]
         together: tuple[int, ...] = ()  # records that ran at the same time, and
         ended = float("-inf")  # when the last of them ended
         records: list[OpRecord] = []
@@ -253,9 +247,10 @@ class OpLog:
         causes = self._cause_ends[rows - 1]
         kept = [self._several[-one - 1] if one < 0 else None for one in self._depends[rows:]]
         del self._times[: 2 * records], self._causes[:causes], self._several[:]
-        for column in (self._describers, self._subjects, self._firsts, self._asked, self._cause_ends, self._depends):
+        for column in (self._describers, self._subjects, self._firsts, self._cause_ends, self._depends):
             del column[:rows]
         for row, several in enumerate(kept):
             self._cause_ends[row] -= causes
             if several is not None:
-                self._depends[row] = self._keep(several)
+                self._several.append(several)
+                self._depends[row] = -len(self._several)

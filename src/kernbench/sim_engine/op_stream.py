@@ -88,10 +88,9 @@ class StreamingOpLog(OpLog):
         times: Sequence[float],
         dependency_ids: tuple[int, ...],
         token: int,
-        asked_ns: float,
         causes: Causes,
     ) -> int:
-        last = super().record_chain(describer, subject, times, dependency_ids, token, asked_ns, causes)
+        last = super().record_chain(describer, subject, times, dependency_ids, token, causes)
         if self._next - self._first >= self._write_at:
             self._write(self._resolved_rows())
             self._write_at = self._next - self._first + self._chunk_records

@@ -97,17 +97,14 @@ class KernelRunner:
         """
         self.check_inside()
         self._done = done
-        if self._watch is None:
-            return self._ask(cmd)
-        reply = self._ask(self._watch.asked(cmd))
-        self._watch.answered(cmd)
-        return reply
-
-    def _ask(self, cmd: Command) -> Records:
+        if self._watch is not None:
+            cmd = self._watch.asked(cmd)
         reply = getcurrent().parent.switch(cmd)
         if isinstance(reply, KernBenchError):
             raise reply
         assert isinstance(reply, tuple)
+        if self._watch is not None:
+            self._watch.answered(cmd)
         return reply
 
     def issue(self, cmd: EngineCommand, done: Done) -> int:
@@ -128,9 +125,9 @@ class KernelRunner:
             del self._under_way[number]
             finished.succeed(records)
 
-        if watch is not None:
-            watch.issued(number, cmd)
         self._pe.submit(cmd, finish, self._last_op)
+        if watch is not None:  # the PE has taken it, and time has yet to pass
+            watch.issued(number, cmd)
         self._count += 1
         self._under_way[number] = finished, cmd
         return number

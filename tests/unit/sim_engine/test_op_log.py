@@ -22,8 +22,8 @@ def three_ops(log: OpLog) -> None:
     """A product that starts first and ends last, so that it is recorded after what runs beside it."""
     read = log.record(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
     shapes = {"elements": 10, "input_shapes": ((2, 5),)}
-    causes = (0, Release.DATA, 2.0, op_ref(read))
-    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, asked_ns=1.5, causes=causes)
+    causes = (0, Release.DATA, 1.5, op_ref(read), 0, Release.DATA, 2.0, op_ref(read))  # asked for at 1.5
+    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, causes=causes)
     log.record(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (read, other), flops=48)
 
 
@@ -82,9 +82,9 @@ def two_tiles(log: OpLog) -> None:
     first, second = log.new_token(), log.new_token()
     launched = (0, Release.LAUNCH, 0.0, NOBODY)
     behind = (0, Release.PROGRAM, 0.0, NOBODY, 0, Release.LANE, 0.0, stage_ref(first, 0))  # the later entry counts
-    log.record_chain(Tiles(), 1, (4.0, 8.0, 8.0, 9.0), (), second, 0.0, behind)
+    log.record_chain(Tiles(), 1, (4.0, 8.0, 8.0, 9.0), (), second, behind)
     waited = (*launched, 1, Release.LANE, 4.0, stage_ref(second, 1))
-    log.record_chain(Tiles(), 0, (0.0, 4.0, 9.0, 12.0), (), first, 0.0, waited)
+    log.record_chain(Tiles(), 0, (0.0, 4.0, 9.0, 12.0), (), first, waited)
 
 
 def test_a_tile_names_what_let_each_stage_start_even_where_that_is_recorded_later() -> None:

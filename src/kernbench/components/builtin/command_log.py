@@ -113,7 +113,6 @@ def simple_record(
             deps,
             flops=flops,
             token=token.number,
-            asked_ns=first.asked_ns,
             causes=first.causes,
         )
 
@@ -127,7 +126,7 @@ def tile_record(
     describer, record_chain = TileDescriber(str(pe), addresses), log.record_chain
 
     def record(token: TileToken) -> int:
-        return record_chain(describer, token.plan, token.times, deps, token.number, token.asked_ns, token.causes)
+        return record_chain(describer, token.plan, token.times, deps, token.number, token.causes)
 
     return record
 

@@ -264,13 +264,14 @@ class PeDmaComponent(PeEngine):
         """Stage `left` is over: its place is the next one's."""
         if channel.waiting:
             following, since_ns = channel.waiting.popleft()
-            if isinstance(following, OperandRead):
-                following.group.waits(following, LANE, since_ns, left)
-                self._start(following)
-            elif isinstance(following, TileToken):
+            if type(following) is TileToken:
                 following.causes += (following.index, LANE, since_ns, left)
                 self._start(following)
+            elif isinstance(following, OperandRead):
+                following.group.waits(following, LANE, since_ns, left)
+                self._start(following)
             else:
+                assert isinstance(following, simpy.Event)
                 following.succeed()
             if self.on_room is not None:
                 self.tell_room(left)

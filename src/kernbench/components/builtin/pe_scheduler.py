@@ -192,8 +192,7 @@ class PeSchedulerComponent(PeEngine):
                         name,
                         params,
                         (token.record,),
-                        asked_ns=asked_ns,
-                        causes=(0, cause[0], asked_ns + self.overhead_ns, cause[1]),
+                        causes=(0, cause[0], asked_ns, cause[1], 0, cause[0], asked_ns + self.overhead_ns, cause[1]),
                     )
                     self._ended_by[number] = token.record
                     ids = (number,)

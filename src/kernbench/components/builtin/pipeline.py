@@ -245,7 +245,7 @@ class TileToken:
     """A tile on its way. One engine owns it at a time."""
 
     __slots__ = (
-        "asked_ns", "causes", "context", "done", "index", "number", "order", "pending", "plan", "record", "stages",
+        "causes", "context", "done", "index", "number", "order", "pending", "plan", "record", "stages",
         "start_ns", "times",
     )  # fmt: skip
 
@@ -265,7 +265,6 @@ class TileToken:
         self.context = context
         self.number = number  # that the op log knows it by
         self.order = order  # among the tiles that its PE was fed
-        self.asked_ns = asked_ns  # when its first stage was asked for
         self.start_ns = 0.0  # of the stage being served
         self.times: list[float] = []  # start and end of the stages that are over
         self.causes: list[float] = [0, release, asked_ns, released_by]  # see `recording.Causes`
@@ -383,7 +382,12 @@ class PeEngine(ActiveComponent):
     def finish(self, token: TileToken) -> None:
         """The stage is over: on to the engine of the next, or done."""
         token.times += (token.start_ns, self.env.now)
-        self.hand_on(token)
+        index = token.index + 1  # `hand_on`, written out
+        if index < len(token.stages):
+            token.index = index
+            token.context.engines[token.stages[index].component].take(token)
+        else:
+            token.context.complete_tile(token)
 
     def hand_on(self, token: TileToken) -> None:
         """The stage is over, and its times are known."""

@@ -32,6 +32,7 @@ class FabricEnvironment(simpy.Environment):
     """A SimPy environment whose `transfer` moves bytes through `fabric`."""
 
     fabric: Fabric
+    now: float = 0.0  # SimPy's property as an attribute: everybody asks for the time, several times per event
 
     def __init__(self, fabric: Fabric | None = None) -> None:
         super().__init__(initial_time=0.0)
@@ -65,20 +66,30 @@ class FabricEnvironment(simpy.Environment):
         Raises EmptySchedule when nothing is left.
         """
         queue, times, fabric = self._queue, self._call_times, self.fabric
-        while fabric.next_time() <= (horizon := self._horizon()):
+        agenda = fabric.agenda
+        while True:
+            # `_horizon` and `next_time`, written out: this is done for every event of a run.
+            horizon = queue[0][0] if queue else INFINITY
+            if times and times[0] < horizon:
+                horizon = times[0]
+            if not (agenda.current or agenda.load()) or agenda.current[0][0] > horizon:
+                break
             finished = fabric.advance(horizon)
             if not finished:
                 break
-            self._now = finished[0].done_ns
+            self.now = self._now = finished[0].done_ns
             for transfer in finished:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
-        fabric.catch_up(horizon)
+        if fabric.now < horizon < INFINITY:
+            fabric.now = horizon
         if times and times[0] == horizon and not (queue and queue[0][0] == horizon and queue[0][1] < NORMAL):
-            self._now = heappop(times)
+            self.now = self._now = heappop(times)
             for action, subject in self._calls.pop(horizon):
                 action(subject)
             return
+        if horizon < INFINITY:
+            self.now = horizon
         try:
             super().step()
         except KernBenchError as copy:

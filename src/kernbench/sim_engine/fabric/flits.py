@@ -50,6 +50,7 @@ class FlitFabric(Counters):
         self._free = [0.0] * links
         self._users = [0] * links  # transfers moved flit by flit that have yet to pass the link
         self._agenda: Agenda[Event] = Agenda(network.typical_hop_ns())
+        self.agenda: Agenda[Event] = self._agenda  # for whoever drives the fabric
         self._seq = count()
         self._tie = count()
 
@@ -111,11 +112,6 @@ class FlitFabric(Counters):
         """When the next thing happens; infinity when nothing is under way."""
         agenda = self._agenda
         return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
-
-    def catch_up(self, now: float) -> None:
-        """Whoever drives the fabric has come to `now`; nothing is left to do before it."""
-        if self.now < now < INFINITY:
-            self.now = now
 
     # ---- setting out
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from kernbench.common.errors import FabricError
 from kernbench.common.units import MAX_TIME_NS, on_grid
+from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.flits import AT_DONE, AT_INJECT
 from kernbench.sim_engine.fabric.model import Network, Route
@@ -230,6 +231,25 @@ class Fabric(TrainFabric):
         self._uncounted.clear()
 
     # ---- the end
+
+    def advance(self, until: float = INFINITY) -> list[Transfer]:
+        """As the per-flit engine does; the end of a lane's read that comes alone needs nothing of its loop."""
+        agenda = self._agenda
+        current = agenda.current
+        if current or agenda.load():
+            current = agenda.current
+            now, _, epoch, lane, event = current[0]
+            alone = event is AT_DONE and (len(current) == 1 or current[1][0] > now)
+            if alone and now <= until and now <= MAX_TIME_NS and type(lane) is Lane and epoch == lane.epoch:
+                self.now = now
+                self.events += 1
+                agenda.drop(1)
+                lane.end(now)
+                done: list[Transfer] = [lane]
+                if self._large:
+                    self._after(done)
+                return done
+        return super().advance(until)
 
     def _complete(self, transfer: Transfer, now: float) -> None:
         if isinstance(transfer, Lane) and now <= MAX_TIME_NS:
