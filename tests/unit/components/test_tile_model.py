@@ -227,8 +227,13 @@ def test_the_model_knows_math(shape, op, other):
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_auto_is_near_the_best_and_never_worse_than_native(machine, shape):
-    """Against every candidate with sides that are powers of two, and the whole sides, of no more than 300 tiles."""
-    sides = [[s for s in (16, 32, 64, 128, 256) if s < size] + [size] for size in shape]
+    """Against every candidate with sides that are powers of two, and the whole sides, of no more than 300 tiles; none
+    has narrower rows than the native tile.
+    """
+    least = (16, 64, 32)
+    sides = [
+        [s for s in (16, 32, 64, 128, 256) if low <= s < size] + [size] for size, low in zip(shape, least, strict=True)
+    ]
     every = [(m, k, n) for m in sides[0] for k in sides[1] for n in sides[2]]
     few = [tile for tile in every if prod(-(-size // side) for size, side in zip(shape, tile, strict=True)) <= 300]
     native, auto, *others = gemm_times(shape, [None, "auto", *few[::3]], machine)
@@ -239,13 +244,21 @@ def test_auto_is_near_the_best_and_never_worse_than_native(machine, shape):
 def test_a_large_product_takes_less_than_a_third_of_the_time():
     native, cubes, auto = gemm_times((256, 1024, 768), [None, (64, 64, 64), "auto"])
     assert [round(simulated / 1000) for _, simulated, _ in (native, cubes)] == [178, 70]
-    assert auto[1] < 0.8 * cubes[1]
+    assert auto[1] < 0.9 * cubes[1]
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (100, 300), (4096,)])
 def test_auto_serves_math_too(shape):
     native, auto = math_times(shape, [None, "auto"])
     assert auto[1] <= native[1] * 1.10
+
+
+@pytest.mark.parametrize("shape", [(256, 1024, 768), (300, 700, 500), (64, 48, 20)])
+def test_auto_takes_no_narrower_rows_than_the_native_tile(shape):
+    cmd = product(*shape)
+    native, auto = native_tile(cmd, LIMITS), fastest_tile(cmd, LIMITS, RATES, (PATH, PATH, PATH))
+    assert auto[1] >= native[1]
+    assert auto[2] >= native[2]
 
 
 def test_softmax_keeps_whole_rows_under_auto():

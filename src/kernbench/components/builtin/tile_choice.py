@@ -222,11 +222,15 @@ def _native_math_tile(sizes: tuple[int, ...], built_for: tuple[int, int]) -> tup
 def _candidates(cmd: CompositeCmd, native: tuple[int, ...], limits: TileLimits) -> Ints:
     """Tiles worth a look: the native one first, then those that fit, with sides of 2^i, 3 * 2^i, and the whole of the
     matrix, its half and its third.
+
+    None has narrower rows than the native tile: that a narrow row takes whole bursts is not modelled for tiles, and
+    must not be what makes one look fast.
     """
     sides = [[size] if keep else _sides_of(size) for size, keep in zip(_sizes(cmd), _whole_sides(cmd), strict=True)]
     grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(sides))
     tcm, registers = _needs(cmd, grid)
     fits = (2 * tcm <= limits.tcm_bytes) & (registers <= limits.register_bytes)
+    fits &= (grid[:, 1:] >= np.array(native[1:])).all(axis=1)
     return np.concatenate((np.array([native]), grid[fits]))
 
 
