@@ -13,6 +13,7 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
 PE = "cube.pe_template"
@@ -205,3 +206,16 @@ def test_a_kernels_store_is_heard_too():
         torch.engine.listen("sip0.cube0.hbm_ctrl.pe0", 0, 1 << 20, lambda landed: heard.append(landed.nbytes))
         torch.launch("k", lambda x, tl: tl.store(x + 512, tl.zeros((32,), "f32")), x)
         assert heard == [128]
+
+
+@pytest.mark.parametrize("tile", [(64, 64, 64), (96, 32, 96), (128, 64, 64)])
+def test_tiles_without_reads_do_not_overtake_one_whose_bias_is_still_on_its_way(tile):
+    """Both matrices are pinned: only the last tile of a K loop reads, and those of the next would take its registers."""
+
+    def kernel(a, b, bias, c, tl):
+        steps = [{"op": "bias", "bias": tl.ref(bias)}]
+        tl.wait(tl.composite("gemm", tl.load(a), tl.load(b), out_ptr=c, epilogue=steps, tile_shape=tile))
+
+    ones = np.ones((256, 256), np.float16)
+    arrays, _ = run_kernel(kernel, ones, ones, np.ones(256, np.float16), 0 * ones)
+    assert (arrays[3] == 257).all()
