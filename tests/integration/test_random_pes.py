@@ -210,7 +210,7 @@ def test_a_kernels_store_is_heard_too():
 
 @pytest.mark.parametrize("tile", [(64, 64, 64), (96, 32, 96), (128, 64, 64)])
 def test_tiles_without_reads_do_not_overtake_one_whose_bias_is_still_on_its_way(tile):
-    """Both matrices are pinned: only the last tile of a K loop reads, and those of the next would take its registers."""
+    """Both matrices are pinned: only the last tile of a K loop reads; those of the next would take its registers."""
 
     def kernel(a, b, bias, c, tl):
         steps = [{"op": "bias", "bias": tl.ref(bias)}]
