@@ -132,7 +132,7 @@ def test_more_reads_at_a_time_from_one_memory_are_never_slower(pe, program, attr
 @settings(max_examples=6, deadline=None)
 @given(pes(), programs(), st.sampled_from(["outstanding", "engines_per_direction"]))
 def test_more_reads_at_a_time_from_several_memories_cost_no_more_than_what_passes_on_a_shared_link(pe, program, attr):
-    """A read from near by that sets out later can be ahead of one from far away on the last link: a hundredth at most."""
+    """A near read that sets out later can be ahead of a far one on the last link: a hundredth at most."""
     one, two, four = times_with_more_reads(pe, program, attr)
     assert two <= 1.01 * one
     assert four <= 1.01 * two
