@@ -1,4 +1,4 @@
-"""What kernels cost to simulate, in units of one SimPy time-out measured beside them. CPU time of this process.
+"""What kernels cost to simulate, in units of one SimPy time-out measured in the same run. CPU time of this process.
 
     python benchmarks/kernels.py            a table; exit code 1 when a bar does not hold
     python benchmarks/kernels.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}

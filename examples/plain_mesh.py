@@ -1,7 +1,7 @@
 """A network of your own: a 6 x 6 mesh, dimension-order routes, traffic from a JSON file.
 
 No word of SIPs or cubes: the fabric takes nodes that delay, links that serialise, and paths. Every router has a network
-interface with an injection and an ejection link of their own rate, slower than the mesh. Each row tells when a transfer
+interface with an injection and an ejection link of their own rate, slower than the mesh. Each row says when a transfer
 was done, and how much of that it waited for others.
 
     python examples/plain_mesh.py [trace.json]        prints examples/expected/plain_mesh.txt

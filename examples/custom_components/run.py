@@ -1,7 +1,7 @@
 """Two blocks replaced from YAML alone: a router with a delay rule of its own, and a whole memory.
 
 The same requests on the shipped machine and on machine.yaml, which differs only in the `impl` of the router and of the
-SRAM. Nothing of KernBench is edited or registered; the classes live in my_blocks, beside this file.
+SRAM. Nothing of KernBench is edited or registered; the classes live in my_blocks, next to this file.
 
     python examples/custom_components/run.py        prints examples/expected/custom_components.txt
 """

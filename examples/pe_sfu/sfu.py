@@ -1,4 +1,4 @@
-"""PE_SFU: a special-function unit beside the vector lanes. It serves exp, log, sin and their like, one op at a time.
+"""PE_SFU: a special-function unit next to the vector lanes. It serves exp, log, sin and their like, one op at a time.
 
 An op over some elements takes ceil(elements / rate) ns; f32 at half the rate, one-byte types at double. Not modelled:
 different costs of different functions.

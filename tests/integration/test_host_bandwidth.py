@@ -1,4 +1,4 @@
-"""Host traffic uses every connection of the PHYs on its way; with a fast PCIe endpoint it is as fast as they are."""
+"""Host traffic uses every connection of the PHYs on its path; with a fast PCIe endpoint it is as fast as they are."""
 
 from __future__ import annotations
 

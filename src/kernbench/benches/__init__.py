@@ -1,1 +1,1 @@
-"""Workloads: one family a file. A new file that registers with `@bench` is in `kernbench list` at once."""
+"""Workloads: one family per file. A new file that registers with `@bench` is in `kernbench list` at once."""

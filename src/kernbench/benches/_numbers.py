@@ -40,7 +40,7 @@ def product_dtype(dtype: str) -> str:
 
 
 def tile_shape_of(auto_tile: bool) -> str | None:
-    """What a composite is told."""
+    """The arguments of a composite."""
     return "auto" if auto_tile else None
 
 

@@ -45,7 +45,7 @@ def _load_file(path: Path) -> ModuleType:
     module.__file__ = str(path.resolve())
     sys.modules[name] = module
     try:
-        # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written beside it.
+        # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written next to it.
         exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]

@@ -75,7 +75,7 @@ def bench(*, name: str, description: str, env: str | None = None, devices: Devic
     """Register the decorated function, which is returned as it is.
 
     `name` is kebab-case. With `env="MATMUL"`, parameter m is taken from MATMUL_M where the caller does not give it.
-    With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them (ADR-0045 D5).
+    With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them.
     Raises UsageError for a name, description or devices that will not do.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):

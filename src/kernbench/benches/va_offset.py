@@ -1,8 +1,8 @@
 """One range of virtual addresses for a tensor whose parts lie in different PEs: offsets reach every part, near and far.
 
-Each PE adds an offset to the tensor's base, as ADR-0022's kernels do, and reads not its own part but that of the PE
-`shift` places on, whose bytes lie in another HBM slice. It adds its own number and stores the sum as its own part of
-the output. A wrong mapping, or an offset that lands one byte off, gives wrong numbers.
+Each PE adds an offset to the tensor's base and reads not its own part but that of the PE `shift` places on, whose
+bytes lie in another HBM slice. It adds its own number and stores the sum as its own part of the output. A wrong
+mapping, or an offset that lands one byte off, gives wrong numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The file of `--oplog`: it is there when the run is over, whole, or as it was before.
 
-Records go to a file of another name beside it, which takes its name at the end. What ends otherwise leaves nothing. A
+Records go to a file of another name next to it, which takes its name at the end. What ends otherwise leaves nothing. A
 device or a pipe has no name to give away and is written as it is.
 """
 

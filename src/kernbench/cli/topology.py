@@ -24,7 +24,7 @@ from kernbench.report.summary_text import graph_as_text, summary_as_text
 @click.option("--nodes", is_flag=True, help="Also list every node and link.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def topology(topology: str | None, settings: tuple[str, ...], emit: str | None, nodes: bool, as_json: bool) -> int:
-    """Describe a machine: counts, memories, bandwidths, the longest ways. --emit draws it."""
+    """Describe a machine: counts, memories, bandwidths, the longest paths. --emit draws it."""
     if emit is not None and not emit.strip():
         raise UsageError("--emit takes a folder, not an empty name", hint="write --emit . for the current folder")
     graph = load_machine(topology, settings)

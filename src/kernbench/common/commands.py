@@ -20,7 +20,7 @@ DmaRequest = tuple[Segment, ...]  # the runs that a DMA engine asks for in one g
 
 
 class Scope(StrEnum):
-    """How often an epilogue fires: after every K step, once an output tile, or once over the finished output."""
+    """How often an epilogue fires: after every K step, once per output tile, or once over the finished output."""
 
     K_TILE = "k_tile"
     OUTPUT_TILE = "output_tile"

@@ -1,4 +1,4 @@
-"""What a PE tells about the composites of a launch: which tile each was cut into, and how far its operands lay."""
+"""What a PE reports about the composites of a launch: which tile each was cut into, and how far its operands lay."""
 
 from __future__ import annotations
 

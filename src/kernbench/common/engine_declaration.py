@@ -70,5 +70,5 @@ class EngineDeclaration:
     ops: tuple[str, ...] = ()
     wires: tuple[Wire, ...] = ()
     role: PartRole = "compute"
-    has_own_slot: bool = False  # of a compute engine: works beside the PE's compute slot, not in turn with its users
+    has_own_slot: bool = False  # of a compute engine: works in parallel with the PE's compute slot
     stage: type | None = None

@@ -69,7 +69,7 @@ class Request:
 
     @property
     def id(self) -> RequestId:
-        """What tells it from every other request, on whatever way it is sent on."""
+        """What distinguishes it from every other request, whichever way it is forwarded."""
         return self.correlation_id, self.request_id
 
 

@@ -4,7 +4,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     TopologyError              a machine description is wrong; carries every fault found, not only the first
     AddressError               an address does not decode, or does not fit its window
     AllocationError            a memory is full, or a free does not match an allocation
-    RoutingError               no such node, or no way between two nodes
+    RoutingError               no such node, or no path between two nodes
     FabricError                a transfer the network cannot carry
     MessageError               a request with a field missing or out of range
     ComponentError             an implementation cannot be found, or does not honour its contract
@@ -80,7 +80,7 @@ class AllocationError(KernBenchError):
 
 
 class RoutingError(KernBenchError):
-    """No such node, or no way between two nodes."""
+    """No such node, or no path between two nodes."""
 
 
 class FabricError(KernBenchError):

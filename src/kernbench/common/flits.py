@@ -1,4 +1,4 @@
-"""What a custom delay rule is told of a flit. Stands here because components and the fabric both speak of it."""
+"""What a custom delay rule knows of a flit. Stands here because components and the fabric both speak of it."""
 
 from __future__ import annotations
 

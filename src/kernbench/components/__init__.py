@@ -1,1 +1,1 @@
-"""Hardware blocks, one a file. They know the fabric only through the context they are given."""
+"""Hardware blocks, one per file. They know the fabric only through the context they are given."""

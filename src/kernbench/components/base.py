@@ -95,7 +95,7 @@ class MemoryPort(Protocol):
 
     A transfer sets out at `at_ns`, now or later. `done` is called with its `tag` when the bytes of a read, or the
     acknowledgement of a write, are back. There are two implementations, with the same times: one hands the transfer to
-    the fabric as a whole, the other sends packets that every active block on the way takes and passes on.
+    the fabric as a whole, the other sends packets that every active block on the path takes and passes on.
     """
 
     @property
@@ -112,7 +112,7 @@ class MemoryPort(Protocol):
     def write(
         self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
     ) -> None:
-        """Send bytes. Whoever listens there (`Context.listen`) is told, with `payload`, when the last one is in."""
+        """Send bytes. Whoever listens there (`Context.listen`) is notified, with `payload`, when the last one is in."""
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
@@ -185,7 +185,7 @@ class Context(Protocol):
         """The memory at the end of `path`, for an engine at its start."""
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Have `listener` told of every write that brings bytes of that range, when its last byte is in memory;
+        """Have `listener` notified of every write that brings bytes of that range, when its last byte is in memory;
         returns what ends that.
         """
 
@@ -264,7 +264,7 @@ class ActiveComponent(Component):
         return None
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch that was sent here is to stop. A block that cannot do that says that it has heard."""
+        """A launch that was sent here is to stop. A block that cannot do that acknowledges it."""
         self.reply(packet)
         return None
 

@@ -1,4 +1,4 @@
-"""What a PE tells of the memory that its kernels touch, when races are looked for.
+"""What a PE reports of the memory that its kernels touch, when races are looked for.
 
 A command says by itself which bytes it reads and writes; here it becomes accesses, at the kernel's line. A load or a
 store that the kernel waits for is the kernel's own. One that it does not wait for, and what a composite writes, is a
@@ -57,7 +57,7 @@ class Races(Protocol):
 
 
 class KernelWatch:
-    """Tells of every command of one kernel. See `triton_emu.kernel_runner.CommandWatch`."""
+    """Reports every command of one kernel. See `triton_emu.kernel_runner.CommandWatch`."""
 
     def __init__(
         self, task: KernelTask, clock: simpy.Environment, pe: PeKey, kernel: str, tensors: Sequence[TensorRange]

@@ -1,6 +1,6 @@
 """Where the time of one transfer went, by part of the machine; the parts sum to the whole exactly.
 
-Latencies go to the part that charged them, on the way there and back; the bytes' own time on links is `transfer`; what
+Latencies go to the part that charged them, there and back; the bytes' own time on links is `transfer`; what
 a transfer took beyond its uncontended time is `contention`. Of many issuers, the one that finished last is shown.
 """
 

@@ -84,7 +84,7 @@ def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     if far is not None:
         targets.append(("pe-cross-half-hbm", "pe-dma", _slice(graph, 0, 0, far)))
     if graph.spec.sip.n_cubes > 1:
-        # Cubes are numbered row by row, so number 1 is beside number 0 whatever the mesh.
+        # Cubes are numbered row by row, so number 1 is next to number 0 whatever the mesh.
         targets.append(("pe-cross-cube-hbm-best", "pe-dma", _slice(graph, 0, 1, 0)))
     if graph.spec.sip.n_cubes > 2:
         targets.append(("pe-cross-cube-hbm-worst", "pe-dma", _slice(graph, 0, _farthest_cube(graph), 0)))

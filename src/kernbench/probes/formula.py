@@ -5,7 +5,7 @@ read's answer), the other is control. To those latencies the bytes add, for each
 forward, their time on the stretch's narrowest link and one flit's time on each other link. HBM adds one burst: before a
 read's first flit leaves, after a write's last flit has arrived. All terms are on the time grid, so the sum equals the
 simulated time exactly. User components (`impl: module:Class`) may do otherwise; `is_plain` is False where one is on
-the way.
+the path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORE_AND_FORWARD = frozenset({"pcie_ep", "io_cpu", "m_cpu"})
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one node or one wire adds, on one of the two ways."""
+    """What one node or one wire adds, in one of the two directions."""
 
     where: Node | Edge
     ns: float
@@ -64,12 +64,12 @@ def predict(graph: TopologyGraph, path: Sequence[str], nbytes: int, is_write: bo
 
 
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
-    """Whether every block on the way is one of ours, whose rules the formula knows."""
+    """Whether every block on the path is one of ours, whose rules the formula knows."""
     return all(graph.node(node).impl.startswith("builtin.") for node in path)
 
 
 def latency_charges(graph: TopologyGraph, path: Sequence[str]) -> Iterator[Charge]:
-    """Nodes and wires on the way there and back. The issuer pays twice: to set out, and when the answer comes in."""
+    """Nodes and wires on the path, there and back. The issuer pays twice: to set out, and when the answer comes in."""
     issuer = graph.node(path[0])
     yield Charge(issuer, on_grid(issuer.overhead_ns))
     for way in (path, path[::-1]):

@@ -37,7 +37,7 @@ class CaseResult:
     prediction: Prediction
     breakdown: Breakdown
     aggregate_peak_gbs: float
-    is_plain: bool  # no user component on the way
+    is_plain: bool  # no user component on the path
 
     @property
     def name(self) -> str:

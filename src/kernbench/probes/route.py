@@ -18,7 +18,7 @@ from kernbench.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class TracedHop:
-    """A node on the way. `link_gbs` is the link it is left by; None at the end."""
+    """A node on the path. `link_gbs` is the link it is left by; None at the end."""
 
     node: str
     first_arrival_ns: float

@@ -1,1 +1,1 @@
-"""."""
+"""Figures, tables, charts and pictures, made from results."""

@@ -73,7 +73,7 @@ _EXACT = (
 _APPROXIMATED = (
     Fact(
         "single completions",
-        "when one transfer among many ends depends on every arbiter on its way",
+        "when one transfer among many ends depends on every arbiter on its path",
         "totals follow from bandwidth and are far more certain than single completions: rules like these came within "
         "about 4 % of a shipping accelerator's totals, while its single completions were off by 11 to 15 % (median)",
         "approximated",
@@ -100,10 +100,12 @@ _APPROXIMATED = (
     Fact(
         "unaligned transfers",
         "a piece that straddles two bursts costs both",
-        "a flit is one burst on the channel of its first byte, wherever it starts; a partial flit costs a whole burst",
+        "runs of a kernel's loads, stores and atomics pay every burst that they touch; in tiles of composites and in "
+        "host transfers a flit is one burst on the channel of its first byte, wherever it starts; a partial flit costs "
+        "a whole burst",
         "approximated",
         "optimistic",
-        "many small accesses that are not aligned to bursts",
+        "composites and host copies with addresses that are not aligned to bursts",
     ),
     Fact(
         "requests and acknowledgements",
@@ -131,6 +133,15 @@ _APPROXIMATED = (
         "host copies, above all to several SIPs at once",
     ),
     Fact(
+        "atomics",
+        "a unit at the memory takes time per update and may merge those to one line",
+        "the operand travels as a write does and the old value as a read does; each burst is charged for both; the "
+        "update itself is free, and all elements of a run change at one instant, in order of arrival",
+        "approximated",
+        "either",
+        "many PEs on a few counters: optimistic where the unit is slow, pessimistic where it merges",
+    ),
+    Fact(
         "HBM scheduling",
         "first-ready scheduling, write buffers drained in batches",
         "in order of arrival on each channel, no reordering; a turn of direction costs switch_penalty_ns, 0 by "
@@ -154,12 +165,12 @@ _APPROXIMATED = (
         "a read books all its bursts when its request arrives, so a small one behind it waits for all of it",
         "approximated",
         "pessimistic",
-        "small reads beside large ones on one slice; their sum is not affected",
+        "small reads next to large ones on one slice; their sum is not affected",
     ),
     Fact(
         "routing",
         "tables or adaptive, may avoid load",
-        "the shortest way in mm, ties along x first, whatever the load",
+        "the shortest path in mm, ties along x first, whatever the load",
         "approximated",
         "either",
         "hotspots that adaptive routing would spread",
@@ -183,10 +194,11 @@ _APPROXIMATED = (
     Fact(
         "SRAM and TCM",
         "banked, conflicts cost time",
-        "a latency and the bandwidth of a port in each direction",
+        "a latency and the bandwidth of a port in each direction, whoever asks: the PE, other PEs or the host; no "
+        "bursts, so a short run costs its bytes only",
         "approximated",
         "optimistic",
-        "several PEs on one SRAM with unlucky strides",
+        "several PEs on one SRAM with unlucky strides; gathers of short rows from SRAM or another PE's TCM",
     ),
 )
 

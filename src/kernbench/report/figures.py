@@ -1,7 +1,7 @@
 """Drawings of results as PNG and SVG: same values, same bytes. matplotlib is imported only when something is drawn.
 
 A stack chart has two panels: on the left one stacked bar of times for each case, on the right what bandwidth it had
-beside what it could have had.
+next to what it could have had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.common.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# One colour a part, told apart by people who see red and green alike; contention stands out.
+# One colour per part, distinguishable for people who see red and green alike; contention stands out.
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#CC6677")
 _BLUE = "#4477AA"
 _BAR = 0.62  # width of a bar, where 1 is from one to the next
@@ -33,7 +33,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One case: its time in parts, and its bandwidth beside two peaks."""
+    """One case: its time in parts, and its bandwidth next to two peaks."""
 
     label: str
     parts: Mapping[str, float]  # part -> ns, the same parts in every bar of a chart
@@ -132,7 +132,7 @@ def _bandwidths(axes: Axes, bars: Sequence[Bar]) -> None:
 
 
 def _finish(axes: Axes, bars: Sequence[Bar], columns: int) -> None:
-    """Labels below, thousands told apart, the legend above the panel where it covers nothing."""
+    """Labels below, thousands separated, the legend above the panel where it covers nothing."""
     axes.set_xticks(range(len(bars)), [bar.label for bar in bars])
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=columns, borderaxespad=0.3)

@@ -8,7 +8,7 @@ memory    what it moved to and from HBM, in whole bursts, over what the slices t
 
 The larger is the bound: the launch is compute bound or memory bound, and never faster than that; how near it came is
 `share`, its fraction of the roofline. Both assume that work is spread evenly over its PEs and slices. Rates are over
-the time that its PEs ran, without the launch's way there and back. Bytes are counted twice: as requested, and as moved
+the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and as moved
 in whole bursts, which is what takes the memory's time.
 """
 

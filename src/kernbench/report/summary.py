@@ -1,4 +1,4 @@
-"""What a machine adds up to: counts, memories, bandwidths and the longest ways, as figures; `summary_text.py` prints
+"""What a machine adds up to: counts, memories, bandwidths and the longest paths, as figures; `summary_text.py` prints
 them.
 
 A bisection is what crosses the narrower of the two straight cuts through the middle, one way; a machine of one part has

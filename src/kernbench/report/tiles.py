@@ -58,7 +58,7 @@ def tiles_of(launch: Launch, graph: TopologyGraph) -> tuple[TileUse, ...]:
 
 
 def _with_auto(use: TileUse, launch: Launch, graph: TopologyGraph) -> TileUse:
-    """What `auto` would gain on the composites of the slowest PE that has such; told is the tile that gains most."""
+    """What `auto` would gain on the composites of the slowest PE that has such; `tile` is the one that gains most."""
     same = [
         (result, own)
         for result in sorted(launch.ended, key=lambda result: -result.pe_exec_ns)  # stable: equals by place

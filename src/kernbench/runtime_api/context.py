@@ -236,7 +236,7 @@ class RuntimeContext:
             self._queue.wait([what], f"a {what.request.msg_type}")
             return what.completion
         if not isinstance(what, Launch):
-            raise UsageError(f"wait: {what!r} is no launch", hint="give what torch.launch returned")
+            raise UsageError(f"wait: {what!r} is not a launch", hint="give what torch.launch returned")
         self._queue.wait(what.handles, f"kernel '{what.name}'")
         what.is_waited = True
         what.raise_failures()

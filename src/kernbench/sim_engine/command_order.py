@@ -3,7 +3,7 @@
 A command enters at the chiplet nearest to its own cubes, so a later one could come by a shorter way and overtake: a new
 mapping before the unmapping of what used its addresses, a launch before the one it follows. When a command reaches a
 cube is known, since control messages never queue; one that would not come after all earlier ones is held back at its
-endpoint until it does. A SIP with one IO chiplet has one way to every cube, and nothing is ever held.
+endpoint until it does. A SIP with one IO chiplet has one path to every cube, and nothing is ever held.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CommandOrder:
         self._machine = machine
         self._is_needed = len(machine.graph.spec.sip.io_chiplets) > 1
         self._latest: dict[tuple[int, int], tuple[float, str]] = {}  # by SIP and cube: when, and by which endpoint
-        self._reach_ns: dict[tuple[str, int], float] = {}  # from an endpoint to a cube: ways do not change
+        self._reach_ns: dict[tuple[str, int], float] = {}  # from an endpoint to a cube: paths do not change
 
     def admit(self, command: CubeCommand, endpoint: str) -> float:
         """For how long a command that is submitted now is held back at its endpoint; it counts as submitted."""
@@ -33,7 +33,7 @@ class CommandOrder:
         for cube in cubes:
             latest_ns, by = self._latest.get((command.sip, cube), (0.0, endpoint))
             arrives_ns = now_ns + self._reach(endpoint, command.sip, cube)
-            # Two by one way keep their order; two that arrive together by different ways might not.
+            # Two by one path keep their order; two that arrive together by different paths might not.
             if arrives_ns < latest_ns or (arrives_ns == latest_ns and by != endpoint):
                 hold_ns = max(hold_ns, latest_ns - arrives_ns + GRID_NS)
         for cube in cubes:

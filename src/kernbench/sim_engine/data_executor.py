@@ -2,9 +2,9 @@
 
 Values are evaluated in dependency order, in batches, on threads (`values.evaluate`). A result is right when it
 differs from its reference by no more than atol + rtol * |reference|, by default the tolerances of its dtype; integers
-and bools must be equal. NaN agrees with NaN, infinity with itself. With `debug_ops` every op on the way is also
+and bools must be equal. NaN agrees with NaN, infinity with itself. With `debug_ops` every intermediate op is also
 computed a second time, alone, in double precision and by definitions of its own (`values.plain`), from the inputs it
-had: what is wrong is named where it went wrong, and not again in all that follows from it.
+had: what is wrong is named where it went wrong, and not again in everything that follows from it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DataExecutor:
         self._backend = backend
         self._debug_ops = debug_ops
         self._sites = {} if sites is None else sites  # it fills while kernels run
-        self.ops: list[DataCheck] = []  # of every op on the way, when they are debugged
+        self.ops: list[DataCheck] = []  # of every intermediate op, when they are debugged
 
     def run(self, outputs: Sequence[Value]) -> list[Array]:
         """The arrays of `outputs`."""
@@ -98,7 +98,7 @@ class DataExecutor:
         return arrays
 
     def _compare_ops(self, values: Sequence[Value]) -> None:
-        unstored: dict[int, Array] = {}  # links inside a fused chain, which are on the way all the same
+        unstored: dict[int, Array] = {}  # links inside a fused chain, which are intermediate ops all the same
         for value in values:
             inputs = [unstored[v.id] if v.data is None else v.data for v in value.inputs]
             wanted = expected(value, inputs)

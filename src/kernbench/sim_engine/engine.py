@@ -1,4 +1,4 @@
-"""The engine: puts a machine's blocks on a clock, lets requests in at their entry, and tells when each is done.
+"""The engine: puts a machine's blocks on a clock, lets requests in at their entry, and reports when each is done.
 
 It decides nothing about routes, fan-out or timing: requests enter at a PCIe endpoint or a PE's DMA engine, blocks do
 the rest. Engines share a machine's routes and network but no state, so several can live in one process.
@@ -72,7 +72,7 @@ class GraphEngine(Machine):
     ) -> None:
         super().__init__(graph, mode, op_log, data, check_races)
         self.trace_hops = trace_hops
-        self.progress: Callable[[float], None] | None = None  # is told the time now and then while time passes
+        self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)
         self._handles: list[Handle] = []
 
@@ -119,7 +119,7 @@ class GraphEngine(Machine):
                 f"request {handle.request.request_id} is never answered",
                 self.blocked_kernels(),
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                hint="a component on its way takes a packet and neither answers it nor sends it on",
+                hint="a component on its path takes a packet and neither answers it nor sends it on",
             )
         self.note_waited((handle,))
         return handle.completion

@@ -7,7 +7,7 @@
   nothing of a launch that nobody has waited for.
 - Programs that a host program starts (`ranks.run`) begin with what it knows, and it knows what they did when they are
   over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
-  What ranks tell each other in any other way, say through a Python list, orders nothing.
+  What ranks pass to each other in any other way, say through a Python list, orders nothing.
 
 Requests of one host program are taken to reach a memory in the order in which it submits them. Not looked at: DMA
 requests that the host submits for PEs and cubes, which belong to no kernel.

@@ -80,7 +80,7 @@ class _Arrived(NamedTuple):
 
 
 class PacketPort:
-    """By packets, which active blocks on the way take and pass on."""
+    """By packets, which active blocks on the path take and pass on."""
 
     __slots__ = ("_machine", "burst_bytes", "path")
 

@@ -1,7 +1,7 @@
 """The op log as a file: records go to Parquet chunk by chunk, so that a run of any length needs the same memory.
 
-Columns are the seven fields and the record's `id`; `params` is JSON text. Rows are in order of id, which is the order
-in which commands and tiles ended; `read_op_stream` gives them back in order of start. Needs pyarrow
+Columns are the fields of `OpRecord` and the record's `id`; `params` is JSON text. Rows are in order of id, which is the
+order in which commands and tiles ended; `read_op_stream` gives them back in order of start. Needs pyarrow
 (`pip install kernbench[log]`).
 """
 

@@ -10,7 +10,7 @@ An atomic takes over what atomics before it on the same bytes released there, an
 Atomics do not race with each other, and do race with plain accesses. A plain write ends what was released to its bytes.
 
 Every byte on which some pair races is found, whatever the order in which accesses come, as long as what happens before
-is told before. Of pairs, those are not listed whose first access an ordered write has covered: the write is.
+is reported before. Of pairs, those are not listed whose first access an ordered write has covered: the write is.
 """
 
 from __future__ import annotations

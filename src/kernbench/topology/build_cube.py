@@ -3,7 +3,7 @@
 Distances follow the layout: between routers what lies between them, from a router to m_cpu or sram along x and y to
 where they stand, from a UCIe connection to its port along x and y from the connection's router to the middle of the
 edge. The last makes each connection as long as its wire, so that traffic takes the one nearest to its way, and a hop
-through a port is never shorter than the mesh beside it.
+through a port is never shorter than the mesh next to it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Cubes joined by UCIe, IO chiplets attached: the nodes and edges of a SIP.
 
 An IO chiplet is drawn in its own frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
-at the outer edge, io_cpu beside io_noc, the PHYs evenly along the inner edge, and the connections of a PHY evenly along
+at the outer edge, io_cpu next to io_noc, the PHYs evenly along the inner edge, a PHY's connections evenly along
 its part of that edge. Wires inside it run along x and y; those of a PHY's connections are matched in length, each as
-long as the way to the middle of the PHY, so that routes spread over them by position (`policy/routing/crossings.py`).
+long as the wire to the middle of the PHY, so that routes spread over them by position (`policy/routing/crossings.py`).
 """
 
 from __future__ import annotations

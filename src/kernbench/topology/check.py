@@ -47,7 +47,7 @@ def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
         return
     uses = ("system.sips",)
     if sips.w is None and sips.h is None:
-        what = f"a {sips.topology} of {sips.count} SIPs is no square, so it needs w and h"
+        what = f"a {sips.topology} of {sips.count} SIPs is not a square, so it needs w and h"
         yield Finding("system.sips.count", what, f"set w and h so that w x h = {sips.count}", uses)
         return
     key = "system.sips.w" if sips.w is not None else "system.sips.h"
@@ -116,7 +116,9 @@ def _check_cube_ports(
         taken.setdefault((x, y, side), here)
         phy = port.phy or f"P{n}"
         if phy in phys:
-            yield Finding(f"{here}.phy", f"the PHY '{phy}' stands twice on this chiplet", "give each a name of its own")
+            yield Finding(
+                f"{here}.phy", f"the PHY '{phy}' appears twice on this chiplet", "give each a name of its own"
+            )
         phys.append(phy)
 
 
@@ -126,7 +128,7 @@ def _check_pe_layout(spec: MachineSpec) -> Iterator[Finding]:
         yield Finding(f"{_LAYOUT}.corners", "a cube without a corner has no PE", "list some of NW, NE, SW, SE")
     for corner in ("NW", "NE", "SW", "SE"):
         if layout.corners.count(corner) > 1:
-            yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} stands twice", "list each corner once")
+            yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} appears twice", "list each corner once")
     if layout.n_pes > MAX_PES_PER_CUBE:
         what = f"{layout.n_pes} PEs per cube do not fit the address map"
         yield Finding(

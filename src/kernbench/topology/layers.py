@@ -193,7 +193,7 @@ def _remark(node: Marked, mark: SourceMark) -> Marked:
 
 
 def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: SourceMark) -> Marked:
-    """`node` at `loc`, with the mappings around it; a list on the way is repeated whole, with one item changed."""
+    """`node` at `loc`, with the mappings around it; a list in between is repeated whole, with one item changed."""
     if at == len(loc):
         return node
     part = loc[at]

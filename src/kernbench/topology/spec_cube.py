@@ -124,7 +124,7 @@ class PeComponents(Spec):
 
     @property
     def further(self) -> dict[str, ComponentSpec]:
-        """The parts beside the nine."""
+        """The parts besides the nine."""
         return dict(self.__pydantic_extra__)
 
     @property

@@ -228,7 +228,7 @@ class _Reader:
                 merges.extend(value.value if isinstance(value.value, list) else [value])
             elif key is not None and key in children:
                 first = children[key].mark
-                self._fault(mark, f"the key '{key[:60]}' stands twice, first at {first}", "keep one of them")
+                self._fault(mark, f"the key '{key[:60]}' appears twice, first at {first}", "keep one of them")
             elif key is not None:
                 children[key] = Marked(value.value, mark)  # a key's own line is where its faults are reported
         for merge in merges:

@@ -1,7 +1,7 @@
-"""What may follow a composite's head, and what each step needs to be told.
+"""What may follow a composite's head, and which arguments each step needs.
 
 A step is a dict: {"op": "bias", "bias": b}, {"op": "relu"}, {"op": "scale", "factor": 0.5, "scope": "k_tile"}.
-Scopes: `k_tile` after every K step, `output_tile` once an output tile (the default), `kernel` over the finished
+Scopes: `k_tile` after every K step, `output_tile` once per output tile (the default), `kernel` over the finished
 output. Only ops that may be applied to each partial sum and give the same total, which are those that multiply, may
 have scope `k_tile`: a bias would be added once a K tile, so that the result would depend on how the machine cuts K.
 """

@@ -50,7 +50,7 @@ class PeServices(Protocol):
 
 
 class CommandWatch(Protocol):
-    """Whoever is told of every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
+    """Whoever is notified of every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
 
     def asked(self, cmd: Command) -> Command:
         """The kernel asks for a command and waits for it; returns what is to be done instead, or the same."""
@@ -69,7 +69,7 @@ class CommandWatch(Protocol):
 
 
 class KernelRunner:
-    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` is told of its commands."""
+    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` is notified of its commands."""
 
     def __init__(self, pe: PeServices, watch: CommandWatch | None = None) -> None:
         self._pe = pe
@@ -112,7 +112,7 @@ class KernelRunner:
         says against it, and KernelError outside the kernel.
         """
         self.check_inside()
-        if self.is_aborted:  # on its way out: whoever throws it out counts how often
+        if self.is_aborted:  # it is ending: whoever throws it out counts how often
             getcurrent().parent.switch()
             raise GreenletExit
         number, watch = self._count, self._watch
@@ -213,7 +213,7 @@ class KernelRunner:
         self.command = None
 
     def _throw_out(self, thread: KernelThread) -> None:
-        """End the kernel. What it raises on its way out is not reported: another PE's failure is."""
+        """End the kernel. What it raises as it ends is not reported: another PE's failure is."""
         thread.parent = getcurrent()
         for _ in range(MOST_THROWS):
             if thread.dead:

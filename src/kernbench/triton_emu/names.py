@@ -1,4 +1,4 @@
-"""Names that kernels know beside the ops: element types under Triton's names, `constexpr` and `cdiv`.
+"""Names that kernels know besides the ops: element types under Triton's names, `constexpr` and `cdiv`.
 
 `tl` has them inside a kernel, and `kernbench.language` outside, where annotations are evaluated. An element type is a
 string, its own name, so `x.dtype == tl.float16` and `x.dtype == "f16"` ask the same.

@@ -39,8 +39,8 @@ class TlAxis(TlMath):
         return self._math("min", [x], axis=axis, keep_dims=keep_dims)
 
     def argmax(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = True) -> TensorHandle:
-        """Where along `axis` the largest is, or in all of x, counted row by row; the first of equals, and the first NaN
-        where there is one. Shape: as sum. dtype: i32. Engine: MATH, x's elements.
+        """Where along `axis` the largest is, or in the whole of x, counted row by row; the first of equals, and the
+        first NaN where there is one. Shape: as sum. dtype: i32. Engine: MATH, x's elements.
         """
         return self._math("argmax", [x], axis=axis, keep_dims=keep_dims)
 

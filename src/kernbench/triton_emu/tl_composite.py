@@ -1,4 +1,4 @@
-"""`tl.composite`: a tiled op with epilogues that runs beside the kernel, and `tl.wait` for it."""
+"""`tl.composite`: a tiled op with epilogues that runs alongside the kernel, and `tl.wait` for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernbench.values.graph import Value
 from kernbench.values.op import broadcast_shape
 
 EpilogueSpec = Mapping[str, object]
-Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and what it is told
+Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and its operands
 
 
 class TlComposite(TlCore):
@@ -117,7 +117,7 @@ class TlComposite(TlCore):
         self._await(handle)
         return handle.hand_over()
 
-    # ---- what a composite is told
+    # ---- arguments of a composite
 
     def _heads(self, op: str, a: TensorHandle, b: TensorHandle | None, math_op: str | None) -> list[TensorHandle]:
         inputs = [self._tensor("composite", a, "a")]

@@ -1,7 +1,7 @@
-"""`tl`, the kernel's side of a PE: ADR-0046 without send and recv.
+"""`tl`, the kernel's side of a PE. Not modelled: send and recv.
 
 A kernel is a plain function with a parameter `tl`. Calls look synchronous; each takes the simulated time of the
-engine it names. One object a kernel and PE.
+engine it names. One object per kernel and PE.
 """
 
 from __future__ import annotations

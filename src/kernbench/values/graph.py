@@ -99,7 +99,7 @@ class ValueGraph:
         return self.apply("full", (), shape=tuple(shape), value=value, dtype=dtype_of(dtype))
 
     def apply(self, op: str, inputs: Sequence[Value | Scalar] = (), **params: object) -> Value:
-        """The pending result of `op`. Python scalars among the inputs take the type of the tensors beside them.
+        """The pending result of `op`. Python scalars among the inputs take the type of the tensors among the inputs.
 
         Raises DataError, saying what was expected and what was given, when shapes, dtypes or parameters do not fit.
         """

@@ -82,7 +82,7 @@ def _is_whole(array: Array) -> bool:
 
 
 def _wide(array: Array, among_floats: bool) -> Array:
-    """Doubles, or 64-bit integers where all are whole. An integer beside floats counts as the nearest f32."""
+    """Doubles, or 64-bit integers where all are whole. An integer among floats counts as the nearest f32."""
     if not _is_whole(array):
         return _doubles(array)
     return _doubles(array.astype(np.float32)) if among_floats else array.astype(np.int64)

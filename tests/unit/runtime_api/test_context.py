@@ -408,7 +408,7 @@ def test_a_kernel_that_calls_the_host_is_told_so(va: RuntimeContext) -> None:
 
 
 def test_what_is_no_launch_cannot_be_waited_for(va: RuntimeContext) -> None:
-    with pytest.raises(UsageError, match="is no launch"):
+    with pytest.raises(UsageError, match="is not a launch"):
         va.wait(3)  # type: ignore[arg-type]  # the mistake
 
 

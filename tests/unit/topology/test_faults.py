@@ -149,7 +149,7 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
             "128 pseudo channels are not 8 slices x 8 channels",
         ),
         ({"cube.memory_map": {"hbm_pseudo_channels": None, "hbm_channels_per_pe": None}}, "channels is not given"),
-        ({"system.sips.count": 6, "system.sips.topology": "torus_2d"}, "no square, so it needs w and h"),
+        ({"system.sips.count": 6, "system.sips.topology": "torus_2d"}, "not a square, so it needs w and h"),
         ({"system.sips": {"count": 6, "topology": "torus_2d", "w": 2, "h": 2}}, "2 x 2 does not hold 6 SIPs"),
         ({"system.sips.h": 5}, "does not hold 2 SIPs"),
         ({"sip.cube_mesh": {"w": 8, "h": 4}}, "32 cubes do not fit the address map"),
@@ -183,7 +183,7 @@ def port(x: int, y: int, side: str, phy: str = "P0") -> dict[str, object]:
         ([port(0, 0, "S")], "sip.io_chiplets[0].cube_ports[0].cube_side", "faces another cube"),
         ([port(0, 0, "X")], "sip.io_chiplets[0].cube_ports[0].cube_side", "'X' is not a choice"),
         ([port(0, 0, "N"), port(0, 0, "N", "P1")], "sip.io_chiplets[0].cube_ports[1]", "is taken by"),
-        ([port(0, 0, "N"), port(1, 0, "N")], "sip.io_chiplets[0].cube_ports[1].phy", "stands twice"),
+        ([port(0, 0, "N"), port(1, 0, "N")], "sip.io_chiplets[0].cube_ports[1].phy", "appears twice"),
         ([{"cube_side": "N"}], "sip.io_chiplets[0].cube_ports[0].cube", "is missing"),
     ],
 )

@@ -72,8 +72,8 @@ def test_anchors_and_merges_work() -> None:
 def test_duplicate_keys_are_all_reported() -> None:
     error = refused("a: 1\nb: 2\na: 3\nb: 4\n")
     assert [(fault.where, fault.what) for fault in error.faults] == [
-        ("f.yaml:3", "the key 'a' stands twice, first at f.yaml:1"),
-        ("f.yaml:4", "the key 'b' stands twice, first at f.yaml:2"),
+        ("f.yaml:3", "the key 'a' appears twice, first at f.yaml:1"),
+        ("f.yaml:4", "the key 'b' appears twice, first at f.yaml:2"),
     ]
 
 

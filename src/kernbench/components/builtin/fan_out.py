@@ -3,7 +3,7 @@
 A processor sends a command to every target at once, as control messages that never queue, and answers when all targets
 have. A launch that is to fail fast is answered with the first failure; targets that have not answered by then are told
 to stop it, and what they answer is dropped. The way down consists of exactly the legs that `dispatch_ns` adds up, so no
-PE is told later than the start it computes.
+PE is notified later than the start it computes.
 """
 
 from __future__ import annotations

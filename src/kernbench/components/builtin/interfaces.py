@@ -13,7 +13,7 @@ from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
 
-Done = Callable[[tuple[int, ...]], None]  # told the op-log id of what is done
+Done = Callable[[tuple[int, ...]], None]  # called with the op-log ids of what is done
 
 
 class CommandTaker(Protocol):

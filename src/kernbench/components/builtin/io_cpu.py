@@ -42,7 +42,7 @@ class IoCpuComponent(CommandProcessor):
         return known
 
     def _stamped(self, launch: KernelLaunchMsg) -> KernelLaunchMsg:
-        """The launch with its start. One that the host chose must leave time for the last PE to hear of it."""
+        """The launch with its start. One that the host chose must leave time for the message to reach the last PE."""
         earliest = self.env.now + self.dispatch_ns(launch)
         if launch.target_start_ns is None:
             return replace(launch, target_start_ns=earliest)

@@ -1,7 +1,7 @@
 """The compute slot of a PE, which the MAC array and the vector lanes share: one op at a time, in the order of asking.
 
 Base of PE_GEMM, PE_MATH and further compute engines, which say how long their stages take. One that declares a slot of
-its own works beside the others, one op at a time.
+its own works in parallel with the others, one op at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tile tokens that route themselves through a PE, and what every engine of a PE has in common.
 
-A command becomes tokens, one a tile; a simple command is a token of one stage. A token carries its stages. The engine
+A command becomes tokens, one per tile; a simple command is a token of one stage. A token carries its stages. The engine
 that has served one hands it to the engine of the next, as a done wire would, at no cost in time; after the last stage
 the token reports to its command's context, exactly once. Waiting between stages costs nobody else: only the feeder,
 which lets tokens in, is held up.
@@ -191,7 +191,7 @@ class PipelinePlan:
 
 
 class PipelineContext:
-    """One command under way: where its tokens go, how many are done, whom to tell."""
+    """One command under way: where its tokens go, how many are done, what to call at the end."""
 
     __slots__ = (
         "addresses",
@@ -242,7 +242,7 @@ class PipelineContext:
 
 
 class TileToken:
-    """A tile on its way. One engine owns it at a time."""
+    """A tile under way. One engine owns it at a time."""
 
     __slots__ = (
         "causes", "context", "done", "index", "number", "order", "pending", "plan", "record", "stages",

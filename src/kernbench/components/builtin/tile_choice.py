@@ -49,7 +49,7 @@ class TileLimits:
     register_bytes: int
     gemm_tile: tuple[int, int, int]
     math_tile: tuple[int, int]
-    servers: tuple[tuple[str, OpServer], ...] = ()  # who serves which math op, beside PE_MATH
+    servers: tuple[tuple[str, OpServer], ...] = ()  # who serves which math op, besides PE_MATH
 
 
 def limits_of(graph: TopologyGraph, pe: PeId, servers: OpServers | None = None) -> TileLimits:

@@ -341,9 +341,9 @@ class _Tiled:
     def _output_ns(self, m: Ints, n: Ints) -> Floats:
         """From one output tile of a size to the next, by registers alone.
 
-        With room for p tiles beside the sums, p K tiles are in fetch or compute at a time; there is less room while the
-        result before is stored. The next output's first tile finds room at once, or when the last product is done, or
-        when the result is stored.
+        With room for p tiles besides the sums, p K tiles are in fetch or compute at a time; there is less room while
+        the result before is stored. The next output's first tile finds room at once, or when the last product is done,
+        or when the result is stored.
         """
         k, steps, room = self._tile[1], self._counts[1] - 1, float(self._rates.register_bytes)
         tile, last = self._chain(m, k, n), self._chain(m, self._edges[1], n)

@@ -7,7 +7,7 @@ whatever order blocks come and go:
     where at most n_i blocks of size s_i are live at a time, the sum of n_i * s_i bytes always suffices,
 
 and blocks of a single size fit as long as the live ones do. Only when no new bytes are left, because the sizes have
-changed on the way, is a block put into the smallest free block that has room, whoever's slot that was. When nothing is
+changed meanwhile, is a block put into the smallest free block that has room, whoever's slot that was. When nothing is
 live any more, all is as at the beginning.
 """
 

@@ -1,4 +1,4 @@
-"""The machine as integers, and the best ways: from everywhere to one destination, or from one source to everywhere.
+"""The machine as integers, and the best paths: from everywhere to one destination, or from one source to everywhere.
 
 The rule: least distance, then fewest hops, then along x before y, then the lower node. Distances are whole steps of
 2**-20 mm, the grid that machines are laid out on, so that ties are ties. Distance and hops are one integer,
@@ -140,7 +140,7 @@ class Roadmap:
         return bytes(sip in (-1, a.sip, b.sip) for sip, _, _ in self._blocks)
 
     def towards(self, dst: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
-        """The next vertex on the best way to `dst`, for every vertex in scope that can reach it.
+        """The next vertex on the best path to `dst`, for every vertex in scope that can reach it.
 
         This is Dijkstra's search run backwards. A vertex is settled after everything that comes next on its best ways,
         because every edge costs at least a hop; so its next vertex can be chosen while edges are relaxed.
@@ -194,7 +194,7 @@ class Roadmap:
         return cost
 
     def between(self, src: int, dst: int, traffic: Traffic, scope: bytes, cost: dict[int, int]) -> dict[int, int]:
-        """The next vertex on the best way to `dst`, for every vertex on the best ways there from `src`.
+        """The next vertex on the best path to `dst`, for every vertex on the best paths there from `src`.
 
         `cost` is what `costs_from` says of `src`. The same choice among equals as `towards` makes.
         """

@@ -98,13 +98,13 @@ class PathRouter:
         walks = [self._walk(half, end, tree) for half in self._map.halves(start) if half in tree]
         if not walks:
             raise RoutingError(
-                f"no way from '{src}' to '{dst}' for {str(traffic.name).lower()} traffic",
+                f"no path from '{src}' to '{dst}' for {str(traffic.name).lower()} traffic",
                 hint="host memory traffic reaches no PE, and data no command wire: ask for another kind of path",
             )
         return min(walks, key=lambda route: (route.distance_mm, len(route.nodes)))
 
     def _ways(self, start: int, end: int, traffic: Traffic) -> dict[int, int]:
-        """The next vertex on the best way to `end`, for `start` and whatever comes after it."""
+        """The next vertex on the best path to `end`, for `start` and whatever comes after it."""
         scope = self._map.scope(start, end)
         known = self._trees.get((end, traffic, scope))
         if known is not None:

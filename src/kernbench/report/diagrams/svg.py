@@ -22,8 +22,8 @@ _TITLE_PX = 17.0
 _NOTE_PX = 11.0
 _HEAD_PX = 52.0  # title and the line below it
 _SIZES_PX = 44.0  # above and right of an outline that shows its size
-_LEAST_W_PX = 460.0  # so that title and legend have room beside the smallest machine
-_WIDE = 1.35  # a drawing wider than this has its legend below, not beside it
+_LEAST_W_PX = 460.0  # so that title and legend have room next to the smallest machine
+_WIDE = 1.35  # a drawing wider than this has its legend below, not at its side
 
 _SCHEMATIC = {
     "system": "SIPs at the size of their package, their places schematic",

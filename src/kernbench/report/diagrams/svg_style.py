@@ -1,7 +1,7 @@
 """What things look like: a colour for each role of a box, colour and dashes for each kind of link.
 
-Colours are told apart by the colour-blind (after Okabe and Ito, darkened for thin lines on white). Dashes tell kinds
-apart in grey: control is always dashed. The width of a line grows with the logarithm of its bandwidth.
+The colour-blind can distinguish the colours (after Okabe and Ito, darkened for thin lines on white). Dashes separate
+kinds in grey: control is always dashed. The width of a line grows with the logarithm of its bandwidth.
 """
 
 from __future__ import annotations

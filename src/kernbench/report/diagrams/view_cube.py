@@ -40,7 +40,7 @@ def bandwidth_label(bw_gbs: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Tenant:
-    """Something that hangs on a router and is drawn in a cell beside it: its boxes as fractions of its share."""
+    """Something that hangs on a router and is drawn in a cell next to it: its boxes as fractions of its share."""
 
     slot: Slot
     boxes: tuple[tuple[str, str, str, str, tuple[float, float, float, float]], ...]  # id, kind, label, detail, place
@@ -106,7 +106,7 @@ def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
 
 
 def _cell_boxes(tenants: list[_Tenant], mesh: Mesh, side_mm: float, geometry: GeometrySpec) -> list[ViewNode]:
-    """Give each tenant the roomiest cell beside its router, then cut the cells among their tenants."""
+    """Give each tenant the roomiest cell next to its router, then cut the cells among their tenants."""
     cells: dict[Slot, list[_Tenant]] = {}
     rects: dict[Slot, _Rect] = {}
     for tenant in tenants:
@@ -145,7 +145,7 @@ def _shares(tenants: list[_Tenant], cell: _Rect) -> list[tuple[_Tenant, _Rect]]:
 
 def _cell_rect(mesh: Mesh, row: int, col: int, side_mm: float, margin_mm: float) -> _Rect:
     half = side_mm / 2
-    if len(mesh.xs) == 1:  # one column has no cells: use what the connections leave of the margin beside it
+    if len(mesh.xs) == 1:  # one column has no cells: use what the connections leave of the margin next to it
         right = mesh.xs[0] + half + (margin_mm - half) * (1 - _CONN_DEPTH[1])
     else:
         right = mesh.xs[col + 1] - half

@@ -1,4 +1,4 @@
-"""A PE as a picture sees it: its components inside the outline, its router and HBM slice beside it.
+"""A PE as a picture sees it: its components inside the outline, its router and HBM slice next to it.
 
 The parts of a PE have no extent in the model, so they are arranged to be read: control from the top, data below, every
 part as long as it takes for its links to run straight.

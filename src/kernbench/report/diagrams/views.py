@@ -48,7 +48,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     gap = 0.2 * max(sip_w_mm, sip_h_mm)
     box_h, host_w = 0.3 * sip_h_mm, 0.7 * sip_w_mm
     pitch = sip_w_mm + gap
-    left = 2 * gap + host_w  # the switch spans all SIPs, so that their links run straight; the host is beside it
+    left = 2 * gap + host_w  # the switch spans all SIPs, so that their links run straight; the host is next to it
     span = below * pitch - gap
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2

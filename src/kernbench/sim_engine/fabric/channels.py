@@ -23,7 +23,7 @@ ChannelState = tuple[list[float], list[int], list[int], int, list[float], list[f
 
 
 class WriteBursts(Protocol):
-    """What a write has to tell its memory, and learns from it."""
+    """What a write passes to its memory, and gets back."""
 
     block: int  # its address in bursts
     finish_ns: float  # of its latest burst committed so far
@@ -247,7 +247,7 @@ class ChannelGroup:
     # ---- reads in whole rounds, by a lane that owns all channels and uses them when they are idle
 
     def is_quiet(self, now: float) -> bool:
-        """Whether every channel is idle and turned to reads, and no write is on its way in."""
+        """Whether every channel is idle and turned to reads, and no write is under way to it."""
         return not self.pending and not self.users and self._is_idle(now, READ)
 
     def add_rounds(self, rounds: int) -> None:

@@ -1,6 +1,6 @@
 """SimPy's clock with a fabric inside: processes wait for transfers as they wait for any event.
 
-Before each SimPy event the fabric runs ahead to that event's time, and stops at every completion on the way, whose
+Before each SimPy event the fabric runs ahead to that event's time, and stops at every completion before that, whose
 `on_done` is called at its exact time; that of `transfer` makes it a SimPy event. What the fabric does at time t comes
 before what processes do at t, and between the two what `at` was asked for, in the order of asking. Calls asked for at
 one instant are kept together: many PEs in step cost one look at the clock.

@@ -178,7 +178,7 @@ class Fabric(TrainFabric):
         super()._set_out(transfer, now)
 
     def _take(self, lane: Lane) -> bool:
-        """Make a lane the owner of its links and its memory; False where somebody is there, or on the way."""
+        """Make a lane the owner of its links and its memory; False where a transfer is there, or under way to it."""
         now, group, route = self.now, lane.source, lane.route
         if not self._adaptive or route.loops or route.has_delay_rule or self.recorded is not None:
             return False

@@ -83,7 +83,7 @@ class TrainFabric(PlannedTrains):
         super()._begin(transfer, now)
 
     def _may_plan(self, transfer: Transfer) -> bool:
-        """Whether nobody is on the way flit by flit. A small transfer also needs a link where trains run through."""
+        """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through."""
         links, users = transfer.links, self._users
         if transfer.flits <= LARGE and self._pause[links[0]]:
             self._pause[links[0]] -= 1
@@ -118,7 +118,7 @@ class TrainFabric(PlannedTrains):
         return self._plan(train, [ready, *([] for _ in range(hops))], now)
 
     def _comes_behind_all(self, transfer: Transfer, now: float) -> bool:
-        """Whether the first flit comes behind all trains on its way; cheaper to find out than by planning."""
+        """Whether the first flit comes behind all trains on its path; cheaper to find out than by planning."""
         queues, free_ns = self._trains_on, self._free
         ready = now if transfer.pace is None else transfer.pace.firsts[0]
         for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.crossings):

@@ -264,7 +264,7 @@ def test_what_cannot_be_reached_is_an_error_that_names_both_ends() -> None:
     net.mesh(C0, 2, 1)
     pe0 = net.pe(C0, 0, "r0c0")
     router = net.router()
-    with pytest.raises(RoutingError, match=rf"no way from '{C0}\.noc\.r0c1' to '{pe0}\.pe_dma' for host") as caught:
+    with pytest.raises(RoutingError, match=rf"no path from '{C0}\.noc\.r0c1' to '{pe0}\.pe_dma' for host") as caught:
         router.find_memory_path(f"{C0}.noc.r0c1", f"{pe0}.pe_dma")
     assert "reaches no PE" in str(caught.value.hint)
 
