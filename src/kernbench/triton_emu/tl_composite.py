@@ -108,6 +108,7 @@ class TlComposite(TlCore):
         """
         if handle is None:
             self._call(WaitCmd())
+            self._raise_failure()
             return None
         if not isinstance(handle, PendingHandle) or handle.tl is not self:
             self._fail(
