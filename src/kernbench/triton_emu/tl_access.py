@@ -26,6 +26,8 @@ from kernbench.triton_emu.pointer import Address, TensorPtr
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.graph import Value
 
+_FARTHEST = 1 << 56  # elements behind a pointer: no machine has as many
+
 
 class TlAccess(TlCore):
     """Loads, stores, references."""
@@ -175,6 +177,8 @@ class TlAccess(TlCore):
         dims = self._shape(op, shape)
         tensor = self._tensor_at(op, ptr, not prod(dims))
         element = element or dtype_of(tensor.dtype)
+        if mask is not None or strides is not None:
+            self._arena.check_size(prod(dims) * element.itemsize)  # before its lanes are listed
         lanes_mask = self._mask(op, mask, dims)
         if other is not None and lanes_mask is None:
             self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
@@ -297,6 +301,8 @@ class TlAccess(TlCore):
                 f"{op}: strides {strides!r} of a block of shape {dims}",
                 "give one per axis, in elements, each a whole number of 1 or more",
             )
+        if sum((size - 1) * int(n) for size, n in zip(dims, steps, strict=True)) > _FARTHEST:
+            self._fail(f"{op}: strides {strides!r} of a block of shape {dims} reach past any memory", "check them")
         return tuple(int(n) for n in steps)
 
     def _check_rows(

@@ -352,3 +352,21 @@ class TestRefusals:
         x = np.zeros((4, 8), np.float32)
         run_kernel(none, x)
         assert "give whole numbers along one axis" in message_of(ragged, x)
+
+    def test_blocks_that_no_tcm_holds_are_refused_before_their_lanes_are_listed(self):
+        def masked(x, tl):
+            tl.load(x, (1 << 20, 1 << 20), mask=False)
+
+        def far(x, tl):
+            tl.load(x, (2, 2), strides=(1 << 62, 1))
+
+        x = np.zeros(8, np.float32)
+        assert "TCM overflow: 4398046511104 bytes" in message_of(masked, x)
+        assert "reach past any memory" in message_of(far, x)
+
+    @pytest.mark.parametrize("use", [lambda h: h + 1, lambda h: 2 * h, lambda h: h < 3, lambda h: h.numpy()])
+    def test_a_handle_that_was_not_waited_for(self, use):
+        def kernel(x, tl):
+            use(tl.load_async(x))
+
+        assert "take what tl.wait(h) returns" in message_of(kernel, np.zeros(8, np.float32))
