@@ -59,7 +59,7 @@ class LaunchOrder:
 
     # ---- kernels
 
-    def begin(self, pe: PeKey, launch: RequestId) -> Kernel:
+    def begin(self, pe: PeKey, launch: RequestId) -> LaunchedKernel:
         """A kernel of a launch begins on a PE."""
         clock = self._starts[launch].copy()
         before = self._last_on.get(pe)
@@ -70,7 +70,7 @@ class LaunchOrder:
                 clock.join(before.clock)
             task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
         self._last_on[pe] = task
-        return Kernel(task, self._ends[launch])
+        return LaunchedKernel(task, self._ends[launch])
 
     # ---- host programs
 
@@ -145,7 +145,7 @@ class LaunchOrder:
         host.touch(access, ((address, nbytes),), branch)
 
 
-class Kernel:
+class LaunchedKernel:
     """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
 
     __slots__ = ("_ended", "_task", "branch", "merge", "touch")

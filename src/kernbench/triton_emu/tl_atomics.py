@@ -15,12 +15,12 @@ from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import KernBenchError
 from kernbench.triton_emu.block_access import Block
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
-from kernbench.triton_emu.handle import Scalar, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_access import TlAccess
+from kernbench.triton_emu.tl_math import Tensorish
 from kernbench.values.graph import Value
 
-Tensorish = TensorHandle | Scalar
 Update = Callable[[Value, int], Value]  # from what a run held, and its number, to what it holds
 
 

@@ -24,7 +24,7 @@ from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
 
-class Memory(Protocol):
+class KernelMemory(Protocol):
     """Bytes of the machine as values."""
 
     def read(self, address: int, shape: tuple[int, ...], dtype: DType | str) -> Value:
@@ -57,7 +57,7 @@ class KernelEnv:
 
     runner: KernelRunner
     values: ValueGraph
-    memory: Memory
+    memory: KernelMemory
     translate: Callable[[int, int], list[Segment]]
     tensors: tuple[TensorRange, ...]
     tcm_base: Callable[[], int]
