@@ -112,7 +112,7 @@ class MemoryPort(Protocol):
     def write(
         self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
     ) -> None:
-        """Send bytes. Whoever listens there (`Context.listen`) is told, with `payload`, when the last one is in."""
+        """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in."""
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
@@ -158,7 +158,7 @@ class Context(Protocol):
 
     @property
     def races(self) -> Races | None:
-        """Whoever looks for races; None when nobody does."""
+        """What looks for races; None when it is off."""
 
     @property
     def memory(self) -> Memory:
@@ -185,7 +185,7 @@ class Context(Protocol):
         """The memory at the end of `path`, for an engine at its start."""
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Have `listener` told of every write that brings bytes of that range, when its last byte is in memory;
+        """Have `listener` called for every write that brings bytes of that range, when its last byte is in memory;
         returns what ends that.
         """
 

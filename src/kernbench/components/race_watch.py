@@ -1,4 +1,4 @@
-"""What a PE tells of the memory that its kernels touch, when races are looked for.
+"""What a PE reports of the memory that its kernels touch, when races are looked for.
 
 A command says by itself which bytes it reads and writes; here it becomes accesses, at the kernel's line. A load or a
 store that the kernel waits for is the kernel's own. One that it does not wait for, and what a composite writes, is a
@@ -57,7 +57,7 @@ class Races(Protocol):
 
 
 class KernelWatch:
-    """Tells of every command of one kernel. See `triton_emu.kernel_runner.CommandWatch`."""
+    """Reports every command of one kernel. See `triton_emu.kernel_runner.CommandWatch`."""
 
     def __init__(
         self, task: KernelTask, clock: simpy.Environment, pe: PeKey, kernel: str, tensors: Sequence[TensorRange]
@@ -76,7 +76,7 @@ class KernelWatch:
             return self._atomic(cmd)
         if isinstance(cmd, WaitCmd):
             return cmd
-        self._asked = self._tell(cmd, None)
+        self._asked = self._report(cmd, None)
         return cmd
 
     def answered(self, cmd: Command) -> None:
@@ -88,7 +88,7 @@ class KernelWatch:
 
     def issued(self, number: int, cmd: EngineCommand) -> None:
         branch = self._branches[number] = self._task.branch()
-        self._issued[number] = self._tell(cmd, branch)
+        self._issued[number] = self._report(cmd, branch)
 
     def finished(self, number: int) -> None:
         self._ended(self._issued.pop(number))
@@ -104,7 +104,7 @@ class KernelWatch:
 
     # ---- from commands to accesses
 
-    def _tell(self, cmd: Command, branch: Epoch | None) -> list[Access]:
+    def _report(self, cmd: Command, branch: Epoch | None) -> list[Access]:
         if isinstance(cmd, DmaReadCmd):
             return [self._touch("read", "load", cmd.source, _segments(cmd), branch)]
         if isinstance(cmd, DmaWriteCmd):

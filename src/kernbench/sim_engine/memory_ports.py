@@ -1,4 +1,5 @@
-"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times.
+"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times;
+only requests of several PEs at the very same instant may be served in another order.
 
 A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
 read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. A
@@ -55,7 +56,7 @@ class DirectPort:
         def arrived(transfer: Transfer) -> None:
             machine = self._machine
             machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
-            machine.listeners.tell(self.path[-1], address, nbytes, payload)
+            machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
         self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
@@ -67,7 +68,7 @@ class DirectPort:
 
         def arrived(transfer: Transfer) -> None:
             apply()
-            self._machine.listeners.tell(self.path[-1], address, nbytes, None)
+            self._machine.listeners.notify(self.path[-1], address, nbytes, None)
             self._fabric.inject(self._back, nbytes, transfer.done_ns, read_from=where, on_done=done, tag=tag)
 
         self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)

@@ -50,7 +50,7 @@ class PeServices(Protocol):
 
 
 class CommandWatch(Protocol):
-    """Whoever is told of every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
+    """Sees every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
 
     def asked(self, cmd: Command) -> Command:
         """The kernel asks for a command and waits for it; returns what is to be done instead, or the same."""
@@ -69,7 +69,7 @@ class CommandWatch(Protocol):
 
 
 class KernelRunner:
-    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` is told of its commands."""
+    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` sees its commands."""
 
     def __init__(self, pe: PeServices, watch: CommandWatch | None = None) -> None:
         self._pe = pe

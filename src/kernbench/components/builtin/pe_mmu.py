@@ -1,4 +1,4 @@
-"""A PE's MMU: takes mappings from the fabric, and tells the PE's DMA where virtual bytes lie.
+"""A PE's MMU: takes mappings from the fabric, and translates virtual addresses for the PE's DMA.
 
 A map or unmap message takes effect when it arrives and is then acknowledged. A translation itself is a question that
 the DMA asks; the DMA pays `translation_ns` for each, whatever kind of transfer it is for. In the physical address
