@@ -370,3 +370,10 @@ class TestRefusals:
             use(tl.load_async(x))
 
         assert "take what tl.wait(h) returns" in message_of(kernel, np.zeros(8, np.float32))
+
+    def test_an_argument_that_a_call_does_not_have(self):
+        def kernel(x, tl):
+            tl.load(x, msk=True)
+
+        message = message_of(kernel, np.zeros(8, np.float32))
+        assert message == "tl.load() got an unexpected keyword argument 'msk'\nhelp(tl.load) lists its arguments"
