@@ -87,7 +87,7 @@ class Initiator(Protocol):
     def request(self) -> Request: ...
 
 
-Done = Callable[[Arrival], None]
+OnArrival = Callable[[Arrival], None]
 
 
 class MemoryPort(Protocol):
@@ -106,16 +106,16 @@ class MemoryPort(Protocol):
     def burst_bytes(self) -> int:
         """What one memory channel moves at least; 0 for a memory without channels."""
 
-    def read(self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator) -> None:
+    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
         """Bring bytes."""
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
     ) -> None:
-        """Send bytes. Whoever listens there (`Context.listen`) is notified, with `payload`, when the last one is in."""
+        """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in."""
 
     def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
     ) -> None:
         """Send bytes, call `apply` when the last one is there, and bring as many back: a read-modify-write."""
 
@@ -158,7 +158,7 @@ class Context(Protocol):
 
     @property
     def races(self) -> Races | None:
-        """Whoever looks for races; None when nobody does."""
+        """What looks for races; None when it is off."""
 
     @property
     def memory(self) -> Memory:
@@ -185,7 +185,7 @@ class Context(Protocol):
         """The memory at the end of `path`, for an engine at its start."""
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Have `listener` notified of every write that brings bytes of that range, when its last byte is in memory;
+        """Have `listener` called for every write that brings bytes of that range, when its last byte is in memory;
         returns what ends that.
         """
 

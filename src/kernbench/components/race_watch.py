@@ -76,7 +76,7 @@ class KernelWatch:
             return self._atomic(cmd)
         if isinstance(cmd, WaitCmd):
             return cmd
-        self._asked = self._tell(cmd, None)
+        self._asked = self._report(cmd, None)
         return cmd
 
     def answered(self, cmd: Command) -> None:
@@ -88,7 +88,7 @@ class KernelWatch:
 
     def issued(self, number: int, cmd: EngineCommand) -> None:
         branch = self._branches[number] = self._task.branch()
-        self._issued[number] = self._tell(cmd, branch)
+        self._issued[number] = self._report(cmd, branch)
 
     def finished(self, number: int) -> None:
         self._ended(self._issued.pop(number))
@@ -104,7 +104,7 @@ class KernelWatch:
 
     # ---- from commands to accesses
 
-    def _tell(self, cmd: Command, branch: Epoch | None) -> list[Access]:
+    def _report(self, cmd: Command, branch: Epoch | None) -> list[Access]:
         if isinstance(cmd, DmaReadCmd):
             return [self._touch("read", "load", cmd.source, _segments(cmd), branch)]
         if isinstance(cmd, DmaWriteCmd):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
-Param = int | float | str | bool | None | tuple["Param", ...]  # what an op's record may say about it
+FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # what an op's record may say about it
 # What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
 OpHead = tuple[str, str, str, tuple[str, ...]]
@@ -63,7 +63,7 @@ class OpDescriber(Protocol):
     def pe(self) -> str:
         """Whose engines did them."""
 
-    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         """The head of each record, and the params of all of them in the order of their heads' names."""
 
     def kind(self, subject: object) -> object:
@@ -87,7 +87,7 @@ class Recorder(Protocol):
         component_id: str,
         op_kind: str,
         op_name: str,
-        params: Mapping[str, Param],
+        params: Mapping[str, FieldValue],
         dependency_ids: tuple[int, ...] = (),
         *,
         flops: int = 0,

@@ -105,8 +105,8 @@ def _tiles(figures: RunFigures, paint: Paint) -> Iterator[str]:
     """What composites were cut into, once for launches that agree; and what another tile would gain."""
     yield paint("Tiles of composites", "title")
     each = zip(figures.launches, figures.tiles, strict=True)
-    told = list(dict.fromkeys((launch.name, tiles) for (launch, _), tiles in each if tiles))
-    for name, tiles in told[:MOST_ROWS]:
+    listed = list(dict.fromkeys((launch.name, tiles) for (launch, _), tiles in each if tiles))
+    for name, tiles in listed[:MOST_ROWS]:
         yield f"  {name}: " + ", ".join(f"{use.op} {_tile(use.tile)} ({use.tiles:,} tiles)" for use in tiles)
         for use in tiles:
             if use.auto_tile is not None:
@@ -114,8 +114,8 @@ def _tiles(figures: RunFigures, paint: Paint) -> Iterator[str]:
                     f'    native tile {_tile(use.tile)}; tile_shape="auto" would use {_tile(use.auto_tile)}, '
                     f"about {use.auto_gain:.1f} times faster"
                 )
-    if len(told) > MOST_ROWS:
-        yield f"  and {len(told) - MOST_ROWS} more"
+    if len(listed) > MOST_ROWS:
+        yield f"  and {len(listed) - MOST_ROWS} more"
 
 
 def _tile(tile: Sequence[int]) -> str:

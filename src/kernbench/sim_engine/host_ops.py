@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernbench.common.messages import HostMessage, MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg
-from kernbench.components.recording import Param
+from kernbench.components.recording import FieldValue
 
 HOST_KIND = "host"
 
 
-def host_op(msg: HostMessage) -> tuple[str, dict[str, Param]] | None:
+def host_op(msg: HostMessage) -> tuple[str, dict[str, FieldValue]] | None:
     """Name and parameters of a request's record; None for one that has none."""
     label = msg.debug_label or ""
     if isinstance(msg, MemoryWriteMsg):

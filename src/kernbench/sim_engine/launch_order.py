@@ -47,7 +47,7 @@ class LaunchOrder:
         self._hosts: WeakKeyDictionary[greenlet, Task] = WeakKeyDictionary()
         self._starts: dict[RequestId, VectorClock] = {}  # what the kernels of a launch begin with
         self._ends: dict[RequestId, VectorClock] = {}  # what those that have ended know
-        self._told: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
+        self._answered: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
         self._last_on: dict[PeKey, Task] = {}
@@ -59,7 +59,7 @@ class LaunchOrder:
 
     # ---- kernels
 
-    def begin(self, pe: PeKey, launch: RequestId) -> Kernel:
+    def begin(self, pe: PeKey, launch: RequestId) -> LaunchedKernel:
         """A kernel of a launch begins on a PE."""
         clock = self._starts[launch].copy()
         before = self._last_on.get(pe)
@@ -70,7 +70,7 @@ class LaunchOrder:
                 clock.join(before.clock)
             task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
         self._last_on[pe] = task
-        return Kernel(task, self._ends[launch])
+        return LaunchedKernel(task, self._ends[launch])
 
     # ---- host programs
 
@@ -91,15 +91,15 @@ class LaunchOrder:
         if isinstance(message, KernelLaunchMsg | KernelAbortMsg):
             launch = message.launch_id if isinstance(message, KernelAbortMsg) else message.id
             if launch in self._ends:
-                self._told[number] = self._ends[launch].copy()
+                self._answered[number] = self._ends[launch].copy()
         elif number in self._writes:
             self._writes[number][0].end_ns = now_ns
 
     def waited(self, number: int) -> None:
         """A host program knows that a request is done."""
         host = self._host(getcurrent())
-        if number in self._told:
-            host.acquire(self._told[number])
+        if number in self._answered:
+            host.acquire(self._answered[number])
         elif number in self._writes:
             host.merge(self._writes.pop(number)[1])
 
@@ -145,7 +145,7 @@ class LaunchOrder:
         host.touch(access, ((address, nbytes),), branch)
 
 
-class Kernel:
+class LaunchedKernel:
     """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
 
     __slots__ = ("_ended", "_task", "branch", "merge", "touch")

@@ -156,7 +156,7 @@ class Machine:
         if packet.nbytes and packet.at_end and packet.address is not None:
             if packet.on_arrival is not None:
                 packet.on_arrival()
-            self.listeners.tell(packet.node, packet.address, packet.nbytes, packet.payload)
+            self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)
         component = self.component(packet.node)
         if not isinstance(component, ActiveComponent):
             raise ComponentError(

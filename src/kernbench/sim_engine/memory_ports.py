@@ -1,4 +1,5 @@
-"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times.
+"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times;
+only requests of several PEs at the very same instant may be served in another order.
 
 A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
 read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. A
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kernbench.components.base import Context, Done, Initiator, MemoryComponent, MemoryPort, Packet
+from kernbench.components.base import Context, Initiator, MemoryComponent, MemoryPort, OnArrival, Packet
 from kernbench.sim_engine.fabric import Fabric, Transfer
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -50,24 +51,24 @@ class DirectPort:
         self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=self._there.control_ns).read
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
     ) -> None:
         def arrived(transfer: Transfer) -> None:
             machine = self._machine
             machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
-            machine.listeners.tell(self.path[-1], address, nbytes, payload)
+            machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
         self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
 
     def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
     ) -> None:
         where = address if self.burst_bytes else None
 
         def arrived(transfer: Transfer) -> None:
             apply()
-            self._machine.listeners.tell(self.path[-1], address, nbytes, None)
+            self._machine.listeners.notify(self.path[-1], address, nbytes, None)
             self._fabric.inject(self._back, nbytes, transfer.done_ns, read_from=where, on_done=done, tag=tag)
 
         self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
@@ -89,24 +90,24 @@ class PacketPort:
         self.burst_bytes = burst_bytes
         self._machine = machine
 
-    def read(self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator) -> None:
+    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
         self._send(Packet(tag.request, self.path, wanted_bytes=nbytes, address=address), at_ns, done, tag)
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: Done, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
     ) -> None:
         self._send(Packet(tag.request, self.path, nbytes, address=address, payload=payload), at_ns, done, tag)
 
     def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: Done, tag: Initiator
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
     ) -> None:
         packet = Packet(tag.request, self.path, nbytes, nbytes, address, on_arrival=apply)
         self._send(packet, at_ns, done, tag)
 
-    def _send(self, packet: Packet, at_ns: float, done: Done, tag: Initiator) -> None:
+    def _send(self, packet: Packet, at_ns: float, done: OnArrival, tag: Initiator) -> None:
         packet.answer = partial(_answered, done, tag)
         self._machine.at(at_ns, self._machine.send, packet)
 
 
-def _answered(done: Done, tag: Initiator, _: Packet) -> None:
+def _answered(done: OnArrival, tag: Initiator, _: Packet) -> None:
     done(_Arrived(tag))

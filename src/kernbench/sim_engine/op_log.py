@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, OpDescriber, OpHead, Param, Release
+from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OpDescriber, OpHead, Release
 
 _RELEASES = tuple(release.name.lower() for release in Release)
 _CAUSE = 4  # numbers per entry of `Causes`
@@ -33,7 +33,7 @@ class OpRecord(NamedTuple):
     component_id: str
     op_kind: str
     op_name: str
-    params: dict[str, Param]
+    params: dict[str, FieldValue]
     dependency_ids: tuple[int, ...]
     t_asked: float
     t_ready: float
@@ -59,7 +59,7 @@ class OneOp:
         self.head = head
         self.pe = head[0].rpartition(".")[0]
 
-    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         assert isinstance(subject, tuple)
         return (self.head,), subject[1:]
 
@@ -102,7 +102,7 @@ class OpLog:
         component_id: str,
         op_kind: str,
         op_name: str,
-        params: Mapping[str, Param],
+        params: Mapping[str, FieldValue],
         dependency_ids: tuple[int, ...] = (),
         *,
         flops: int = 0,

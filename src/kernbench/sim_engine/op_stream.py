@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.components.recording import Causes, OpDescriber, Param
+from kernbench.components.recording import Causes, FieldValue, OpDescriber
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 
 CHUNK_RECORDS = 1 << 16
@@ -157,7 +157,7 @@ def read_op_stream(path: str | Path) -> Iterator[tuple[int, OpRecord]]:
         )
 
 
-def _as_param(value: object) -> Param:
+def _as_param(value: object) -> FieldValue:
     """JSON has lists where params have tuples."""
     if isinstance(value, list):
         return tuple(_as_param(item) for item in value)

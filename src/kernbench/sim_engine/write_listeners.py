@@ -1,7 +1,7 @@
-"""Who is notified when a write has brought bytes to a memory: ring buffers, say, that wait for a message.
+"""Listeners for writes that have arrived at a memory: ring buffers, say, that wait for a message.
 
-A listener names a range of one memory. It is notified when the last byte of a write is in that memory, which is before
-the writer has its acknowledgement, whichever way the bytes came.
+A listener names a range of one memory. It is called at the instant at which the last byte of a write is in that memory,
+which is before the writer has its acknowledgement, and whichever way the bytes came.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class WriteListeners:
         self._count = 0
 
     def add(self, node: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Notify `listener` of writes to [address, address + nbytes); returns what ends that."""
+        """Call `listener` for writes to [address, address + nbytes); returns what ends that."""
         self._count = number = self._count + 1
         self._by_node.setdefault(node, {})[number] = (address, address + nbytes, listener)
 
@@ -31,8 +31,8 @@ class WriteListeners:
 
         return remove
 
-    def tell(self, node: str, address: int, nbytes: int, payload: object) -> None:
-        """A write has brought bytes to a memory; its listeners are notified in the order in which they came."""
+    def notify(self, node: str, address: int, nbytes: int, payload: object) -> None:
+        """A write has brought bytes to a memory; its listeners are called in the order in which they were added."""
         here = self._by_node.get(node)
         if here:
             landed = Landed(node, address, nbytes, payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Callable
 from traceback import walk_tb
@@ -12,6 +13,8 @@ from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.messages import KernelFailure
 
 _OURS = ("kernbench.triton_emu", "kernbench.values", "kernbench.components")
+
+_TL_METHOD = re.compile(r"\bT[lL][A-Z]\w*\.([a-z]\w*)\(\)")  # as Python names a method of `tl` in a TypeError
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -70,5 +73,7 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     for frame, at in (own or frames)[-1:]:
         file, line = frame.f_code.co_filename, at
     message, hint = (error.what, error.hint) if isinstance(error, KernBenchError) else (str(error), None)
+    if isinstance(error, TypeError) and (called := _TL_METHOD.search(message)):
+        message, hint = _TL_METHOD.sub(r"tl.\1()", message), f"help(tl.{called[1]}) lists its arguments"
     source = linecache.getline(file, line).strip()
     return KernelFailure(type(error).__name__, message, file, line, source, *pe, hint=hint)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 from types import EllipsisType
-from typing import Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 from weakref import ref
 
 from kernbench.common.commands import Operand, Segment, Space
@@ -326,6 +326,20 @@ class PendingHandle:
                 "keep what tl.wait returns for as long as you need it: y = tl.wait(h)",
             )
         return result
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What tensors have and this has not: most likely the wait was forgotten."""
+        if name.startswith("__") or not hasattr(TensorHandle, name):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise kernel_error(f"{name} of a handle of what is under way", "take what tl.wait(h) returns: y = tl.wait(h)")
+
+    def _no_operand(self, other: object) -> NoReturn:
+        raise kernel_error(
+            "an operand is a handle of what is under way", "take what tl.wait(h) returns: y = tl.wait(h)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_operand
+    __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 
     def hand_over(self) -> TensorHandle | None:
         """The tensor, which from now on is kept by whoever takes it."""

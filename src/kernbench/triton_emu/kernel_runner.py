@@ -50,7 +50,7 @@ class PeServices(Protocol):
 
 
 class CommandWatch(Protocol):
-    """Whoever is notified of every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
+    """Sees every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
 
     def asked(self, cmd: Command) -> Command:
         """The kernel asks for a command and waits for it; returns what is to be done instead, or the same."""
@@ -69,7 +69,7 @@ class CommandWatch(Protocol):
 
 
 class KernelRunner:
-    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` is notified of its commands."""
+    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` sees its commands."""
 
     def __init__(self, pe: PeServices, watch: CommandWatch | None = None) -> None:
         self._pe = pe
@@ -78,6 +78,7 @@ class KernelRunner:
         self._under_way: dict[
             int, tuple[simpy.Event, EngineCommand]
         ] = {}  # that the kernel does not wait for, by number
+        self._failures: dict[int, KernBenchError] = {}  # that the kernel has yet to see, by number
         self._abandoned: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
         self._last_op: int | None = None  # op-log id of what the kernel waited for last
@@ -109,7 +110,8 @@ class KernelRunner:
 
     def issue(self, cmd: EngineCommand, done: Done) -> int:
         """Set a command going and return its number at once; `done` is called when it is finished. Raises what the PE
-        says against it, and KernelError outside the kernel.
+        says against it, and KernelError outside the kernel. What `done` raises is for whoever waits for the command,
+        see `take_failure`; without that, the kernel fails with it at its end.
         """
         self.check_inside()
         if self.is_aborted:  # it is ending: whoever throws it out counts how often
@@ -119,7 +121,10 @@ class KernelRunner:
         finished = self._env.event()
 
         def finish(records: Records) -> None:
-            done(records)
+            try:
+                done(records)
+            except KernBenchError as error:  # the clock goes on: it is the kernel's failure
+                self._failures[number] = error
             if watch is not None:
                 watch.finished(number)
             del self._under_way[number]
@@ -146,6 +151,12 @@ class KernelRunner:
         """The kernel knows that the command of this number is done."""
         if self._watch is not None:
             self._watch.waited(number)
+
+    def take_failure(self, number: int | None = None) -> KernBenchError | None:
+        """What went wrong at the end of a command, or of the first that failed; the kernel is shown it once."""
+        if number is None:
+            number = min(self._failures, default=-1)
+        return self._failures.pop(number, None)
 
     # ---- for reports
 
@@ -191,6 +202,8 @@ class KernelRunner:
             self._throw_out(thread)
         if self.error is None:
             yield from self.drain()
+            if not self.is_aborted:
+                self.error = self.take_failure()
 
     def abort(self) -> bool:
         """Let the kernel run no further command, if it has not ended; returns whether it waits in one, and is to be

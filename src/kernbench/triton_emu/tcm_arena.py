@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernbench.common.errors import AllocationError
+from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.slot_list import SlotList
 from kernbench.triton_emu.call_site import kernel_error
@@ -45,22 +45,26 @@ class TcmArena:
         """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
         if self._closed:
             raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
-        space = self._space
-        if space is None:
-            space = self._space = SlotList(self._capacity_bytes, name="TCM")
-            self._base = self._find_base()
+        space = self._opened()
         size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:
             at = space.alloc(size, ALIGN_BYTES)
         except AllocationError:
-            raise kernel_error(
-                f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
-                f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
-                "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
-                "or raise cube.memory_map.tcm_mb_per_pe",
-            ) from None
+            raise _overflow(nbytes, space) from None
         self.peak_bytes = max(self.peak_bytes, space.used_bytes)
         return TcmBlock(self, self._base + at, size)
+
+    def check_size(self, nbytes: int) -> None:
+        """Raise the KernelError that `alloc` would, for a block that could not fit an empty TCM either."""
+        if nbytes > self._capacity_bytes:
+            raise _overflow(nbytes, self._opened())
+
+    def _opened(self) -> SlotList:
+        space = self._space
+        if space is None:
+            space = self._space = SlotList(self._capacity_bytes, name="TCM")
+            self._base = self._find_base()
+        return space
 
     def take_back(self, block: TcmBlock) -> None:
         if self._space is not None:
@@ -69,3 +73,12 @@ class TcmArena:
     def close(self) -> None:
         """The kernel is over: everything is free, whoever still holds a handle."""
         self._space, self._closed = None, True
+
+
+def _overflow(nbytes: int, space: SlotList) -> KernelError:
+    return kernel_error(
+        f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
+        f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
+        "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
+        "or raise cube.memory_map.tcm_mb_per_pe",
+    )

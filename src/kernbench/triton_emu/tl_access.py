@@ -17,14 +17,16 @@ import numpy as np
 
 from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import DataError, KernBenchError, KernelError
 from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, placed, strided
-from kernbench.triton_emu.call_site import at_kernel_line
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
 from kernbench.triton_emu.pointer import Address, TensorPtr
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.graph import Value
+
+_FARTHEST = 1 << 56  # elements behind a pointer: no machine has as many
 
 
 class TlAccess(TlCore):
@@ -43,11 +45,11 @@ class TlAccess(TlCore):
     ) -> TensorHandle:
         """Bring a block from memory to TCM, and wait for it. It holds what the bytes are when the last one arrives.
 
-        `strides` are in elements, one per axis; `rows` are numbers of rows of the tensor that `ptr` is the pointer of;
-        `mask` says which lanes are touched, and `other` is what the rest hold. Shape: as given; without, the local
-        shape of the tensor, or with `rows` as many rows. dtype: the tensor's own, or `dtype`, as which its bytes are
-        read. Engine: DMA (read channel); none where nothing is touched. Waits for what this kernel has yet to write
-        there.
+        `strides` are in elements, one per axis; `rows` are numbers of rows of the tensor that `ptr` points into,
+        counted from `ptr` on; `mask` says which lanes are touched, and `other` is what the rest hold. Shape: as given;
+        without, the local shape of the tensor, or with `rows` as many rows. dtype: the tensor's own, or `dtype`, as
+        which its bytes are read. Engine: DMA (read channel); none where nothing is touched. Waits for what this kernel
+        has yet to write there.
         """
         source, block, fill = self._source("load", ptr, shape, dtype, mask, other, strides, rows)
         tcm = self._arena.alloc(source.nbytes)
@@ -72,12 +74,15 @@ class TlAccess(TlCore):
         """As `load`, without waiting for it: `tl.wait` does, and returns the tensor. Its place in TCM is taken now."""
         source, block, fill = self._source("load_async", ptr, shape, dtype, mask, other, strides, rows)
         tcm = self._arena.alloc(source.nbytes)
-        handle = TransferHandle(self)
+        handle, line = TransferHandle(self), kernel_line()
 
-        def arrived(records: Records) -> None:
-            value = self._filled(self._read_block(block), fill)
-            out = self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
+        def arrived(records: Records) -> None:  # outside the kernel, whose line is `line`
             self._under_way.end(handle)
+            try:
+                value = self._filled(self._read_block(block), fill, line)
+            except KernBenchError as error:
+                raise KernelError(f"load_async at {line}: {error.what}", hint=error.hint) from None
+            out = self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
             handle.finish(records, out)
 
         if not block.requests:
@@ -172,6 +177,8 @@ class TlAccess(TlCore):
         dims = self._shape(op, shape)
         tensor = self._tensor_at(op, ptr, not prod(dims))
         element = element or dtype_of(tensor.dtype)
+        if mask is not None or strides is not None:
+            self._arena.check_size(prod(dims) * element.itemsize)  # before its lanes are listed
         lanes_mask = self._mask(op, mask, dims)
         if other is not None and lanes_mask is None:
             self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
@@ -180,6 +187,7 @@ class TlAccess(TlCore):
         source = Operand(address, dims, element.name, tensor.space, segments=block.segments)
         fill = None
         if lanes_mask is not None and other is not None:
+            self._fitting(op, other, element)
             fill = (self._values.constant(lanes_mask, "bool"), self._number(op, other))
         return source, block, fill
 
@@ -251,7 +259,10 @@ class TlAccess(TlCore):
         if isinstance(rows, TensorHandle):
             numbers = self._local(op, rows, "rows").numpy()
         else:
-            numbers = np.asarray(rows)
+            try:
+                numbers = np.asarray(rows, np.int64 if isinstance(rows, list | tuple) and not rows else None)
+            except ValueError:
+                self._fail(f"{op}: rows has lists of several lengths", "give whole numbers along one axis")
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
             self._fail(f"{op}: rows is {numbers.dtype}{list(numbers.shape)}", "give whole numbers along one axis")
         return numbers.astype(np.int64)
@@ -290,6 +301,8 @@ class TlAccess(TlCore):
                 f"{op}: strides {strides!r} of a block of shape {dims}",
                 "give one per axis, in elements, each a whole number of 1 or more",
             )
+        if sum((size - 1) * int(n) for size, n in zip(dims, steps, strict=True)) > _FARTHEST:
+            self._fail(f"{op}: strides {strides!r} of a block of shape {dims} reach past any memory", "check them")
         return tuple(int(n) for n in steps)
 
     def _check_rows(
@@ -306,8 +319,12 @@ class TlAccess(TlCore):
         name, there_are = self._tensor_at(op, ptr, False).name, ptr.base.shape[0]
         if not dims or dims[0] != len(rows):
             self._fail(f"{op}: {len(rows)} rows for a block of shape {dims}", f"make its first axis {len(rows)}")
-        if width_bytes > row_bytes:
-            self._fail(f"{op}: rows of {width_bytes} bytes, '{name}' has rows of {row_bytes}", "take narrower rows")
+        column = (int(ptr) - int(ptr.base)) % row_bytes if row_bytes else 0
+        if column + width_bytes > row_bytes:
+            begin = f" from byte {column} of a row on" if column else ""
+            self._fail(
+                f"{op}: rows of {width_bytes} bytes{begin}, '{name}' has rows of {row_bytes}", "take narrower rows"
+            )
         wrong = used[(used < 0) | (used >= there_are)]
         if wrong.size:
             self._fail(
@@ -323,11 +340,20 @@ class TlAccess(TlCore):
 
     # ---- contents
 
-    def _filled(self, value: Value, fill: tuple[Value, Scalar] | None) -> Value:
+    def _filled(self, value: Value, fill: tuple[Value, Scalar] | None, line: str | None = None) -> Value:
+        """A value with `other` where lanes are masked out; `line` is the kernel's, where it does not call this."""
         if fill is None:
             return value
         lanes, other = fill
-        return self._apply("where", (lanes, value, other), dtype=value.dtype)
+        return self._apply_at(line, "where", (lanes, value, other), dtype=value.dtype)
+
+    def _fitting(self, op: str, x: object, element: DType) -> Value:
+        """A number as a single element of a type that can hold it."""
+        number = self._number(op, x)
+        try:
+            return self._values.full((), number, element)
+        except DataError as error:
+            self._fail(f"{op}: {number} does not fit {element}", error.hint or "use another number")
 
     def _writers_of(self, block: Block) -> Records:
         return tuple(dict.fromkeys(self._written_by(block.segments)))

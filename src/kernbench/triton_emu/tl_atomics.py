@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 
 from kernbench.common.commands import AtomicCmd, Operand
 from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.errors import KernBenchError
 from kernbench.triton_emu.block_access import Block
-from kernbench.triton_emu.handle import Scalar, TensorHandle
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
+from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_access import TlAccess
+from kernbench.triton_emu.tl_math import Tensorish
 from kernbench.values.graph import Value
 
-Tensorish = TensorHandle | Scalar
 Update = Callable[[Value, int], Value]  # from what a run held, and its number, to what it holds
 
 
@@ -131,18 +133,26 @@ class TlAtomics(TlAccess):
         block = self._one_segment_per_request(block)
         tcm = self._arena.alloc(block.nbytes)
         held: dict[int, Value] = {}
+        failed: list[KernBenchError] = []
         records: Records = ()
         if block.requests:
             self._settle(block.segments, writing=True)
 
-            def apply(number: int) -> None:
-                held[number] = self._change(op, block, number, known)
+            line = kernel_line()
+
+            def apply(number: int) -> None:  # outside the kernel
+                try:
+                    held[number] = self._change(op, block, number, known, line)
+                except KernBenchError as error:
+                    failed.append(error)
 
             target = Operand(self._address(title, ptr), shape, element.name, tensor.space)
             deps = [number for x in operands if isinstance(x, TensorHandle) for number in x.records]
             deps += self._written_by(block.segments)
             cmd = AtomicCmd(op, target, self._next_name(), block.requests, apply, tuple(dict.fromkeys(deps)))
             records = self._call(cmd, lambda ids: self._note_writers(block.segments, ids))
+        if failed:
+            raise at_kernel_line(failed[0])
         value = self._old(block, held)
         return self._handle(shape, element.name, "tcm", tcm.address, value, tcm, records)
 
@@ -151,7 +161,7 @@ class TlAtomics(TlAccess):
         found: list[Value] = []
         for x in operands:
             if not isinstance(x, TensorHandle):
-                found.append(self._values.full((), self._number(title, x), element))
+                found.append(self._fitting(title, x, element))
                 continue
             tensor = self._local(title, x, "value")
             if tensor.dtype != element.name:
@@ -165,7 +175,7 @@ class TlAtomics(TlAccess):
         """Each segment changes by itself, when it has arrived."""
         return Block(block.lanes, block.segments, block.lane_offsets, tuple((segment,) for segment in block.segments))
 
-    def _change(self, op: str, block: Block, number: int, operands: Sequence[Value]) -> Value:
+    def _change(self, op: str, block: Block, number: int, operands: Sequence[Value], line: str) -> Value:
         """A segment has arrived at its memory: change what is there; returns what it was."""
         values, (pa, nbytes), at = self._values, block.segments[number], block.lane_offsets[number]
         type_ = values.type_of((nbytes // block.lanes.dtype.itemsize,), block.lanes.dtype)
@@ -174,9 +184,10 @@ class TlAtomics(TlAccess):
         if op == "xchg":
             new = parts[0]
         elif op == "cas":
-            new = self._apply("where", (self._apply("eq", (old, parts[0])), parts[1], old))
+            same = self._apply_at(line, "eq", (old, parts[0]))
+            new = self._apply_at(line, "where", (same, parts[1], old))
         else:
-            new = self._apply(_VALUE_OPS[op], (old, parts[0]), dtype=type_.dtype)
+            new = self._apply_at(line, _VALUE_OPS[op], (old, parts[0]), dtype=type_.dtype)
         self._env.memory.write(pa, new)
         return old
 

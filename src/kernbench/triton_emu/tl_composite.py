@@ -62,7 +62,7 @@ class TlComposite(TlCore):
         steps.sort(key=lambda ready: tuple(Scope).index(ready[0].scope))  # within a scope, as listed
         out, dtype = self._target(op, inputs, shape, out_ptr, out_dtype)
         tile = self._tile(tile_shape)
-        used = (*inputs, *(x for _, told in steps for x in told if isinstance(x, TensorHandle)))
+        used = (*inputs, *(x for _, operands in steps for x in operands if isinstance(x, TensorHandle)))
         pieces = list(out.segments) if out is not None else []
         streamed = [piece for x in used for piece in x.segments]
         waited = (*self._settle(pieces, writing=True), *self._settle(streamed))
@@ -108,6 +108,7 @@ class TlComposite(TlCore):
         """
         if handle is None:
             self._call(WaitCmd())
+            self._raise_failure()
             return None
         if not isinstance(handle, PendingHandle) or handle.tl is not self:
             self._fail(
@@ -117,7 +118,7 @@ class TlComposite(TlCore):
         self._await(handle)
         return handle.hand_over()
 
-    # ---- arguments of a composite
+    # ---- what a composite is given
 
     def _heads(self, op: str, a: TensorHandle, b: TensorHandle | None, math_op: str | None) -> list[TensorHandle]:
         inputs = [self._tensor("composite", a, "a")]
@@ -196,21 +197,21 @@ class TlComposite(TlCore):
                 self._fail(
                     f"{where}: {name} has no field {field!r}", f"its fields: {', '.join(known.fields) or 'none'}"
                 )
-        told: list[TensorHandle | Scalar] = []
+        operands: list[TensorHandle | Scalar] = []
         operand = None
         for field in known.fields:
             given = step[field]
             given = given.item() if isinstance(given, np.generic) else given
             if isinstance(given, bool | int | float):
-                told.append(given)
+                operands.append(given)
                 continue
             tensor = self._tensor("composite", given, f"{where}['{field}']")
             self._check_spread(shape, tensor.shape, f"{where}: {field}")
             if operand is not None:
                 self._fail(f"{where}: two tensors", f"give {name} at most one tensor")
             operand = tensor.operand()
-            told.append(tensor)
-        return OpSpec(known.op, Scope(str(scope)), operand, acc.name), told
+            operands.append(tensor)
+        return OpSpec(known.op, Scope(str(scope)), operand, acc.name), operands
 
     def _target(
         self, op: str, inputs: list[TensorHandle], shape: tuple[int, ...], out_ptr: int | None, out_dtype: object
@@ -268,8 +269,8 @@ class TlComposite(TlCore):
         if not steps:
             return self._apply(head, operands, dtype=dtype)
         value = self._apply(head, operands, dtype=acc)
-        for at, (spec, told) in enumerate(steps):
-            others = [self._value_of(x) if isinstance(x, TensorHandle) else x for x in told]
+        for at, (spec, given) in enumerate(steps):
+            others = [self._value_of(x) if isinstance(x, TensorHandle) else x for x in given]
             last = at == len(steps) - 1
             value = self._apply(spec.kind, (value, *others), dtype=dtype if last else acc if acc.is_float else None)
         return value

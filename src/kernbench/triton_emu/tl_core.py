@@ -24,7 +24,7 @@ from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
 
-class Memory(Protocol):
+class KernelMemory(Protocol):
     """Bytes of the machine as values."""
 
     def read(self, address: int, shape: tuple[int, ...], dtype: DType | str) -> Value:
@@ -57,7 +57,7 @@ class KernelEnv:
 
     runner: KernelRunner
     values: ValueGraph
-    memory: Memory
+    memory: KernelMemory
     translate: Callable[[int, int], list[Segment]]
     tensors: tuple[TensorRange, ...]
     tcm_base: Callable[[], int]
@@ -112,12 +112,16 @@ class TlCore:
 
     def _apply(self, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
         """A value op whose complaints are at the user's line."""
+        return self._apply_at(None, op, inputs, **params)
+
+    def _apply_at(self, line: str | None, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
+        """The same when a command ends, outside the kernel: `line` is where the kernel asked for it."""
         try:
             value = self._values.apply(op, inputs, **params)
         except DataError as error:
             raise at_kernel_line(error) from None
         if self._values.sites is not None:
-            self._values.sites[value.id] = kernel_line()
+            self._values.sites[value.id] = line or kernel_line()
         return value
 
     def _dtype(self, dtype: object) -> DType:
@@ -191,6 +195,13 @@ class TlCore:
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
         self._runner.note_waited(handle.number)
+        self._raise_failure(handle.number)
+
+    def _raise_failure(self, number: int | None = None) -> None:
+        """Raise what went wrong at the end of a command that was waited for, or of any."""
+        failure = self._runner.take_failure(number)
+        if failure is not None:
+            raise at_kernel_line(failure)
 
     # ---- memory
 

@@ -8,12 +8,34 @@ the same byte are one. Not looked at: what other PEs do.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import count
+from itertools import accumulate, count
+from typing import NamedTuple
 
 from kernbench.common.commands import Segment
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.handle import PendingHandle
+
+
+class ReadRanges(NamedTuple):
+    """The bytes that a command has yet to read, so that an overlap is found by bisection."""
+
+    pending: PendingHandle
+    starts: list[int]  # in ascending order
+    ends: list[int]  # the end of all ranges up to each of them
+
+    @classmethod
+    def of(cls, pending: PendingHandle, segments: Sequence[Segment]) -> ReadRanges:
+        """Of these segments, of which some may overlap."""
+        ordered = sorted(segments)
+        ends = accumulate((address + nbytes for address, nbytes in ordered), max)
+        return cls(pending, [address for address, _ in ordered], list(ends))
+
+    def touches(self, address: int, end: int) -> bool:
+        """Whether some byte of [address, end) is among them."""
+        before = bisect_left(self.starts, end)
+        return before > 0 and self.ends[before - 1] > address
 
 
 class UnderWay:
@@ -22,7 +44,7 @@ class UnderWay:
     def __init__(self) -> None:
         self._numbers = count()
         self._writing: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}  # in the order of issue
-        self._reading: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}
+        self._reading: dict[int, ReadRanges] = {}
         self._number_of: dict[PendingHandle, int] = {}
         self._bytes = Writers()
 
@@ -36,7 +58,7 @@ class UnderWay:
     def begin_reading(self, pending: PendingHandle, segments: Sequence[Segment]) -> None:
         """A command will read these bytes."""
         number = self._number_of[pending] = next(self._numbers)
-        self._reading[number] = (pending, segments)
+        self._reading[number] = ReadRanges.of(pending, segments)
 
     def end(self, pending: PendingHandle) -> None:
         """It has."""
@@ -55,8 +77,13 @@ class UnderWay:
 
     def readers_of(self, segments: Sequence[Segment]) -> list[PendingHandle]:
         """The commands that have yet to read some of these bytes, in the order of issue."""
+        if not self._reading or not segments:
+            return []
+        first, end = min(segments)[0], max(address + nbytes for address, nbytes in segments)
         return [
-            pending
-            for pending, read in self._reading.values()
-            if any(a < pa + n and pa < a + m for a, m in read for pa, n in segments)
+            reading.pending
+            for reading in self._reading.values()
+            if reading.starts[0] < end
+            and first < reading.ends[-1]
+            and any(reading.touches(pa, pa + nbytes) for pa, nbytes in segments)
         ]

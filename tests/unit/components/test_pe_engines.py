@@ -41,9 +41,10 @@ class TestRules:
         port, now, last = ServerQueue(), 0, 0.0
         for gap, ns in asked:
             now += gap
-            start, end = port.book(now, ns)
-            assert start == max(now, last)
-            assert end == start + ns
+            token = TileToken(TilePlan(0, ()), None)
+            end = port.serve(token, now, ns)
+            assert token.start_ns == max(now, last)
+            assert end == token.start_ns + ns
             last = end
         assert port.busy_ns == sum(ns for _, ns in asked)
 

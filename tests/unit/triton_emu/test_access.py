@@ -176,8 +176,61 @@ class TestAsync:
         arrays, _ = run_kernel(kernel, np.array([1, 2], np.float32))
         assert arrays[0].tolist() == [4, 4]
 
+    def test_many_loads_under_way_are_compared_with_a_store_by_their_ranges(self):
+        """Rows 0, 2, 4, ... are read and rows 1, 3, 5, ... written meanwhile: the store waits for no load."""
+        evens, odds = list(range(0, 64, 2)), list(range(1, 64, 2))
+
+        def apart(x, tl):
+            tl.load_async(x, rows=evens)
+            tl.store(x, tl.full((32, 1024), 1.0, "f32"), rows=odds)
+
+        def alike(x, tl):
+            handle = tl.load_async(x, rows=evens)
+            tl.store(x, tl.full((32, 1024), 1.0, "f32"), rows=[*odds[:-1], 0])
+            assert (tl.wait(handle).numpy() == 0).all()
+
+        x = np.zeros((64, 1024), np.float32)
+        assert time_of(apart, x) < time_of(alike, x)
+
+    def test_a_load_that_finds_nothing_fails_its_kernel_where_it_is_waited_for(self):
+        def waited(x, tl):
+            handle = tl.load_async(x)
+            tl.wait(handle)
+
+        def all_waited(x, tl):
+            tl.load_async(x)
+            tl.wait()
+
+        def not_waited(x, tl):
+            tl.load_async(x)
+
+        def stored_to(x, tl):
+            tl.load_async(x)
+            tl.store(x, tl.full(x.shape, 1.0, "f32"))
+
+        lines = {waited: "tl.wait(handle)", all_waited: "tl.wait()", stored_to: "tl.store(x"}
+        for kernel in (waited, all_waited, not_waited, stored_to):
+            with RuntimeContext(GraphEngine(machine())) as torch:
+                with pytest.raises(LaunchError) as caught:
+                    torch.launch("k", kernel, torch.empty(4, 8, dtype="f32"), target_pes=0)
+                failure = caught.value.failures[0]
+                line = kernel.__code__.co_firstlineno + 1
+                assert failure.message.startswith(f"load_async at {__file__}:{line}: 128 of 128 bytes were never")
+                assert failure.source_line.startswith(lines.get(kernel, "def not_waited"))
+                torch.launch("k", lambda x, tl: tl.load(x), torch.zeros(4, 8, dtype="f32"), target_pes=0)
+
 
 class TestAtomics:
+    def test_memory_without_contents_fails_the_kernel_at_its_line(self):
+        def kernel(x, tl):
+            tl.atomic_add(x, 1.0)
+
+        with RuntimeContext(GraphEngine(machine())) as torch:
+            with pytest.raises(LaunchError) as caught:
+                torch.launch("k", kernel, torch.empty(4, 8, dtype="f32"), target_pes=0)
+            assert caught.value.failures[0].source_line == "tl.atomic_add(x, 1.0)"
+            assert "4 of 4 bytes were never written" in caught.value.failures[0].message
+
     def test_all_pes_count_on_one_number_and_each_sees_another_state_of_it(self):
         def kernel(counter, seen, tl):
             me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -269,3 +322,58 @@ class TestRefusals:
         columns = DPPolicy(pe="column_wise", num_cubes=1, num_pes=4)
         said = message_of(kernel, self.X, topology=tiny_machine(4, 1), dp=columns, grid=(4,))
         assert "the columns of 'x' are split over PEs" in said
+
+    @pytest.mark.parametrize("op", ["load", "load_async"])
+    def test_what_masked_lanes_hold_fits_the_tensor(self, op):
+        def kernel(x, tl):
+            getattr(tl, op)(x, (8,), mask=tl.arange(0, 8) < 4, other=1.5)
+
+        assert f"{op}: 1.5 does not fit i32" in message_of(kernel, np.zeros(8, np.int32))
+
+    def test_rows_that_begin_within_a_row_and_end_in_the_next(self):
+        x = np.arange(32, dtype=np.float32).reshape(4, 8)  # rows of 32 bytes
+
+        def across(x, tl):
+            tl.load(x + 16, (2, 8), rows=[0, 1])
+
+        def within(x, tl):
+            assert (tl.load(x + 32 + 16, (2, 4), rows=[0, 2]).numpy() == [[12, 13, 14, 15], [28, 29, 30, 31]]).all()
+
+        assert "rows of 32 bytes from byte 16 of a row on, 'x' has rows of 32" in message_of(across, x)
+        run_kernel(within, x)
+
+    def test_rows_of_no_numbers_and_of_several_lengths(self):
+        def none(x, tl):
+            assert tl.load(x, rows=[]).shape == (0, 8)
+
+        def ragged(x, tl):
+            tl.load(x, rows=[[1], [2, 3]])
+
+        x = np.zeros((4, 8), np.float32)
+        run_kernel(none, x)
+        assert "give whole numbers along one axis" in message_of(ragged, x)
+
+    def test_blocks_that_no_tcm_holds_are_refused_before_their_lanes_are_listed(self):
+        def masked(x, tl):
+            tl.load(x, (1 << 20, 1 << 20), mask=False)
+
+        def far(x, tl):
+            tl.load(x, (2, 2), strides=(1 << 62, 1))
+
+        x = np.zeros(8, np.float32)
+        assert "TCM overflow: 4398046511104 bytes" in message_of(masked, x)
+        assert "reach past any memory" in message_of(far, x)
+
+    @pytest.mark.parametrize("use", [lambda h: h + 1, lambda h: 2 * h, lambda h: h < 3, lambda h: h.numpy()])
+    def test_a_handle_that_was_not_waited_for(self, use):
+        def kernel(x, tl):
+            use(tl.load_async(x))
+
+        assert "take what tl.wait(h) returns" in message_of(kernel, np.zeros(8, np.float32))
+
+    def test_an_argument_that_a_call_does_not_have(self):
+        def kernel(x, tl):
+            tl.load(x, msk=True)
+
+        message = message_of(kernel, np.zeros(8, np.float32))
+        assert message == "tl.load() got an unexpected keyword argument 'msk'\nhelp(tl.load) lists its arguments"

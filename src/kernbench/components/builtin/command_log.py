@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
 from kernbench.common.ids import PeId
-from kernbench.components.builtin.pipeline import Params, Stage, TilePlan, TileToken
-from kernbench.components.recording import OpHead, Param, Recorder
+from kernbench.components.builtin.pipeline import Fields, Stage, TilePlan, TileToken
+from kernbench.components.recording import FieldValue, OpHead, Recorder
 
 
-def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Params]:
+def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Fields]:
     """Name and parameters of a simple command's record."""
     if isinstance(cmd, DmaReadCmd):
-        read: Params = {"src_addr": cmd.source.address, "nbytes": moved_bytes(cmd), "handle_id": cmd.handle_id}
+        read: Fields = {"src_addr": cmd.source.address, "nbytes": moved_bytes(cmd), "handle_id": cmd.handle_id}
         return "dma_read", read | _requests(cmd)
     if isinstance(cmd, DmaWriteCmd):
         return "dma_write", {
@@ -32,7 +32,7 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) 
         } | _requests(cmd)
     if isinstance(cmd, AtomicCmd):
         target = cmd.target
-        atomic: Params = {"dst_space": target.space, "dst_addr": target.address, "nbytes": moved_bytes(cmd)}
+        atomic: Fields = {"dst_space": target.space, "dst_addr": target.address, "nbytes": moved_bytes(cmd)}
         return f"atomic_{cmd.op}", {**atomic, "dtype": target.dtype, "handle_id": cmd.handle_id} | _requests(cmd)
     if isinstance(cmd, GemmCmd):
         params = {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
@@ -51,9 +51,9 @@ def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) 
     }
 
 
-def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str, Params]:
+def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str, Fields]:
     """Kind, name and parameters of a composite's record; `tile` is what it was cut into."""
-    params: Params = {"op": cmd.op, "out_addr": cmd.out.address, "out_nbytes": cmd.out.nbytes}
+    params: Fields = {"op": cmd.op, "out_addr": cmd.out.address, "out_nbytes": cmd.out.nbytes}
     params["tile_shape"] = tile
     params["epilogues"] = tuple(f"{op.kind}/{op.scope}" for op in cmd.epilogues)
     if cmd.op == "gemm":
@@ -64,7 +64,7 @@ def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str,
     return "math", "composite_math", params
 
 
-def _product(cmd: GemmCmd | CompositeCmd) -> Params:
+def _product(cmd: GemmCmd | CompositeCmd) -> Fields:
     a, b = (cmd.a, cmd.b) if isinstance(cmd, GemmCmd) else cmd.inputs
     return {
         "src_a_addr": a.address,
@@ -85,13 +85,13 @@ def moved_bytes(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> int:
     return sum(nbytes for request in cmd.requests for _, nbytes in request)
 
 
-def _requests(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> Params:
+def _requests(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> Fields:
     """How a command is cut, where it is."""
     return {} if len(cmd.requests) == 1 else {"requests": len(cmd.requests)}
 
 
 def simple_record(
-    log: Recorder, pe: PeId, stages: Sequence[Stage], name: str, params: Params, deps: tuple[int, ...]
+    log: Recorder, pe: PeId, stages: Sequence[Stage], name: str, params: Fields, deps: tuple[int, ...]
 ) -> Callable[[TileToken], int]:
     """Writes down a simple command: one record, from the start of its first request to the end of its last."""
     component, kind, flops = pe.part(stages[0].component), stages[0].op_kind, stages[0].flops
@@ -140,10 +140,10 @@ class TileDescriber:
         self.pe = pe
         self.addresses = addresses
 
-    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[Param]]:
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         assert isinstance(subject, TilePlan)
         heads: list[OpHead] = []
-        values: list[Param] = []
+        values: list[FieldValue] = []
         for stage in subject.stages:
             name = stage.type.name
             fields = stage.fields(self.addresses)

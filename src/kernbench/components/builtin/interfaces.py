@@ -4,7 +4,7 @@ derived from; `PeEngine` (pipeline.py) has the ones that every engine needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from kernbench.common.commands import EngineCommand, Operand, Segment
@@ -12,8 +12,7 @@ from kernbench.common.messages import Request
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
-
-Done = Callable[[tuple[int, ...]], None]  # called with the op-log ids of what is done
+from kernbench.triton_emu.kernel_runner import Done
 
 
 class CommandTaker(Protocol):

@@ -15,7 +15,7 @@ from kernbench.components.base import MemoryPort
 Locate = Callable[[int], tuple[MemoryPort, int]]  # from a physical address to a memory, and the address there
 
 
-class Extent(NamedTuple):
+class OperandExtent(NamedTuple):
     """Bytes of an operand, from `start` on, that lie in one memory without a gap."""
 
     start: int
@@ -24,7 +24,7 @@ class Extent(NamedTuple):
     address: int  # in that memory
 
 
-Transfer = tuple[MemoryPort, int, int]  # which memory, its address, bytes
+PortTransfer = tuple[MemoryPort, int, int]  # which memory, its address, bytes
 
 
 class OperandAccess:
@@ -33,33 +33,33 @@ class OperandAccess:
     __slots__ = ("_extents", "_starts", "address", "port")
 
     def __init__(self, segments: Iterable[Segment], locate: Locate) -> None:
-        self._extents: list[Extent] = []
+        self._extents: list[OperandExtent] = []
         start = 0
         for pa, nbytes in segments:
-            self._extents.append(Extent(start, nbytes, *locate(pa)))
+            self._extents.append(OperandExtent(start, nbytes, *locate(pa)))
             start += nbytes
         self._starts = [extent.start for extent in self._extents]
         whole = self._extents[0] if len(self._extents) == 1 else None
         self.port = None if whole is None else whole.port
         self.address = 0 if whole is None else whole.address
 
-    def transfers(self, offset: int, rows: int, row_bytes: int, stride_bytes: int) -> list[Transfer]:
+    def transfers(self, offset: int, rows: int, row_bytes: int, stride_bytes: int) -> list[PortTransfer]:
         """What to move for some rows, the first at `offset`."""
         if rows == 1:
             return self._pieces(offset, row_bytes)
         span = (rows - 1) * stride_bytes + row_bytes
         if len(around := self._pieces(offset, span)) == 1:
             return [(around[0][0], around[0][1], rows * row_bytes)]
-        gathered: dict[tuple[str, ...], Transfer] = {}
+        gathered: dict[tuple[str, ...], PortTransfer] = {}
         for row in range(rows):
             for port, address, nbytes in self._pieces(offset + row * stride_bytes, row_bytes):
                 _, first, so_far = gathered.get(port.path, (port, address, 0))
                 gathered[port.path] = (port, first, so_far + nbytes)
         return list(gathered.values())
 
-    def _pieces(self, offset: int, nbytes: int) -> list[Transfer]:
+    def _pieces(self, offset: int, nbytes: int) -> list[PortTransfer]:
         at, end = bisect_right(self._starts, offset) - 1, offset + nbytes
-        found: list[Transfer] = []
+        found: list[PortTransfer] = []
         for start, size, port, address in self._extents[at:]:
             if start >= end:
                 break

@@ -29,7 +29,7 @@ from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.messages import Request
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
-from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover, Done
+from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import (
@@ -59,6 +59,7 @@ from kernbench.components.builtin.tiling import (
 )
 from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
+from kernbench.triton_emu.kernel_runner import Done
 
 Cause = tuple[Release, int]  # what let a command come, and who did
 

@@ -21,10 +21,10 @@ from kernbench.common.messages import Request
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.components.base import ActiveComponent, Context
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Param, Release
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, FieldValue, Release
 from kernbench.topology.graph import Node
 
-Params = dict[str, Param]
+Fields = dict[str, FieldValue]
 MOST_KEPT_TILES = 1 << 16
 
 
@@ -59,7 +59,7 @@ class DmaStage(NamedTuple):
     def flops(self) -> int:
         return 0
 
-    def fields(self, addresses: Sequence[int]) -> Params:
+    def fields(self, addresses: Sequence[int]) -> Fields:
         """What the op log says of it; operands lie at `addresses`."""
         return {"address": addresses[self.operand] + self.offset, "nbytes": self.nbytes}
 
@@ -81,7 +81,7 @@ class RunsStage(NamedTuple):
     def flops(self) -> int:
         return 0
 
-    def fields(self, addresses: Sequence[int]) -> Params:
+    def fields(self, addresses: Sequence[int]) -> Fields:
         return {"nbytes": self.nbytes}
 
 
@@ -101,7 +101,7 @@ class MoveStage(NamedTuple):
     def flops(self) -> int:
         return 0
 
-    def fields(self, addresses: Sequence[int]) -> Params:
+    def fields(self, addresses: Sequence[int]) -> Fields:
         return {"nbytes": self.nbytes}
 
 
@@ -120,7 +120,7 @@ class GemmStage(NamedTuple):
     def op_kind(self) -> str:
         return "gemm"
 
-    def fields(self, addresses: Sequence[int]) -> Params:
+    def fields(self, addresses: Sequence[int]) -> Fields:
         return {"m": self.m, "k": self.k, "n": self.n, "dtype": self.dtype}
 
     @property
@@ -143,7 +143,7 @@ class MathStage(NamedTuple):
     def op_kind(self) -> str:
         return "math"
 
-    def fields(self, addresses: Sequence[int]) -> Params:
+    def fields(self, addresses: Sequence[int]) -> Fields:
         return {"op": self.op, "elements": self.elements, "dtype": self.dtype}
 
     @property
@@ -300,15 +300,6 @@ class ServerQueue:
         self.since_ns = 0.0  # since when it is taken without a break, where it is
         self.busy_ns = 0.0
         self.holder = NOBODY  # whom it serves last, see `TileToken.ref`
-
-    def book(self, now: float, ns: float) -> tuple[float, float]:
-        """Take the server for `ns` as soon as it is free; returns from when to when."""
-        start = self.free_ns
-        if start <= now:
-            self.since_ns = start = now
-        self.busy_ns += ns
-        self.free_ns = end = start + ns
-        return start, end
 
     def serve(self, token: TileToken, now: float, ns: float) -> float:
         """Take the server for the present stage of a token that is ready; returns when it ends."""
