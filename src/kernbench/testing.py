@@ -81,10 +81,13 @@ def run_kernel(
     return KernelRun(arrays, launch.pe_exec_ns_max)
 
 
+DEFAULT_PER_CORNER = 2  # PEs in a corner of a cube of the shipped machine
+
+
 @lru_cache(maxsize=4)
 def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
     """One SIP of `cubes` cubes in a row, each with `pes` PEs or a few more."""
-    per_corner = -(-pes // 4)
+    per_corner = max(-(-pes // 4), DEFAULT_PER_CORNER)  # PEs stand where they do on the shipped machine
     return load_topology(
         None,
         {

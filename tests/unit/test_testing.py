@@ -74,8 +74,8 @@ def test_a_grid_that_no_machine_has_room_for_says_what_fits(grid: Any, fits: str
 
 
 def test_a_grid_is_held_against_the_machine_that_is_given() -> None:
-    with pytest.raises(UsageError, match="machine tiny has 4 PEs per cube and 1 cubes"):
-        run_kernel(add, X, Y, X, 16, grid=(5,), topology=tiny_machine(4, 1))
+    with pytest.raises(UsageError, match="machine tiny has 8 PEs per cube and 1 cubes"):
+        run_kernel(add, X, Y, X, 16, grid=(9,), topology=tiny_machine(4, 1))
 
 
 @pytest.mark.parametrize("grid", [(), (1, 1, 1), 0, (2, 0), (True,), None, 1.5])

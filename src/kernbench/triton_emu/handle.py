@@ -16,6 +16,7 @@ from weakref import ref
 from kernbench.common.commands import Operand, Segment, Space
 from kernbench.common.dtypes import BOOL, dtype_of
 from kernbench.triton_emu.call_site import kernel_error
+from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmBlock
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
@@ -191,6 +192,8 @@ class TensorHandle:
         return self._tl.add(self, other)
 
     def __radd__(self, other: Scalar) -> TensorHandle:
+        if isinstance(other, Address) and self.size == 1 and not dtype_of(self.dtype).is_float:
+            return other + int(self)  # type: ignore[return-value]  # a whole number of bytes behind a pointer
         return self._tl.add(other, self)
 
     def __sub__(self, other: TensorHandle | Scalar) -> TensorHandle:

@@ -84,9 +84,14 @@ class TensorPtr(Address):
         return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype, is_part=True, space=self.space)
 
     @property
+    def itemsize(self) -> int:
+        """Bytes per element: `x + n * x.itemsize` is n elements on."""
+        return dtype_of(self.dtype).itemsize
+
+    @property
     def local_nbytes(self) -> int:
         """Of this PE's own part, which is dense."""
-        return prod(self.local_shape) * dtype_of(self.dtype).itemsize
+        return prod(self.local_shape) * self.itemsize
 
     def __repr__(self) -> str:
         return f"<pointer {int(self):#x} to {self.name}: {self.dtype}{list(self.shape)}, {list(self.local_shape)} here>"

@@ -334,6 +334,8 @@ class TlAccess(TlCore):
 
     def _placed(self, op: str, ptr: int, lanes: Lanes) -> Block:
         """Lanes where they lie; an error at the user's line for those that lie outside their tensor."""
+        if not lanes.runs and 0 not in lanes.shape:  # all masked out: it may be a block past the end of its tensor
+            return Block(lanes, (), (), ())
         first, end = lanes.span
         address, _ = self._range_of(op, ptr, first, end - first, lanes.dtype.itemsize)
         return placed(lanes, address, self._pieces)

@@ -102,8 +102,8 @@ class TlCore:
         if isinstance(x, Address):
             self._fail(
                 f"{op}: an operand is a pointer to '{x.base.name}'",
-                "pointers take whole numbers of bytes; load a block with tl.load(x, shape, ...), choose its elements "
-                "with rows=, strides= or mask=",
+                "pointers take whole numbers of bytes (int(i) of a tensor of one element); load a block with "
+                "tl.load(x, shape, ...), choose its elements with rows=, strides= or mask=",
             )
         plain = x.item() if isinstance(x, np.generic) else x
         if not isinstance(plain, bool | int | float):
@@ -168,6 +168,9 @@ class TlCore:
         if not isinstance(x, TensorHandle):
             if isinstance(x, PendingHandle):
                 self._fail(f"{op}: {name} is a handle of what is under way", "give what tl.wait(h) returns")
+            if isinstance(x, Address):
+                hint = "tl.load(x) brings it to TCM; tl.composite also takes tl.ref(x), which it streams"
+                self._fail(f"{op}: {name} is a pointer to '{x.base.name}'", hint)
             self._fail(f"{op}: {name} is a {type(x).__name__}", "give a tensor, say what tl.load returned")
         if x.tl is not self:
             self._fail(f"{op}: {name} belongs to another kernel", "pass data between kernels through memory")
@@ -286,6 +289,8 @@ class TlCore:
         address, tensor = self._address(op, ptr), self._tensor_at(op, ptr, not nbytes)
         whose, start, size = f"'{tensor.name}'", tensor.start, tensor.end - tensor.start
         hint = "check the shape and the offset; offsets are in bytes"
+        if itemsize != dtype_of(tensor.dtype).itemsize:
+            hint = f"'{tensor.name}' holds {tensor.dtype}, and is read as elements of {itemsize} bytes: check the dtype"
         if isinstance(ptr, Address) and ptr.base.is_part:
             whose, start, size = f"this PE's part of '{tensor.name}'", int(ptr.base), ptr.base.local_nbytes
             if nbytes and not size:

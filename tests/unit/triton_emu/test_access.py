@@ -123,6 +123,30 @@ class TestCosts:
             assert launch.bytes_hbm == 2 * 256
 
 
+class TestBlocksOfATriton:
+    """Habits of Triton authors that work as they expect."""
+
+    def test_a_program_whose_block_is_wholly_past_the_end_is_masked_out(self):
+        def add(x, y, out, n, tl):
+            at = tl.program_id(0) * 256
+            inside = at + tl.arange(0, 256) < n
+            a, b = (tl.load(p + at * p.itemsize, (256,), mask=inside) for p in (x, y))
+            tl.store(out + at * out.itemsize, a + b, mask=inside)
+
+        x = np.arange(600, dtype=np.float32)
+        arrays, _ = run_kernel(add, x, x, np.zeros_like(x), 600, grid=(5,))
+        assert (arrays[2] == 2 * x).all()
+
+    def test_a_loaded_number_counts_bytes_from_a_pointer(self):
+        def kernel(table, ids, out, tl):
+            at = tl.load(ids, (1,))
+            tl.store(out, tl.load(table + at * 16, (4,)))
+
+        table = np.arange(16, dtype=np.float32)
+        arrays, _ = run_kernel(kernel, table, np.array([2], np.int32), np.zeros(4, np.float32))
+        assert arrays[2].tolist() == [8, 9, 10, 11]
+
+
 class TestAsync:
     def test_double_buffering_by_hand_hides_the_loads(self):
         x = np.ones((16, 4096), np.float32)
