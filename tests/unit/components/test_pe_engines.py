@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.components.builtin.pe_gemm import gemm_ns
-from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TilePlan, TileToken, lanes_ns
+from kernbench.components.builtin.pipeline import (
+    MoveStage,
+    PipelineContext,
+    RunsStage,
+    ServerQueue,
+    StageType,
+    TilePlan,
+    TileToken,
+    lanes_ns,
+)
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
@@ -62,6 +72,29 @@ class TestRules:
             busy |= set(range(int(token.start_ns), int(end)))
         assert engine.now_ns == now
         assert tcm.busy_ns == len(busy)
+
+
+class TestFetchStore:
+    def test_tiles_that_came_before_their_turn_are_fetched_in_the_order_of_feeding(self):
+        """2048 bytes take 4 ns on the TCM's read port. The tile that was fed first is the last to come, after 9 ns."""
+        engine, done = GraphEngine(load_topology(None, TINY)), []
+        fetch_store = engine.component("sip0.cube0.pe0.pe_fetch_store")
+        context = PipelineContext({}, 4, done.append, request=None)
+        read = RunsStage(StageType.DMA_READ, "pe_dma", (), 0)
+        plan = TilePlan(0, (read, MoveStage(StageType.FETCH, "pe_fetch_store", 2048, 0)))
+        tokens = [TileToken(plan, context, number=10 + order, order=order) for order in range(4)]
+        for order, at_ns in ((2, 0), (1, 5), (0, 9), (3, 30)):
+            engine.env.run(until=engine.env.timeout(at_ns - engine.now_ns))
+            tokens[order].index = 1
+            fetch_store.take(tokens[order])
+        engine.env.run()
+        assert [(token.order, *token.times) for token in done] == [(0, 9, 13), (1, 13, 17), (2, 17, 21), (3, 30, 34)]
+        # Both wait for the read that they overtook, then for the port.
+        asked, overtaken = [0, Release.PROGRAM, 0.0, NOBODY], 10 << STAGE_BITS
+        port = [10 << STAGE_BITS | 1, 11 << STAGE_BITS | 1]
+        assert tokens[0].causes == tokens[3].causes == asked
+        assert tokens[1].causes == [*asked, 1, LANE, 9.0, overtaken, 1, LANE, 9.0, port[0]]
+        assert tokens[2].causes == [*asked, 1, LANE, 9.0, overtaken, 1, LANE, 9.0, port[1]]
 
 
 class TestCompletion:

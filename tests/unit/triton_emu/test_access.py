@@ -112,6 +112,17 @@ class TestCosts:
         assert many == 1 + 14 + 3
         assert many < two < one
 
+    def test_a_row_that_is_asked_for_twice_is_two_requests(self):
+        """A descriptor's stride leads on: one of zero is no stride."""
+
+        def kernel(x, tl):
+            tl.load(x, (2, 64), rows=[5, 5])
+
+        narrow = np.zeros((64, 64), np.float32)
+        (read,) = ops_of(kernel, narrow)
+        assert read.params["requests"] == 2
+        assert time_of(kernel, narrow) == 1 + 14 + 14
+
     def test_a_run_pays_whole_bursts_where_it_touches_them(self):
         """64 bytes at offset 224 lie in two bursts."""
 
@@ -251,6 +262,15 @@ class TestRefusals:
             tl.load(x, **arguments)
 
         assert says in message_of(kernel, self.X)
+
+    @pytest.mark.parametrize("op", ["and", "or", "xor"])
+    def test_bits_of_a_float(self, op):
+        def kernel(x, tl):
+            getattr(tl, f"atomic_{op}")(x, 1)
+
+        said = message_of(kernel, np.zeros(4, np.float32))
+        assert f"atomic_{op}: 'x' holds f32" in said
+        assert "bits are for integers" in said
 
     def test_a_mask_of_another_type_or_shape(self):
         def numbers(x, tl):
