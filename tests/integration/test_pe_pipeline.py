@@ -361,6 +361,15 @@ class TestResources:
         time_ns, _ = timed(kernel, *product(96, 64, 32), graph=graph)
         assert time_ns == 1 + 3 * (2 * READ + FETCH + GEMM + STORE + WRITE)
 
+    def test_buffers_are_free_for_the_next_tile_when_they_are_fetched(self):
+        def kernel(a, b, tl):
+            tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), tile_shape=(32, 64, 32)))
+
+        # 8 KiB hold the operands of one tile, and the result stays in TCM: the next is read after the fetch.
+        graph = load_topology(None, TINY | {"cube.memory_map.tcm_scheduler_reserved_mb": 8 / 1024})
+        a, b, _ = product(64, 64, 32)
+        assert timed(kernel, a, b, graph=graph)[0] == 1 + 2 * (2 * READ + FETCH) + GEMM + STORE
+
     def test_the_mmu_is_paid_on_every_path(self):
         def simple(a, b, c, tl):
             tl.store(c, tl.dot(tl.load(a), tl.load(b)))

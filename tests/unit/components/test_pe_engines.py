@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernbench.common.commands import Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.components.builtin.pe_gemm import gemm_ns
@@ -148,6 +149,19 @@ class TestDma:
             ]
             engine.wait_all()
             assert [engine.get_completion(handle)[1]["total_ns"] for handle in handles] == [29.0, last]
+
+    def test_an_operand_in_pieces_is_as_far_as_its_longest(self):
+        engine = GraphEngine(load_topology(None, TINY))
+        dma, slice_bytes = engine.component("sip0.cube0.pe0.pe_dma"), engine.graph.spec.cube.hbm_slice_bytes
+        here, there = (PhysAddr.pe_hbm_addr(0, 0, pe, 0, slice_bytes).raw for pe in (0, 1))
+
+        def timing(*segments):
+            return dma.timing_to(Operand(0, (1, 1024), "f16", "hbm", segments=segments))
+
+        near, far = timing((here, 2048)), timing((there, 2048))
+        assert near != far
+        assert timing((here, 1536), (there, 512)) == timing((there, 512), (here, 1536)) == near
+        assert timing((here, 512), (there, 1536)) == timing((there, 1536), (here, 512)) == far
 
     def test_reads_and_writes_have_channels_of_their_own(self):
         engine = GraphEngine(load_topology(None, TINY))
