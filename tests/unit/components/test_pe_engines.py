@@ -150,6 +150,19 @@ class TestDma:
             engine.wait_all()
             assert [engine.get_completion(handle)[1]["total_ns"] for handle in handles] == [29.0, last]
 
+    def test_it_is_busy_while_a_request_is_under_way(self):
+        engine = GraphEngine(load_topology(None, TINY))
+        dma = engine.component("sip0.cube0.pe0.pe_dma")
+        read = PeDmaMsg(0, 0, 0, PhysAddr.pe_hbm_addr(0, 0, 0, 0, engine.graph.spec.cube.hbm_slice_bytes).raw, 4096)
+        engine.wait(engine.submit(read))  # 29 ns
+        engine.env.run(until=engine.env.timeout(50.0 - engine.now_ns))
+        assert dma.busy_ns == 29.0
+        second = engine.submit(read)
+        engine.env.run(until=engine.env.timeout(10.0))
+        assert dma.busy_ns == 29.0 + 10.0
+        engine.wait(second)
+        assert dma.busy_ns == 29.0 + 29.0
+
     def test_an_operand_in_pieces_is_as_far_as_its_longest(self):
         engine = GraphEngine(load_topology(None, TINY))
         dma, slice_bytes = engine.component("sip0.cube0.pe0.pe_dma"), engine.graph.spec.cube.hbm_slice_bytes

@@ -209,6 +209,16 @@ class TestAtomics:
         link_ns = 4 / 256
         assert time_of(kernel, np.zeros(64, np.int32)) == 1 + 2 * (2 * link_ns + 2 + 8)
 
+    def test_a_run_that_travels_in_two_parts_changes_memory_once(self):
+        """256 bytes from byte 128 on: up to the end of the burst, and the rest."""
+
+        def kernel(x, old, tl):
+            tl.store(old, tl.atomic_add(x + 128, tl.full((64,), 3, "i32")))
+
+        arrays, _ = run_kernel(kernel, np.arange(128, dtype=np.int32), np.zeros(64, np.int32))
+        np.testing.assert_array_equal(arrays[0], np.arange(128) + np.repeat([0, 3, 0], [32, 64, 32]))
+        np.testing.assert_array_equal(arrays[1], np.arange(32, 96))
+
     def test_compare_and_swap_takes_a_lock_once(self):
         def kernel(lock, owner, tl):
             me = tl.program_id(0) + 1
