@@ -21,6 +21,9 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.memory_ports import PacketPort
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
@@ -283,6 +286,22 @@ class TestTiles:
         # Two tiles of 32 x 128: 8192 bytes, 32 + 13 to read or write, 16 to fetch or store, 4096 / 256 = 16 of math.
         assert time_ns == 1 + 2 * 45 + 16 + 16 + 16 + 45
 
+    def test_the_log_says_what_a_tiled_math_op_was_done_to(self):
+        def kernel(a, b, c, tl):
+            tl.wait(tl.composite("math", tl.ref(a), tl.ref(b), out_ptr=c, math_op="add"))
+
+        _, records = timed(kernel, f16(64, 128), f16(1, 128), np.zeros((64, 128), np.float16))
+        (composite,) = (record for record in records if record.op_name == "composite_math")
+        params = composite.params
+        assert (composite.op_kind, params["op"], params["math_op"]) == ("math", "math", "add")
+        assert params["input_shapes"] == ((64, 128), (1, 128))
+        assert params["tile_shape"] == (32, 128)
+        assert params["epilogues"] == ()
+        assert params["out_nbytes"] == 64 * 128 * 2
+        reads = [record.params["address"] for record in stages(records, "DMA_READ")]
+        assert tuple(reads[:2]) == params["input_addrs"]  # the first tile begins where its operands do
+        assert stages(records, "DMA_WRITE")[0].params["address"] == params["out_addr"]
+
 
 class TestResources:
     def test_a_load_waits_behind_the_queue_only_not_behind_the_feeder(self):
@@ -342,6 +361,15 @@ class TestResources:
         time_ns, _ = timed(kernel, *product(96, 64, 32), graph=graph)
         assert time_ns == 1 + 3 * (2 * READ + FETCH + GEMM + STORE + WRITE)
 
+    def test_buffers_are_free_for_the_next_tile_when_they_are_fetched(self):
+        def kernel(a, b, tl):
+            tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), tile_shape=(32, 64, 32)))
+
+        # 8 KiB hold the operands of one tile, and the result stays in TCM: the next is read after the fetch.
+        graph = load_topology(None, TINY | {"cube.memory_map.tcm_scheduler_reserved_mb": 8 / 1024})
+        a, b, _ = product(64, 64, 32)
+        assert timed(kernel, a, b, graph=graph)[0] == 1 + 2 * (2 * READ + FETCH) + GEMM + STORE
+
     def test_the_mmu_is_paid_on_every_path(self):
         def simple(a, b, c, tl):
             tl.store(c, tl.dot(tl.load(a), tl.load(b)))
@@ -350,6 +378,16 @@ class TestResources:
         slow = machine(pe_mmu={"tlb_overhead_ns": 3.0})
         for kernel in (simple, streamed):  # two reads and a write each
             assert timed(kernel, *arrays, graph=slow)[0] == timed(kernel, *arrays)[0] + 3 * 3
+
+    def test_an_engines_overhead_comes_before_its_work(self):
+        def math(tl):
+            tl.exp(tl.zeros((1024,)))
+
+        assert timed(math, graph=machine(pe_math={"overhead_ns": 3.0}))[0] == 1 + 3 + 4  # 1024 / 256 lanes
+        slow = machine(pe_gemm={"overhead_ns": 5.0})
+        assert timed(streamed, *product(32, 64, 32), graph=slow)[0] == timed(streamed, *product(32, 64, 32))[0] + 5
+        slow = machine(pe_fetch_store={"overhead_ns": 7.0})  # a fetch and a store
+        assert timed(streamed, *product(32, 64, 32), graph=slow)[0] == timed(streamed, *product(32, 64, 32))[0] + 14
 
     def test_simple_and_tiled_products_take_turns(self):
         def kernel(a, b, c, tl):
@@ -375,10 +413,12 @@ class TwiceDone(PeFetchStoreComponent):
 class PacketDma(PeDmaComponent):
     """Sends packets even where it need not."""
 
-    def _target(self, pa: int):
-        target = super()._target(pa)
-        self._targets[pa >> 20] = plain = target._replace(way=None)
-        return plain
+    sent = 0
+
+    def locate(self, pa: int):
+        port, address = super().locate(pa)
+        PacketDma.sent += 1
+        return PacketPort(self.ctx, port.path, port.burst_bytes), address
 
 
 @pytest.fixture(autouse=True)
@@ -397,7 +437,9 @@ def test_a_tile_reported_done_twice_is_a_fault():
 def test_the_short_way_to_a_plain_memory_takes_the_time_of_packets():
     graph = load_topology(None, TINY | {f"{PE}.pe_dma.impl": "pe_pipeline_blocks:PacketDma"})
     arrays = product(70, 130, 40)
-    short, packets = timed(streamed, *arrays), timed(streamed, *arrays, graph=graph)
+    short, sent = timed(streamed, *arrays), PacketDma.sent
+    packets = timed(streamed, *arrays, graph=graph)
+    assert PacketDma.sent > sent
     assert short == packets
 
 
@@ -421,6 +463,23 @@ def test_a_tile_whose_rows_lie_in_two_memories_is_read_from_both():
     assert first_b == READ
     assert second_a == first_a
     assert second_b > READ
+
+
+@pytest.mark.parametrize(("n_pes", "parts"), [(1, [2]), (2, [1, 1])])
+def test_tiles_are_read_where_they_lie_and_written_where_they_go_byte_for_byte(n_pes, parts):
+    def kernel(a, c, tl):
+        if tl.program_id(0) == 0:
+            tl.wait(tl.composite("math", tl.ref(a, (32, 256)), out_ptr=c, math_op="abs"))
+
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        a = torch.from_numpy(f16(32, 256), dp=DPPolicy(pe="row_wise", num_pes=n_pes))
+        c = torch.zeros((32, 256), dtype="f16")
+        launch = torch.launch("k", kernel, a, c)
+    # Two tiles of 32 rows of 256 bytes each; with two PEs 16 rows of each tile lie in either slice.
+    half = 2 * 16 * 256
+    expected = {f"sip0.cube0.hbm_ctrl.pe{pe}": (part * half, 0) for pe, part in enumerate(parts)}
+    expected["sip0.cube0.hbm_ctrl.pe0"] = (parts[0] * half, 2 * half)
+    assert {node: (use.read_bytes, use.written_bytes) for node, use in launch.pes[0].hbm} == expected
 
 
 @pytest.mark.parametrize("size", [(32, 64, 32), (100, 300, 50), (256, 64, 96)])

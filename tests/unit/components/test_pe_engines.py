@@ -7,10 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernbench.common.commands import Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.components.builtin.pe_gemm import gemm_ns
-from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TilePlan, TileToken, lanes_ns
+from kernbench.components.builtin.pipeline import (
+    MoveStage,
+    PipelineContext,
+    RunsStage,
+    ServerQueue,
+    StageType,
+    TilePlan,
+    TileToken,
+    lanes_ns,
+)
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
@@ -65,6 +76,29 @@ class TestRules:
         assert tcm.busy_ns == len(busy)
 
 
+class TestFetchStore:
+    def test_tiles_that_came_before_their_turn_are_fetched_in_the_order_of_feeding(self):
+        """2048 bytes take 4 ns on the TCM's read port. The tile that was fed first is the last to come, after 9 ns."""
+        engine, done = GraphEngine(load_topology(None, TINY)), []
+        fetch_store = engine.component("sip0.cube0.pe0.pe_fetch_store")
+        context = PipelineContext({}, 4, done.append, request=None)
+        read = RunsStage(StageType.DMA_READ, "pe_dma", (), 0)
+        plan = TilePlan(0, (read, MoveStage(StageType.FETCH, "pe_fetch_store", 2048, 0)))
+        tokens = [TileToken(plan, context, number=10 + order, order=order) for order in range(4)]
+        for order, at_ns in ((2, 0), (1, 5), (0, 9), (3, 30)):
+            engine.env.run(until=engine.env.timeout(at_ns - engine.now_ns))
+            tokens[order].index = 1
+            fetch_store.take(tokens[order])
+        engine.env.run()
+        assert [(token.order, *token.times) for token in done] == [(0, 9, 13), (1, 13, 17), (2, 17, 21), (3, 30, 34)]
+        # Both wait for the read that they overtook, then for the port.
+        asked, overtaken = [0, Release.PROGRAM, 0.0, NOBODY], 10 << STAGE_BITS
+        port = [10 << STAGE_BITS | 1, 11 << STAGE_BITS | 1]
+        assert tokens[0].causes == tokens[3].causes == asked
+        assert tokens[1].causes == [*asked, 1, LANE, 9.0, overtaken, 1, LANE, 9.0, port[0]]
+        assert tokens[2].causes == [*asked, 1, LANE, 9.0, overtaken, 1, LANE, 9.0, port[1]]
+
+
 class TestCompletion:
     def test_a_context_counts_every_tile_once(self):
         done = []
@@ -116,6 +150,32 @@ class TestDma:
             ]
             engine.wait_all()
             assert [engine.get_completion(handle)[1]["total_ns"] for handle in handles] == [29.0, last]
+
+    def test_it_is_busy_while_a_request_is_under_way(self):
+        engine = GraphEngine(load_topology(None, TINY))
+        dma = engine.component("sip0.cube0.pe0.pe_dma")
+        read = PeDmaMsg(0, 0, 0, PhysAddr.pe_hbm_addr(0, 0, 0, 0, engine.graph.spec.cube.hbm_slice_bytes).raw, 4096)
+        engine.wait(engine.submit(read))  # 29 ns
+        engine.env.run(until=engine.env.timeout(50.0 - engine.now_ns))
+        assert dma.busy_ns == 29.0
+        second = engine.submit(read)
+        engine.env.run(until=engine.env.timeout(10.0))
+        assert dma.busy_ns == 29.0 + 10.0
+        engine.wait(second)
+        assert dma.busy_ns == 29.0 + 29.0
+
+    def test_an_operand_in_pieces_is_as_far_as_its_longest(self):
+        engine = GraphEngine(load_topology(None, TINY))
+        dma, slice_bytes = engine.component("sip0.cube0.pe0.pe_dma"), engine.graph.spec.cube.hbm_slice_bytes
+        here, there = (PhysAddr.pe_hbm_addr(0, 0, pe, 0, slice_bytes).raw for pe in (0, 1))
+
+        def timing(*segments):
+            return dma.timing_to(Operand(0, (1, 1024), "f16", "hbm", segments=segments))
+
+        near, far = timing((here, 2048)), timing((there, 2048))
+        assert near != far
+        assert timing((here, 1536), (there, 512)) == timing((there, 512), (here, 1536)) == near
+        assert timing((here, 512), (there, 1536)) == timing((there, 1536), (here, 512)) == far
 
     def test_reads_and_writes_have_channels_of_their_own(self):
         engine = GraphEngine(load_topology(None, TINY))

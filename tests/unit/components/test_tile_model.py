@@ -274,6 +274,17 @@ def test_the_choice_fits_tcm_twice_and_registers():
     assert registers <= 8192
 
 
+@pytest.mark.parametrize(
+    ("shape", "elements"), [((64, 128), 8 * 16), ((64, 1), 8), ((1, 128), 16), ((128,), 16), ((1, 1), 1), ((), 1)]
+)
+def test_a_tile_needs_of_an_operand_what_is_not_broadcast(shape, elements):
+    """Tiles of 8 x 16 f16: the input's and the result's in TCM, and as much in registers."""
+    x, out = Operand(0, (64, 128), "f16", "hbm"), Operand(2, (64, 128), "f16", "hbm")
+    cmd = CompositeCmd("math", (x, Operand(1, shape, "f16", "hbm")), out, math_op="add")
+    needs = (8 * 16 + elements + 8 * 16) * 2
+    assert tile_needs(cmd, (8, 16)) == (needs, needs)
+
+
 def test_the_native_tile_stays_where_no_other_is_clearly_faster():
     # One tile is all there is to cut: any other tile only adds requests.
     cmd = product(32, 64, 32)

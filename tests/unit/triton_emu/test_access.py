@@ -112,6 +112,17 @@ class TestCosts:
         assert many == 1 + 14 + 3
         assert many < two < one
 
+    def test_a_row_that_is_asked_for_twice_is_two_requests(self):
+        """A descriptor's stride leads on: one of zero is no stride."""
+
+        def kernel(x, tl):
+            tl.load(x, (2, 64), rows=[5, 5])
+
+        narrow = np.zeros((64, 64), np.float32)
+        (read,) = ops_of(kernel, narrow)
+        assert read.params["requests"] == 2
+        assert time_of(kernel, narrow) == 1 + 14 + 14
+
     def test_a_run_pays_whole_bursts_where_it_touches_them(self):
         """64 bytes at offset 224 lie in two bursts."""
 
@@ -275,6 +286,16 @@ class TestAtomics:
         link_ns = 4 / 256
         assert time_of(kernel, np.zeros(64, np.int32)) == 1 + 2 * (2 * link_ns + 2 + 8)
 
+    def test_a_run_that_travels_in_two_parts_changes_memory_once(self):
+        """256 bytes from byte 128 on: up to the end of the burst, and the rest."""
+
+        def kernel(x, old, tl):
+            tl.store(old, tl.atomic_add(x + 128, tl.full((64,), 3, "i32")))
+
+        arrays, _ = run_kernel(kernel, np.arange(128, dtype=np.int32), np.zeros(64, np.int32))
+        np.testing.assert_array_equal(arrays[0], np.arange(128) + np.repeat([0, 3, 0], [32, 64, 32]))
+        np.testing.assert_array_equal(arrays[1], np.arange(32, 96))
+
     def test_compare_and_swap_takes_a_lock_once(self):
         def kernel(lock, owner, tl):
             me = tl.program_id(0) + 1
@@ -328,6 +349,15 @@ class TestRefusals:
             tl.load(x, **arguments)
 
         assert says in message_of(kernel, self.X)
+
+    @pytest.mark.parametrize("op", ["and", "or", "xor"])
+    def test_bits_of_a_float(self, op):
+        def kernel(x, tl):
+            getattr(tl, f"atomic_{op}")(x, 1)
+
+        said = message_of(kernel, np.zeros(4, np.float32))
+        assert f"atomic_{op}: 'x' holds f32" in said
+        assert "bits are for integers" in said
 
     def test_a_mask_of_another_type_or_shape(self):
         def numbers(x, tl):
