@@ -63,8 +63,10 @@ def programs(draw, places=("near", "far")) -> list[dict[str, object]]:
     )
 
 
-def run(graph, program) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
-    """Time on PE 0, the results, and what they should be. `far` tensors lie in the other cube."""
+def run(graph, program, *, writes: bool = True) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
+    """Time on PE 0, the results, and what they should be. `far` tensors lie in the other cube. Without `writes` results
+    stay in TCM.
+    """
     rng = np.random.default_rng(0)
     wanted = []
     with RuntimeContext(GraphEngine(graph)) as torch:
@@ -89,6 +91,7 @@ def run(graph, program) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
             def second(x, place, nbytes):
                 return x + nbytes if place == "far" else x
 
+            kept = []
             for at, step in enumerate(program):
                 a, b, bias, out = given[4 * at : 4 * at + 4]
                 m, k, n = step["m"], step["k"], step["n"]
@@ -100,11 +103,12 @@ def run(graph, program) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
                     steps.append({"op": "bias", "bias": tl.ref(place, (n,))})
                 if step["relu"]:
                     steps.append({"op": "relu", "scope": step["relu"]})
-                tl.composite("gemm", left, tl.ref(second(b, step["b"], 2 * k * n), (k, n)), out, epilogue=steps)
+                right, target = tl.ref(second(b, step["b"], 2 * k * n), (k, n)), out if writes else None
+                kept.append(tl.composite("gemm", left, right, target, epilogue=steps))
             tl.wait()
 
         launch = torch.launch("k", kernel, *args, target_cubes=0, target_pes=0)
-        return launch.pe_exec_ns_max, [out.numpy() for out in shapes], wanted
+        return launch.pe_exec_ns_max, [out.numpy() for out in shapes] if writes else [], wanted
 
 
 @settings(max_examples=30, deadline=None)
@@ -119,22 +123,16 @@ def test_every_program_ends_with_the_right_numbers_and_no_sooner_than_its_work_a
     assert ns >= read / DMA_GBS
 
 
-def times_with_more_reads(pe, program, attr) -> list[float]:
-    return [run(machine({**pe, f"{PARTS}.pe_dma.attrs.{attr}": n}), program)[0] for n in (1, 2, 4)]
-
-
 @settings(max_examples=12, deadline=None)
-@given(pes(), programs(places=("near",)), st.sampled_from(["outstanding", "engines_per_direction"]))
-def test_more_reads_at_a_time_from_one_memory_are_never_slower(pe, program, attr):
-    times = times_with_more_reads(pe, program, attr)
-    assert times == sorted(times, reverse=True)
-
-
-@settings(max_examples=6, deadline=None)
-@given(pes(), programs(), st.sampled_from(["outstanding", "engines_per_direction"]))
-def test_more_reads_at_a_time_from_several_memories_cost_no_more_than_what_passes_on_a_shared_link(pe, program, attr):
-    """A near read that sets out later can be ahead of a far one on the last link: a hundredth at most."""
-    one, two, four = times_with_more_reads(pe, program, attr)
+@given(pes(), programs(), st.sampled_from(["outstanding", "engines_per_direction"]), st.booleans())
+def test_more_requests_at_a_time_are_not_slower_but_for_what_overtakes_on_a_shared_link_or_channel(
+    pe, program, attr, writes
+):
+    """Requests set out in order. Still a later one can be ahead of an earlier one where they meet: a near read of a far
+    one on the last link, a short read of a long one on a memory channel that is free: a hundredth of the time at most.
+    """
+    key = f"{PARTS}.pe_dma.attrs.{attr}"
+    one, two, four = (run(machine({**pe, key: n}), program, writes=writes)[0] for n in (1, 2, 4))
     assert two <= 1.01 * one
     assert four <= 1.01 * two
 
