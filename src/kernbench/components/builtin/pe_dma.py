@@ -4,7 +4,7 @@ A read channel, a write channel, and one for communication, each with `engines_p
 requests. A place in a channel is held for the whole request: until the last byte of a read is here, until a write is
 acknowledged. Requests wait in order. With virtual addresses the MMU's time is paid for every request. With one place
 the operands of a tile are read one after the other; with several, each operand is a request of its own, and all set
-out in the order of tiles and operands, so that no read is held up by one of a later tile in the same memory.
+out in the order of tiles and operands, so that none waits for its place behind one of a later tile.
 
 A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
 or a store travel as they are, and each pays whole bursts on the channels it touches. What other blocks send to this
