@@ -25,7 +25,7 @@ from kernbench.common.writers import Writers
 from kernbench.components.interface import Interface
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
-from kernbench.policy.address.allocator import PEMemAllocator
+from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value, ValueGraph
@@ -195,8 +195,11 @@ class Context(Protocol):
     def begin_launch(self, pe: str, launch: RequestId) -> None:
         """A PE begins with a launch: what its engines do from now on, they do for it."""
 
-    def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
-        """Who hands out the bytes of a PE's HBM slice and of its TCM, to the host and to kernels."""
+    def lease_tcm(self, sip: int, cube: int, pe: int) -> TcmLease:
+        """Lend a kernel what is free of a PE's TCM, until `end_lease`."""
+
+    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+        """The kernel is over, if there was one."""
 
     def component(self, node_id: str) -> Component:
         """Another block of the same unit, say the MMU of a DMA engine's PE."""

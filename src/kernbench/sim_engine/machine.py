@@ -16,7 +16,7 @@ from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
-from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
+from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.counters import DoneCounts
@@ -56,6 +56,8 @@ class Machine:
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
+        self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel has all TCM, and no allocator is made yet
+        self._whole_tcm = TcmLease(0, wiring.sizes.tcm_allocatable_bytes)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self.listeners = WriteListeners()
@@ -82,10 +84,29 @@ class Machine:
 
     def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
         """The one allocator of a PE's memories, made when it is first needed."""
-        found = self._pe_memories.get((sip, cube, pe))
+        key = (sip, cube, pe)
+        found = self._pe_memories.get(key)
         if found is None:
-            found = self._pe_memories[sip, cube, pe] = PEMemAllocator(sip, cube, pe, self._wiring.sizes)
+            found = self._pe_memories[key] = PEMemAllocator(sip, cube, pe, self._wiring.sizes)
+            if key in self._leases:
+                self._leases.remove(key)
+                found.lease_tcm()
         return found
+
+    def lease_tcm(self, sip: int, cube: int, pe: int) -> TcmLease:
+        """Lend a kernel what is free of a PE's TCM; all of it, at no cost, where nobody has allocated there yet."""
+        found = self._pe_memories.get((sip, cube, pe))
+        if found is not None:
+            return found.lease_tcm()
+        self._leases.add((sip, cube, pe))
+        return self._whole_tcm
+
+    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+        """The kernel is over, if there was one."""
+        self._leases.discard((sip, cube, pe))
+        found = self._pe_memories.get((sip, cube, pe))
+        if found is not None:
+            found.end_lease()
 
     def cube_memory(self, sip: int, cube: int) -> CubeSramAllocator:
         """The one allocator of a cube's SRAM, made when it is first needed."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import NoReturn, Protocol, cast
 
@@ -75,13 +76,18 @@ class TlCore:
         self._runner = env.runner
         self._values = env.values
         self._arena = TcmArena(env.tcm_base, env.tcm_bytes)
-        self._under_way = UnderWay()
+        self._has_pending = False  # whether anything was ever under way that the kernel did not wait for
         self._tensors_made = 0
 
     def close(self) -> int:
         """The kernel is over; returns the most TCM that its tensors took at one time."""
         self._arena.close()
         return self._arena.peak_bytes
+
+    @cached_property
+    def _under_way(self) -> UnderWay:
+        self._has_pending = True
+        return UnderWay()
 
     # ---- errors
 
@@ -220,6 +226,8 @@ class TlCore:
         op-log ids of the writers.
         """
         records: Records = ()
+        if not self._has_pending:
+            return records
         for writer in self._under_way.writers_of(segments):
             self._await(writer)
             records += writer.records

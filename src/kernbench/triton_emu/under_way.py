@@ -41,6 +41,8 @@ class ReadRanges(NamedTuple):
 class UnderWay:
     """Commands that will touch memory. Each waits for those whose bytes it touches, so no two write the same ones."""
 
+    __slots__ = ("_bytes", "_number_of", "_numbers", "_reading", "_writing")
+
     def __init__(self) -> None:
         self._numbers = count()
         self._writing: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}  # in the order of issue

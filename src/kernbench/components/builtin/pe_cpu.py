@@ -28,7 +28,7 @@ from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.interfaces import COMMAND_TAKER, DATA_MOVER, CommandTaker, DataMover
 from kernbench.components.race_watch import KernelWatch
-from kernbench.policy.address.allocator import PEMemAllocator, TcmLease
+from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
@@ -176,7 +176,7 @@ class PeCpuComponent(ActiveComponent):
             yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
             if turn.watch is not None:
                 turn.watch.end()
-        self._memory.end_lease()
+        self.ctx.end_lease(*self.key)
         self._turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
@@ -196,7 +196,7 @@ class PeCpuComponent(ActiveComponent):
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         turn.watch = self._watch(launch, kernel)
         runner = turn.runner = KernelRunner(_Commands(self, launch), turn.watch)
-        tl = TLContext(self._environment(launch, kernel, runner, self._memory.lease_tcm()))
+        tl = TLContext(self._environment(launch, kernel, runner, self.ctx.lease_tcm(*self.key)))
         try:
             named = (
                 {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
@@ -296,10 +296,6 @@ class PeCpuComponent(ActiveComponent):
         return list(self.dma.translate(address, nbytes))
 
     # ---- what else its PE has: made when a kernel first needs it
-
-    @cached_property
-    def _memory(self) -> PEMemAllocator:
-        return self.ctx.pe_memory(*self.key)
 
     @cached_property
     def scheduler(self) -> CommandTaker:
