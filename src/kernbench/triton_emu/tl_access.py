@@ -318,7 +318,10 @@ class TlAccess(TlCore):
         """Rows fit the block, and those of which a lane is let through are there."""
         name, there_are = self._tensor_at(op, ptr, False).name, ptr.base.shape[0]
         if not dims or dims[0] != len(rows):
-            self._fail(f"{op}: {len(rows)} rows for a block of shape {dims}", f"make its first axis {len(rows)}")
+            hint = (
+                f"make its first axis {len(rows)}" if dims else f"give a tensor, say tl.full(({len(rows)}, ...), value)"
+            )
+            self._fail(f"{op}: {len(rows)} rows for a block of shape {dims}", hint)
         column = (int(ptr) - int(ptr.base)) % row_bytes if row_bytes else 0
         if column + width_bytes > row_bytes:
             begin = f" from byte {column} of a row on" if column else ""
