@@ -41,7 +41,7 @@ def scores(q: TensorPtr, k: TensorPtr, out: TensorPtr, tl: TLContext) -> None:
 def measured(machine: TopologyGraph, kernel: object, *arrays: np.ndarray) -> tuple[np.ndarray, list[float]]:
     """The last array after the kernel ran, and its time and that of the engines in ns."""
     log = OpLog()
-    run = run_kernel(kernel, *arrays, topology=machine, op_log=log)  # type: ignore[arg-type]
+    run = run_kernel(kernel, *arrays, topology=machine, op_log=log)  # type: ignore[arg-type]  # arrays, by position
     ops = [record for record in log.records if not record.op_name.startswith("composite")]
     busy = [sum(op.t_end - op.t_start for op in ops if op.component_id.endswith(name)) for name in ENGINES]
     return run.arrays[-1], [run.time_ns, *busy]

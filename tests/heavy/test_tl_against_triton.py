@@ -237,7 +237,7 @@ def with_axis(draw, kinds, **limits):
 def test_reductions(op, keep_dims, drawn):
     """Sums of quarters are exact in any order; the first of equals is found."""
     x, axis = drawn
-    compute = lambda tl, t: getattr(tl, op)(t, axis, keep_dims=keep_dims)  # noqa: E731
+    compute = lambda tl, t: getattr(tl, op)(t, axis, keep_dims=keep_dims)  # noqa: E731  # one line for both languages
     same(both(compute, x, theirs=narrow(compute) if op in ("max", "min") else compute))
 
 
@@ -263,7 +263,7 @@ def test_softmax(drawn):
 @light
 @given(blocks([F32, F16, *WHOLES], shapes), st.booleans())
 def test_sort(x, descending):
-    compute = lambda tl, t: tl.sort(t, descending=descending)  # noqa: E731
+    compute = lambda tl, t: tl.sort(t, descending=descending)  # noqa: E731  # one line for both languages
     same(both(compute, x, theirs=narrow(compute)))
 
 
@@ -290,7 +290,7 @@ def test_cat(drawn, data):
     x, axis = drawn
     kind = [dtype for dtype in DTYPES if dtype.numpy == x.dtype]
     y = data.draw(blocks(kind, x.shape))
-    theirs = lambda tl, a, b: tl.cat(a, b, dim=axis)  # noqa: E731
+    theirs = lambda tl, a, b: tl.cat(a, b, dim=axis)  # noqa: E731  # spelled otherwise in Triton
     same(both(lambda tl, a, b: tl.cat([a, b], axis=axis), x, y, theirs=theirs))
 
 

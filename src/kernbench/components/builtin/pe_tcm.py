@@ -48,7 +48,7 @@ class PeTcmComponent(MemoryComponent):
     def _served(self, token: TileToken, port: ServerQueue, other: ServerQueue, ns: float) -> float:
         end = port.serve(token, self.env.now, ns)
         if other.free_ns > token.start_ns:
-            shared_ns = min(end, other.free_ns) - max(token.start_ns, other.since_ns)
+            shared_ns = min(end, other.free_ns) - token.start_ns  # it was taken before now
             if shared_ns > 0:
                 self._both_ns += shared_ns
         return end

@@ -293,19 +293,18 @@ class TileToken:
 class ServerQueue:
     """Something that serves one request at a time, in the order of asking."""
 
-    __slots__ = ("busy_ns", "free_ns", "holder", "since_ns")
+    __slots__ = ("busy_ns", "free_ns", "holder")
 
     def __init__(self) -> None:
         self.free_ns = 0.0
-        self.since_ns = 0.0  # since when it is taken without a break, where it is
         self.busy_ns = 0.0
-        self.holder = NOBODY  # whom it serves last, see `TileToken.ref`
+        self.holder = NOBODY  # the stage that it serves last, see `TileToken.ref`
 
     def serve(self, token: TileToken, now: float, ns: float) -> float:
         """Take the server for the present stage of a token that is ready; returns when it ends."""
         start = self.free_ns
         if start <= now:
-            self.since_ns = start = now
+            start = now
         else:
             token.causes += (token.index, LANE, now, self.holder)
         self.holder = token.number << STAGE_BITS | token.index
