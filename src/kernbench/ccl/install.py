@@ -8,31 +8,47 @@ that is left; rings in SRAM and HBM are allocated as tensors are. Setting up tak
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from numbers import Integral
+from typing import NamedTuple
 
 from kernbench.ccl.topologies import Group, directions_of, group_of, peer_of
 from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Communicator, PeKey, RingConfig, Unreceived
 from kernbench.common.units import is_power_of_two
-from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 
 WORLD = "world"
 ALIGN = 256  # of rings: a slot never shares a burst with another
-RING_BYTES = 256 * 1024  # of each PE's TCM, for rings
+RING_BYTES = 256 * 1024
+WORK_BYTES = 256 * 1024
+
+
+class Lent(NamedTuple):
+    """Memory of a ring or of a credit word."""
+
+    pe: PeKey
+    kind: BufferKind
+    address: PhysAddr
+    nbytes: int
 
 
 class Communicators:
-    """The communicators of one machine, and the memory of their rings."""
+    """The communicators of one machine, and the memory of their rings.
 
-    def __init__(self, engine: GraphEngine, ring_bytes: int = RING_BYTES) -> None:
+    `ring_bytes` and `work_bytes` are what is kept of each PE's TCM: for rings, and for the tensors of kernels that run
+    in the communication stream.
+    """
+
+    def __init__(self, engine: GraphEngine, ring_bytes: int = RING_BYTES, work_bytes: int = WORK_BYTES) -> None:
+        self.ring_bytes = ring_bytes
+        self.work_bytes = work_bytes
         self._engine = engine
-        self._ring_bytes = ring_bytes
-        self._reserved: dict[PeKey, tuple[PhysAddr, FreeList]] = {}
-        self._lent: dict[str, list[tuple[PeKey, BufferKind, int, int]]] = {}  # by communicator: address and bytes
+        self._sips: dict[int, None] = {}  # that have TCM reserved
+        self._lent: dict[str, list[Lent]] = {}  # by communicator
 
     def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
         """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, and
@@ -41,7 +57,8 @@ class Communicators:
         chosen = check_rings(config or RingConfig())
         if name in self._engine.communicators:
             self.uninstall(name)
-        self._reserve(group)
+        self._engine.reserve_communication_tcm(group.sips, self.ring_bytes, self.work_bytes)
+        self._sips |= dict.fromkeys(group.sips)
         self._lent[name] = []
         made = Communicator(
             name, chosen, partial(peer_of, group), partial(directions_of, group), partial(self._allocate, name)
@@ -56,62 +73,49 @@ class Communicators:
     def uninstall(self, name: str) -> None:
         """Take a communicator back, with its rings and whatever lies in them."""
         self._engine.communicators.pop(name).close()
-        for pe, kind, address, nbytes in self._lent.pop(name):
-            self._free(pe, kind, address, nbytes)
+        for lent in self._lent.pop(name):
+            self._free(lent)
 
     def unreceived(self) -> list[Unreceived]:
         """The messages that lie in rings."""
         return [left for each in self._engine.communicators.values() for left in each.left_over()]
 
-    def close(self) -> None:
-        """Take all communicators back, and what was reserved for them."""
+    def close(self, *, wait: bool = True) -> None:
+        """Take all communicators back, and what was reserved for them. Without `wait`, kernels that failed to end may
+        still have it: it is then left to them.
+        """
         for name in list(self._lent):
             self.uninstall(name)
-        for pe, (base, _) in self._reserved.items():
-            self._engine.pe_memory(*pe).free_tcm(base, self._ring_bytes)
-        self._reserved.clear()
+        with suppress() if wait else suppress(AllocationError):
+            self._engine.release_communication_tcm(tuple(self._sips))
+        self._sips.clear()
 
     # ---- memory
 
-    def _reserve(self, group: Group) -> None:
-        """Keep part of the TCM of a group's PEs for rings; all of them or none."""
-        made: list[PeKey] = []
-        try:
-            for pe in pes_of(group):
-                if pe not in self._reserved:
-                    base = self._engine.pe_memory(*pe).alloc_tcm(self._ring_bytes, ALIGN)
-                    self._reserved[pe] = base, FreeList(self._ring_bytes, name="TCM for rings")
-                    made.append(pe)
-        except AllocationError:
-            for pe in made:
-                self._engine.pe_memory(*pe).free_tcm(self._reserved.pop(pe)[0], self._ring_bytes)
-            raise
-
     def _allocate(self, communicator: str, pe: PeKey, nbytes: int, kind: BufferKind) -> int:
         """Memory for a ring or a credit word; raises AllocationError when there is none left."""
+        align = min(ALIGN, nbytes)
         if kind == "hbm":
-            address = self._engine.pe_memory(*pe).alloc_hbm(nbytes, ALIGN).raw
+            address = self._engine.pe_memory(*pe).alloc_hbm(nbytes, align)
         elif kind == "sram":
-            address = self._engine.cube_memory(*pe[:2]).alloc(nbytes, ALIGN).raw
+            address = self._engine.cube_memory(*pe[:2]).alloc(nbytes, align)
         else:
-            base, free = self._reserved[pe]
             try:
-                address = base.raw + free.alloc(nbytes, min(ALIGN, nbytes))
+                address = self._engine.communication_rings(*pe).alloc(nbytes, align)
             except AllocationError as error:
                 raise AllocationError(
                     error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"
                 ) from None
-        self._lent[communicator].append((pe, kind, address, nbytes))
-        return address
+        self._lent[communicator].append(Lent(pe, kind, address, nbytes))
+        return address.raw
 
-    def _free(self, pe: PeKey, kind: BufferKind, address: int, nbytes: int) -> None:
-        if kind == "hbm":
-            self._engine.pe_memory(*pe).free_hbm(PhysAddr(address), nbytes)
-        elif kind == "sram":
-            self._engine.cube_memory(*pe[:2]).free(PhysAddr(address), nbytes)
+    def _free(self, lent: Lent) -> None:
+        if lent.kind == "hbm":
+            self._engine.pe_memory(*lent.pe).free_hbm(lent.address, lent.nbytes)
+        elif lent.kind == "sram":
+            self._engine.cube_memory(*lent.pe[:2]).free(lent.address, lent.nbytes)
         else:
-            base, free = self._reserved[pe]
-            free.free(address - base.raw, nbytes)
+            self._engine.communication_rings(*lent.pe).free(lent.address, lent.nbytes)
 
 
 def check_rings(config: RingConfig) -> RingConfig:
@@ -143,8 +147,3 @@ def check_received(left: Sequence[Unreceived]) -> None:
         where=f"sent at {message.line} by {PeId(*message.sender)} to its {message.direction}",
         hint="every tl.send needs a tl.recv on the other side",
     )
-
-
-def pes_of(group: Group) -> list[PeKey]:
-    """Every PE of a group's SIPs."""
-    return [(sip, cube, pe) for sip in group.sips for cube in range(group.n_cubes) for pe in range(group.n_pes)]

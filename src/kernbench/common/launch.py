@@ -18,13 +18,15 @@ import numpy as np
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
-from kernbench.common.envelope import CubeCommand, RequestId, Targets, check_choice, check_count, require
+from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
+LaunchStream = Literal["compute", "communication"]
+STREAMS: tuple[LaunchStream, ...] = ("compute", "communication")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ class KernelLaunchMsg(CubeCommand):
     on this SIP. `args` are given by position, `named_args` by the name of the kernel's parameter. `fail_fast` ends the
     launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU stamps
     `target_start_ns` unless the host did, which it does for launches that several SIPs start together. `communicator`
-    names the neighbours that the kernel can send to; it receives only messages that launches of the same `tag` send.
+    names the neighbours that the kernel can send to; it receives only messages that launches of the same `tag` send. A
+    PE runs the launches of each `stream` one after the other, and those of the two streams at the same time.
     """
 
     kernel_ref: KernelRef
@@ -148,6 +151,7 @@ class KernelLaunchMsg(CubeCommand):
     named_args: Mapping[str, KernelArg] = field(default_factory=dict)
     communicator: str = "world"
     tag: int = 0
+    stream: LaunchStream = "compute"
 
     def __post_init__(self) -> None:
         CubeCommand.__post_init__(self)
@@ -164,6 +168,7 @@ class KernelLaunchMsg(CubeCommand):
                 "give TensorArg and ScalarArg",
             )
         check_choice("KernelLaunchMsg", "failure_policy", self.failure_policy, FAILURE_POLICIES)
+        check_choice("KernelLaunchMsg", "stream", self.stream, STREAMS)
         require(
             self.target_start_ns is None or self.target_start_ns >= 0,
             f"KernelLaunchMsg.target_start_ns is {self.target_start_ns!r}",
@@ -192,11 +197,16 @@ class KernelLaunchMsg(CubeCommand):
         )
 
 
+def stream_of(request: Request) -> LaunchStream:
+    """The stream that a request belongs to on its PE: that of its launch, compute where there is none."""
+    return request.stream if isinstance(request, KernelLaunchMsg) else "compute"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelAbortMsg(CubeCommand):
     """Stop a launch on every target PE where it is not over, and do not start it where it has not begun.
 
-    A PE answers when nothing of the launch is under way there.
+    It is found by its id, in whichever stream. A PE answers when nothing of the launch is under way there.
     """
 
     launch_id: RequestId
@@ -284,7 +294,11 @@ class KernelFailure:
 
 @dataclass(frozen=True, slots=True)
 class PeResult:
-    """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile."""
+    """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile.
+
+    `dma_ns`, `compute_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of the
+    other stream ran at the same time, what that one did then is in them.
+    """
 
     sip: int
     cube: int

@@ -26,6 +26,7 @@ from kernbench.common.launch import (
     KernelFailure,
     KernelLaunchMsg,
     KernelRef,
+    LaunchStream,
     MapEntry,
     MmuMapMsg,
     MmuUnmapMsg,
@@ -34,6 +35,7 @@ from kernbench.common.launch import (
     TensorArg,
     TensorShard,
     UnmapEntry,
+    stream_of,
 )
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "KernelFailure",
     "KernelLaunchMsg",
     "KernelRef",
+    "LaunchStream",
     "MapEntry",
     "MemoryReadMsg",
     "MemoryWriteMsg",
@@ -63,6 +66,7 @@ __all__ = [
     "TensorArg",
     "TensorShard",
     "UnmapEntry",
+    "stream_of",
 ]
 
 PatternKind = Literal["zero", "fill_u8", "fill_u16", "fill_u32", "fill_fp16", "fill_fp32"]

@@ -20,7 +20,7 @@ from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
 from kernbench.common.ipcq import Communicator
-from kernbench.common.messages import KernelAbortMsg, Request, RequestId
+from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
 from kernbench.components.interface import Interface
@@ -194,13 +194,15 @@ class Context(Protocol):
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
 
-    def begin_launch(self, pe: str, launch: RequestId) -> None:
-        """A PE begins with a launch: what its engines do from now on, they do for it."""
+    def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
+        """A PE begins with a launch: what its engines do for that stream from now on, they do for it."""
 
-    def lease_tcm(self, sip: int, cube: int, pe: int) -> TcmLease:
-        """Lend a kernel what is free of a PE's TCM, until `end_lease`."""
+    def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
+        """Lend a kernel TCM of a PE, until `end_lease`: what is free there, or for communication what is reserved for
+        it. Raises AllocationError where nothing is reserved.
+        """
 
-    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+    def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
 
     def component(self, node_id: str) -> Component:

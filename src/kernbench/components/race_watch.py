@@ -27,7 +27,7 @@ from kernbench.common.commands import (
     SendCmd,
     WaitCmd,
 )
-from kernbench.common.messages import RequestId
+from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.race import Access, AccessKind, Epoch
 from kernbench.triton_emu.call_site import kernel_place
 from kernbench.triton_emu.tl_core import TensorRange
@@ -60,8 +60,8 @@ class KernelTask(Protocol):
 class Races(Protocol):
     """Whoever looks for races."""
 
-    def begin(self, pe: PeKey, launch: RequestId) -> KernelTask:
-        """A kernel of a launch begins on a PE."""
+    def begin(self, pe: PeKey, launch: RequestId, stream: LaunchStream) -> KernelTask:
+        """A kernel of a launch begins on a PE, after those of its stream there."""
 
 
 class KernelWatch:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from kernbench.common.messages import LaunchStream
+
 FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # what an op's record may say about it
 # What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
@@ -63,6 +65,10 @@ class OpDescriber(Protocol):
     def pe(self) -> str:
         """Whose engines did them."""
 
+    @property
+    def stream(self) -> LaunchStream:
+        """Which of its PE's two launches they were done for."""
+
     def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         """The head of each record, and the params of all of them in the order of their heads' names."""
 
@@ -93,6 +99,7 @@ class Recorder(Protocol):
         flops: int = 0,
         token: int = NOBODY,
         causes: Causes | None = None,
+        stream: LaunchStream = "compute",
     ) -> int:
         """Note a single op that ends now; returns its id. Without `causes` its kernel issued it when it started."""
 

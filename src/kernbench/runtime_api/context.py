@@ -78,7 +78,7 @@ class RuntimeContext:
                 self._queue.wait(launch.handles, f"kernel '{launch.name}'")
                 self._queue.wait(launch.stops, f"kernel '{launch.name}' to stop")
         unreceived = self.communicators.unreceived() if wait else []
-        self.communicators.close()
+        self.communicators.close(wait=wait)
         unmaps = self._store.close()
         if not wait:
             return
@@ -219,8 +219,9 @@ class RuntimeContext:
         Keywords that are not options of launch are arguments of the kernel; what is not given keeps its default. It
         runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
         `target_pes=` say; without tensors, on all of the current device. The first PE that fails stops the others;
-        `failure_policy="collect_all"` waits for all of them. Raises LaunchError, naming PE and kernel line, when the
-        kernel fails.
+        `failure_policy="collect_all"` waits for all of them. A PE runs launches one after the other; one with
+        `stream="communication"` runs at the same time as those without, in TCM reserved for it. Raises LaunchError,
+        naming PE and kernel line, when the kernel fails.
         """
         self._store.tidy()
         call = LaunchCall.of(name, args, named if wait is None else {**named, "wait": wait})

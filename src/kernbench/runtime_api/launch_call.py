@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.errors import UsageError
-from kernbench.common.messages import FailurePolicy, KernelArg, ScalarArg, Targets
+from kernbench.common.messages import FailurePolicy, KernelArg, LaunchStream, ScalarArg, Targets
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton_emu.binding import positional_names, signature_of
 
@@ -27,7 +27,7 @@ Kernel = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """Where a launch goes, how it fails and whether to wait for it, as far as the caller says."""
+    """Where a launch goes, beside what it runs, how it fails and whether to wait for it, as far as the caller says."""
 
     wait: bool = True
     sips: Targets | None = None
@@ -35,11 +35,12 @@ class LaunchOptions:
     target_pes: Targets | None = None
     failure_policy: FailurePolicy = "fail_fast"
     communicator: str = "world"
+    stream: LaunchStream = "compute"
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> LaunchOptions:
         """The options of a call; raises UsageError for ids that are none."""
-        plain = ("wait", "failure_policy", "communicator")
+        plain = ("wait", "failure_policy", "communicator", "stream")
         return cls(**{name: v if name in plain else _ids(name, v) for name, v in given.items()})  # type: ignore[arg-type]  # messages check the values
 
 

@@ -50,6 +50,7 @@ class Launcher:
                 failure_policy=options.failure_policy,
                 debug_label=call.name,
                 communicator=options.communicator,
+                stream=options.stream,
             ).located()
             for sip in sips
         ]

@@ -1,9 +1,10 @@
 """A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
 
-Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs at the same time. Those
-of a launch that failed are of the PEs whose kernel ended by itself: with a failure, up to then, or before it was
-aborted. What aborted PEs did is left out. A failure is reported at once; the launch is over, and releases its tensors,
-when every PE has done to its end what it was given.
+Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs at the same time, with
+one exception: where a PE ran a kernel of each stream at the same time, `bytes_hbm` and how long its DMA and its TCM
+ports were busy count what both did then. Those of a launch that failed are of the PEs whose kernel ended by itself:
+with a failure, up to then, or before it was aborted. What aborted PEs did is left out. A failure is reported at once;
+the launch is over, and releases its tensors, when every PE has done to its end what it was given.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 - What a host program did before it submitted a launch happens before the launch's kernels: what it wrote and waited
   for, and launches that it waited for.
 - What a launch's kernels did happens before what a host program does once it has waited for the launch.
-- A PE serves launches one after the other, so a kernel there happens after the one before it; on other PEs, after
-  nothing of a launch that nobody has waited for.
+- A PE serves the launches of a stream one after the other, so a kernel there happens after the one before it. Of the
+  other stream, and on other PEs, it happens after nothing of a launch that nobody has waited for.
 - Programs that a host program starts (`ranks.run`) begin with what it knows, and it knows what they did when they are
   over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
   What ranks pass to each other in any other way, say through a Python list, orders nothing.
@@ -27,6 +27,7 @@ from kernbench.common.messages import (
     HostMessage,
     KernelAbortMsg,
     KernelLaunchMsg,
+    LaunchStream,
     MemoryReadMsg,
     MemoryWriteMsg,
     RequestId,
@@ -50,7 +51,7 @@ class LaunchOrder:
         self._answered: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
-        self._last_on: dict[PeKey, Task] = {}
+        self._last_on: dict[tuple[PeKey, LaunchStream], Task] = {}
 
     @property
     def compared(self) -> int:
@@ -59,17 +60,17 @@ class LaunchOrder:
 
     # ---- kernels
 
-    def begin(self, pe: PeKey, launch: RequestId) -> LaunchedKernel:
+    def begin(self, pe: PeKey, launch: RequestId, stream: LaunchStream) -> LaunchedKernel:
         """A kernel of a launch begins on a PE."""
         clock = self._starts[launch].copy()
-        before = self._last_on.get(pe)
+        before = self._last_on.get((pe, stream))
         if before is None:
             task = self.detector.new_task(clock)
         else:
             if not clock.knows(before.timeline, before.number):
                 clock.join(before.clock)
             task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
-        self._last_on[pe] = task
+        self._last_on[pe, stream] = task
         return LaunchedKernel(task, self._ends[launch])
 
     # ---- host programs

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import BlockedKernel, ComponentError
 from kernbench.common.ipcq import Communicator
-from kernbench.common.messages import RequestId
+from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
-from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease
+from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
+from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.fabric.model import Route
@@ -60,6 +61,7 @@ class Machine:
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel has all TCM, and no allocator is made yet
         self._whole_tcm = TcmLease(0, wiring.sizes.tcm_allocatable_bytes)
+        self._communication_tcm = CommunicationTcm(graph.spec.sip.n_cubes, graph.spec.cube.n_pes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self.listeners = WriteListeners()
@@ -95,20 +97,46 @@ class Machine:
                 found.lease_tcm()
         return found
 
-    def lease_tcm(self, sip: int, cube: int, pe: int) -> TcmLease:
-        """Lend a kernel what is free of a PE's TCM; all of it, at no cost, where nobody has allocated there yet."""
+    def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
+        """Lend a kernel what is free of a PE's TCM; all of it, at no cost, where nobody has allocated there yet. One
+        that communicates has what is reserved for it.
+        """
+        if stream == "communication":
+            return self._communication_tcm.lease(sip, cube, pe)
         found = self._pe_memories.get((sip, cube, pe))
         if found is not None:
             return found.lease_tcm()
         self._leases.add((sip, cube, pe))
         return self._whole_tcm
 
-    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+    def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
+        if stream == "communication":
+            self._communication_tcm.end_lease(sip, cube, pe)
+            return
         self._leases.discard((sip, cube, pe))
         found = self._pe_memories.get((sip, cube, pe))
         if found is not None:
             found.end_lease()
+
+    def reserve_communication_tcm(self, sips: Sequence[int], ring_bytes: int, work_bytes: int) -> None:
+        """Keep TCM on every PE of some SIPs for communication: `ring_bytes` for ring buffers, `work_bytes` for the
+        tensors of its kernels. SIPs that have the same already stay as they are.
+
+        Raises AllocationError, and reserves nothing, where a kernel runs, where there is no room, and where other sizes
+        are reserved.
+        """
+        self._communication_tcm.reserve(sips, ring_bytes, work_bytes)
+
+    def release_communication_tcm(self, sips: Sequence[int]) -> None:
+        """Give back what `reserve_communication_tcm` keeps on some SIPs. Raises AllocationError, and gives back
+        nothing, where nothing is kept, a communication kernel runs, or ring buffers are left.
+        """
+        self._communication_tcm.release(sips)
+
+    def communication_rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
+        """The allocator of ring buffers in a PE's TCM; raises AllocationError where nothing is reserved."""
+        return self._communication_tcm.rings(sip, cube, pe)
 
     def cube_memory(self, sip: int, cube: int) -> CubeSramAllocator:
         """The one allocator of a cube's SRAM, made when it is first needed."""
@@ -117,9 +145,9 @@ class Machine:
             found = self._cube_memories[sip, cube] = CubeSramAllocator(sip, cube, self._wiring.sizes)
         return found
 
-    def begin_launch(self, pe: str, launch: RequestId) -> None:
+    def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
         if self.tally is not None:
-            self.tally.begin(pe, launch)
+            self.tally.begin(pe, launch, stream)
 
     def component_so_far(self, node_id: str) -> Component | None:
         return self._components.get(node_id)
@@ -196,8 +224,7 @@ class Machine:
     def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
         """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
         cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
-        found = [cpu.blocked() for cpu in sorted(cpus, key=lambda cpu: cpu.key)]
-        return tuple(kernel for kernel in found if kernel is not None)
+        return tuple(kernel for cpu in sorted(cpus, key=lambda cpu: cpu.key) for kernel in cpu.blocked())
 
     # ---- counters
 

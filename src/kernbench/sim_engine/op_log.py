@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from kernbench.common.messages import LaunchStream
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OpDescriber, OpHead, Release
 
 _RELEASES = tuple(release.name.lower() for release in Release)
@@ -53,11 +54,12 @@ class Rows(NamedTuple):
 class OneOp:
     """Describes single ops of one kind: the subject is the flops of one and the values of its params."""
 
-    __slots__ = ("head", "pe")
+    __slots__ = ("head", "pe", "stream")
 
-    def __init__(self, head: OpHead) -> None:
+    def __init__(self, head: OpHead, stream: LaunchStream) -> None:
         self.head = head
         self.pe = head[0].rpartition(".")[0]
+        self.stream = stream
 
     def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         assert isinstance(subject, tuple)
@@ -89,7 +91,7 @@ class OpLog:
         self._several: list[tuple[int, ...]] = []
         self._token_firsts = array("q")  # id of each token's first record; -1, or none yet, while it is not recorded
         self.new_token: Callable[[], int] = count().__next__
-        self._single: dict[tuple[str, ...], OneOp] = {}  # by head of what came through `record`
+        self._single: dict[tuple[str, ...], OneOp] = {}  # by stream and head of what came through `record`
 
     def __len__(self) -> int:
         """How many ops were recorded."""
@@ -108,15 +110,16 @@ class OpLog:
         flops: int = 0,
         token: int = NOBODY,
         causes: Causes | None = None,
+        stream: LaunchStream = "compute",
     ) -> int:
         """Note a single op that ends now; returns its id. `params` holds scalars and tuples, no arrays.
 
         Without `causes` its kernel issued it when it started.
         """
-        key = (component_id, op_kind, op_name, *params)
+        key = (stream, component_id, op_kind, op_name, *params)
         describer = self._single.get(key)
         if describer is None:
-            describer = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)))
+            describer = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)), stream)
         return self.record_chain(
             describer,
             (flops, *params.values()),

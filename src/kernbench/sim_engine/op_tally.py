@@ -1,7 +1,8 @@
 """Sums over the op log for each launch: how long every engine was busy, how many ops it served, how many flops.
 
-A PE runs one launch at a time and ends what it has begun before the next, so what its engines write down after it began
-with a launch was done for that one, however launches overlap elsewhere. Sums are made from records as they come, so a
+A PE runs one launch of each stream at a time and ends what it has begun before the next, and a record says for which
+stream its op was done. So what its engines write down for a stream after it began with a launch there was done for that
+one, however launches overlap. Sums are made from records as they come, so a
 log that streams to a file has them too. A multiply-accumulate is two flops, a math op one for each element. A
 composite's own record is left out: its tiles have theirs.
 """
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.messages import RequestId
+from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.components.recording import OpDescriber
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
@@ -34,7 +35,7 @@ class Work(NamedTuple):
 
 
 class LaunchMark(NamedTuple):
-    """From record `first` on, a PE works for a launch."""
+    """From record `first` on, what a PE does for a stream it does for a launch."""
 
     first: int
     launch: RequestId
@@ -47,8 +48,8 @@ class OpTally:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
         self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
-        # By PE, in order; all but the last are for records not yet in the sums.
-        self._marks: dict[str, list[LaunchMark]] = {}
+        # By PE and stream, in order; all but the last are for records not yet in the sums.
+        self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
         if isinstance(log, StreamingOpLog):
             log.before_write = self._update
 
@@ -56,11 +57,11 @@ class OpTally:
         """Keep sums for a launch, from now on and until they are taken."""
         self._launches[launch] = {}
 
-    def begin(self, pe: str, launch: RequestId) -> None:
-        """A PE begins with a launch now."""
-        mark, marks = LaunchMark(len(self._log), launch), self._marks.get(pe)
+    def begin(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
+        """A PE begins with a launch of a stream now."""
+        mark, marks = LaunchMark(len(self._log), launch), self._marks.get((pe, stream))
         if marks is None:
-            self._marks[pe] = [mark]
+            self._marks[pe, stream] = [mark]
         elif marks[-1].first == mark.first:  # nothing was done for the one before
             marks[-1] = mark
         else:
@@ -88,11 +89,11 @@ class OpTally:
         ids, lasted_ns = np.asarray(firsts), np.subtract(times[1::2], times[::2])
         for rows in groups.values():
             describer = describers[rows[0]]
-            for launch, part in self._parts(describer.pe, rows, ids):
+            for launch, part in self._parts(describer, rows, ids):
                 own = self._launches.get(launch)
                 if own is not None:
                     self._add(own, describer, [subjects[row] for row in part], lasted_ns, ids[part] - ids[0])
-        self._marks = {pe: marks[-1:] for pe, marks in self._marks.items()}
+        self._marks = {key: marks[-1:] for key, marks in self._marks.items()}
 
     def _add(
         self,
@@ -110,10 +111,12 @@ class OpTally:
                 did = Work(len(subjects), busy_ns, flops)
                 own[component] = own.get(component, _NOTHING).plus(did)
 
-    def _parts(self, pe: str, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
-        """Rows of one PE, cut where it began with another launch; those before its first launch are left out."""
+    def _parts(self, describer: OpDescriber, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
+        """Rows of one describer, cut where its PE began with another launch of its stream; those before the first
+        launch are left out.
+        """
         launch: RequestId | None = None
-        for mark in self._marks.get(pe, ()):
+        for mark in self._marks.get((describer.pe, describer.stream), ()):
             cut = int(np.searchsorted(ids[rows], mark.first))
             if launch is not None and cut:
                 yield launch, rows[:cut]

@@ -210,7 +210,7 @@ def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
     tally = OpTally(log)
     for launch in launches:
         tally.watch(launch)
-    tally.begin(PE, launches[0])
+    tally.begin(PE, launches[0], "compute")
     return tally
 
 
@@ -227,9 +227,9 @@ def test_sums_are_of_one_launch_and_not_of_those_before_and_after() -> None:
     tally = tally_of(log, LAUNCH, OTHER)
     three_ops(log)
     three_ops(log)
-    tally.begin(PE, ("c", "nobody watches"))
+    tally.begin(PE, ("c", "nobody watches"), "compute")
     three_ops(log)
-    tally.begin(PE, OTHER)
+    tally.begin(PE, OTHER, "compute")
     three_ops(log)
     assert tally.take(LAUNCH) == times(2)
     three_ops(log)
@@ -239,7 +239,7 @@ def test_sums_are_of_one_launch_and_not_of_those_before_and_after() -> None:
 def test_a_launch_that_did_nothing_has_no_sums() -> None:
     log = OpLog()
     tally = tally_of(log, LAUNCH, OTHER)
-    tally.begin(PE, OTHER)
+    tally.begin(PE, OTHER, "compute")
     three_ops(log)
     assert tally.take(LAUNCH) == {}
     assert tally.take(OTHER) == THREE_OPS
@@ -251,7 +251,7 @@ def test_a_log_that_streams_has_the_same_sums(tmp_path: Path, chunk_records: int
         tally = tally_of(log, LAUNCH, OTHER)
         for _ in range(5):
             three_ops(log)
-        tally.begin(PE, OTHER)
+        tally.begin(PE, OTHER, "compute")
         for _ in range(2):
             three_ops(log)
         assert tally.take(LAUNCH) == times(5)

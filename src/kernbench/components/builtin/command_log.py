@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
 from kernbench.common.ids import PeId
+from kernbench.common.messages import LaunchStream
 from kernbench.components.builtin.pipeline import Fields, Stage, TilePlan, TileToken
 from kernbench.components.recording import FieldValue, OpHead, Recorder
 
@@ -91,7 +92,13 @@ def _requests(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> Fields:
 
 
 def simple_record(
-    log: Recorder, pe: PeId, stages: Sequence[Stage], name: str, params: Fields, deps: tuple[int, ...]
+    log: Recorder,
+    pe: PeId,
+    stages: Sequence[Stage],
+    name: str,
+    params: Fields,
+    deps: tuple[int, ...],
+    stream: LaunchStream,
 ) -> Callable[[TileToken], int]:
     """Writes down a simple command: one record, from the start of its first request to the end of its last."""
     component, kind, flops = pe.part(stages[0].component), stages[0].op_kind, stages[0].flops
@@ -114,16 +121,17 @@ def simple_record(
             flops=flops,
             token=token.number,
             causes=first.causes,
+            stream=stream,
         )
 
     return record
 
 
 def tile_record(
-    log: Recorder, pe: PeId, addresses: tuple[int, ...], deps: tuple[int, ...]
+    log: Recorder, pe: PeId, addresses: tuple[int, ...], deps: tuple[int, ...], stream: LaunchStream
 ) -> Callable[[TileToken], int]:
     """Writes down a tile of a composite whose operands lie at `addresses`."""
-    describer, record_chain = TileDescriber(str(pe), addresses), log.record_chain
+    describer, record_chain = TileDescriber(str(pe), addresses, stream), log.record_chain
 
     def record(token: TileToken) -> int:
         return record_chain(describer, token.plan, token.times, deps, token.number, token.causes)
@@ -134,10 +142,11 @@ def tile_record(
 class TileDescriber:
     """Says what the op log has on tiles of one command."""
 
-    __slots__ = ("addresses", "pe")
+    __slots__ = ("addresses", "pe", "stream")
 
-    def __init__(self, pe: str, addresses: tuple[int, ...]) -> None:
+    def __init__(self, pe: str, addresses: tuple[int, ...], stream: LaunchStream) -> None:
         self.pe = pe
+        self.stream = stream
         self.addresses = addresses
 
     def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:

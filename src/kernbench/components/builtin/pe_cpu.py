@@ -1,10 +1,12 @@
-"""PE_CPU: runs a kernel. All PEs of a launch start at the instant that the launch was stamped with.
+"""PE_CPU: runs kernels. All PEs of a launch start at the instant that the launch was stamped with.
 
-The kernel's own Python costs nothing but what it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The
-reply says when the kernel ran, how long DMA, the busiest compute slot and TCM ports were busy meanwhile, and what the
-DMA moved to and from HBM. A kernel that raises ends there, and the reply says where; one that is aborted ends at once,
-whatever it waits for. The PE is free for the next launch when all commands that it was given are done, and an abort is
-answered then. Not modelled: instruction fetch, and the time of scalar code.
+It has two streams, one for compute and one for communication. Each runs its launches one after the other; the two run
+at the same time, in TCM of their own, and contend for the PE's engines. The kernel's own Python costs nothing but what
+it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The reply says when the kernel ran, how long DMA, the
+busiest compute slot and TCM ports were busy meanwhile, and what the DMA moved to and from HBM. A kernel that raises
+ends there, and the reply says where; one that is aborted ends at once, whatever it waits for. A stream is free for the
+next launch when all commands that it was given are done, and an abort is answered then. Not modelled: instruction
+fetch, the time of scalar code, and contention of the two streams for it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -23,7 +25,16 @@ from kernbench.common.commands import EngineCommand, IpcqCommand, RecvCmd, SendC
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import BlockedKernel, KernBenchError, RingWait
 from kernbench.common.ids import PeId
-from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
+from kernbench.common.launch import STREAMS
+from kernbench.common.messages import (
+    KernelAbortMsg,
+    KernelArg,
+    KernelFailure,
+    KernelLaunchMsg,
+    LaunchStream,
+    PeResult,
+    TensorArg,
+)
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
 from kernbench.components.builtin.interfaces import (
@@ -118,7 +129,7 @@ class Turn:
 
 
 class PeCpuComponent(ActiveComponent):
-    """Serves launches, one after the other."""
+    """Serves launches, those of a stream one after the other."""
 
     declaration = EngineDeclaration({"clock_ghz": Attribute(0.001, 1000.0)}, role="control")
     stores_and_forwards = False
@@ -133,33 +144,36 @@ class PeCpuComponent(ActiveComponent):
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
-        self._turns: deque[Turn] = deque()  # the first one has the PE, until all it set going is done
+        # By stream. The first one of each runs, until all it set going is done.
+        self._turns: dict[LaunchStream, deque[Turn]] = {stream: deque() for stream in STREAMS}
 
     def accept(self, packet: Packet) -> Process | None:
         if isinstance(packet.request, KernelLaunchMsg):
-            self._turns.append(Turn(packet, packet.request))
-            if len(self._turns) == 1:
-                self._begin(self._turns[0])
+            turns, turn = self._turns[packet.request.stream], Turn(packet, packet.request)
+            turns.append(turn)
+            if len(turns) == 1:
+                self._begin(turn)
             return None
         return super().accept(packet)
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch is to stop: its kernel ends if it has the PE, else it leaves the queue. The answer says that nothing
-        of it is under way here any more.
+        """A launch is to stop: its kernel ends if it runs, else it leaves the queue. The answer says that nothing of it
+        is under way here any more.
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
-        turn = next((turn for turn in self._turns if turn.launch.id == abort.launch_id), None)
+        waiting = (turn for turns in self._turns.values() for turn in turns)
+        turn = next((turn for turn in waiting if turn.launch.id == abort.launch_id), None)
         if turn is not None:
             if turn.runner is not None:
                 turn.stops.append(packet)
                 turn.abort()
-                self._end_messages(turn)
+                self._end_messages(turn, failed=True)
                 return None
             turn.abort()
         self.reply(packet)
-        if turn is not None and turn is not self._turns[0]:
-            self._turns.remove(turn)
+        if turn is not None and turn is not self._turns[turn.launch.stream][0]:
+            self._turns[turn.launch.stream].remove(turn)
             self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(), None))
         return None
 
@@ -167,21 +181,23 @@ class PeCpuComponent(ActiveComponent):
         """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
         self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), turn.begin, self._serve(turn))
 
-    def blocked(self) -> BlockedKernel | None:
-        """What the kernel that has this PE waits for, for the report of a deadlock; None when nothing keeps it."""
-        if not self._turns or self._turns[0].runner is None:
-            return None
-        launch = self._turns[0].launch
-        name = launch.kernel_ref.name
+    def blocked(self) -> tuple[BlockedKernel, ...]:
+        """What each kernel that runs here waits for, for the report of a deadlock; none that nothing keeps."""
+        found = []
+        for turn in (turns[0] for turns in self._turns.values() if turns):
+            name = turn.launch.kernel_ref.name
+            if turn.runner is not None:
+                rings_of = partial(self._rings_of, turn.launch)
+                found.append(blocked_kernel(turn.runner, name, self.ctx.kernels[name], self.key, rings_of))
+        return tuple(kernel for kernel in found if kernel is not None)
 
-        def rings_of(cmd: IpcqCommand) -> tuple[RingWait, ...]:
-            return self.ipcq.describe(cmd, launch)
-
-        return blocked_kernel(self._turns[0].runner, name, self.ctx.kernels[name], self.key, rings_of)
+    def _rings_of(self, launch: KernelLaunchMsg, cmd: IpcqCommand) -> tuple[RingWait, ...]:
+        return self.ipcq.describe(cmd, launch)
 
     def _serve(self, turn: Turn) -> Process:
         start_ns, before = self.env.now, self._use()
-        self.ctx.begin_launch(self._pe, turn.launch.id)
+        stream = turn.launch.stream
+        self.ctx.begin_launch(self._pe, turn.launch.id, stream)
         error = yield from self._run(turn)
         if turn.watch is not None and error is None:
             turn.watch.end()
@@ -192,12 +208,13 @@ class PeCpuComponent(ActiveComponent):
             if turn.watch is not None:
                 turn.watch.end()
         self._end_messages(turn)
-        self.ctx.end_lease(*self.key)
-        self._turns.popleft()
+        self.ctx.end_lease(*self.key, stream)
+        turns = self._turns[stream]
+        turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
-        if self._turns:
-            self._begin(self._turns[0])
+        if turns:
+            self._begin(turns[0])
 
     def _end_messages(self, turn: Turn, failed: bool = False) -> None:
         """A kernel has ended, or is to: what it waits for of its neighbours will not be waited for any more."""
@@ -218,8 +235,9 @@ class PeCpuComponent(ActiveComponent):
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         turn.watch = self._watch(launch, kernel)
         runner = turn.runner = KernelRunner(_Commands(self, launch), turn.watch)
-        tl = TLContext(self._environment(launch, kernel, runner, self.ctx.lease_tcm(*self.key)))
         try:
+            tcm = self.ctx.lease_tcm(*self.key, launch.stream)
+            tl = TLContext(self._environment(launch, kernel, runner, tcm))
             named = (
                 {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
             )
@@ -251,7 +269,8 @@ class PeCpuComponent(ActiveComponent):
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(), self.env.now
-        take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", tuple)
+        take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", None)
+        composites = take_composites(turn.launch.stream) if take_composites and turn.runner is not None else ()
         since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
         return PeResult(
             *self.key,
@@ -264,7 +283,7 @@ class PeCpuComponent(ActiveComponent):
             tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
             now.tcm_ns - before.tcm_ns,
-            take_composites(),
+            composites,
             turn.tcm_peak_bytes,
         )
 
@@ -315,7 +334,7 @@ class PeCpuComponent(ActiveComponent):
             launch.debug_label or launch.kernel_ref.name,
             tensor_ranges(kernel, launch.args, launch.named_args),
         )
-        return KernelWatch(races.begin(self.key, launch.id), self.env, self.key, name, tensors)
+        return KernelWatch(races.begin(self.key, launch.id, launch.stream), self.env, self.key, name, tensors)
 
     def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
         return list(self.dma.translate(address, nbytes))

@@ -379,7 +379,15 @@ class PeIpcqComponent(PeEngine):
         }
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
         record = log.record(
-            op.start_ns, self.env.now, self.node.id, OP_KIND, "ipcq_send", params, op.cmd.deps, causes=causes
+            op.start_ns,
+            self.env.now,
+            self.node.id,
+            OP_KIND,
+            "ipcq_send",
+            params,
+            op.cmd.deps,
+            causes=causes,
+            stream=op.launch.stream,
         )
         message.record = record
         op.done((record,))
@@ -513,7 +521,17 @@ class PeIpcqComponent(PeEngine):
         }
         sent = () if message.record is None else (message.record,)
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
-        record = log.record(op.start_ns, self.env.now, self.node.id, OP_KIND, "ipcq_recv", params, sent, causes=causes)
+        record = log.record(
+            op.start_ns,
+            self.env.now,
+            self.node.id,
+            OP_KIND,
+            "ipcq_recv",
+            params,
+            sent,
+            causes=causes,
+            stream=op.launch.stream,
+        )
         op.done((record,))
 
     @staticmethod

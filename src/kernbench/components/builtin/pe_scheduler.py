@@ -1,10 +1,11 @@
 """PE_SCHEDULER: the only block that hands work to a PE's engines.
 
-A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of
-tiles, and one feeder lets tiles in, command after command in the order of issue and never mixed: a tile enters when
-the queue of its first engine has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM
-holds up the feeder only. A math op goes to the engine that declares it, else to PE_MATH. The scheduler also keeps the
-PE's compute slots. Not modelled: a limit on commands waiting here.
+A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of tiles,
+and one feeder lets tiles in, command after command in the order of issue and never mixed: a tile enters when the queue
+of its first engine has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM holds up the
+feeder only. Commands of both streams come here: they share the feeder and the engines. A math op goes to the engine
+that declares it, else to PE_MATH. The scheduler also keeps the PE's compute slots. Not modelled: a limit on commands
+waiting here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kernbench.common.commands import (
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.engine_declaration import EngineDeclaration
-from kernbench.common.messages import Request
+from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
@@ -92,7 +93,7 @@ class PeSchedulerComponent(PeEngine):
         self._held_up: Release | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
-        self._composites: dict[PipelinePlan, CompositeUse] = {}  # since they were last taken
+        self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
 
     @cached_property
@@ -141,7 +142,9 @@ class PeSchedulerComponent(PeEngine):
             len(stages),
             finished,
             request,
-            record=None if log is None else simple_record(log, self.pe, stages, name, params, cmd.deps),
+            record=None
+            if log is None
+            else simple_record(log, self.pe, stages, name, params, cmd.deps, stream_of(request)),
         )
         number, asked_ns = self._new_token(), self.env.now
         for stage in stages:
@@ -174,8 +177,8 @@ class PeSchedulerComponent(PeEngine):
         if numbered.tile_shape == "auto":
             numbered = replace(numbered, tile_shape=fastest_tile(numbered, self.limits, self.rates, self._paths(cmd)))
         plan = plan_of(numbered, self.limits)
-        self._count(plan, cmd, numbered)
-        asked_ns, log = self.env.now, self.ctx.log
+        asked_ns, log, stream = self.env.now, self.ctx.log, stream_of(request)
+        self._count(plan, cmd, numbered, stream)
 
         def tile_done(token: TileToken) -> None:
             context = token.context
@@ -194,6 +197,7 @@ class PeSchedulerComponent(PeEngine):
                         params,
                         (token.record,),
                         causes=(0, cause[0], asked_ns, cause[1], 0, cause[0], asked_ns + self.overhead_ns, cause[1]),
+                        stream=stream,
                     )
                     self._ended_by[number] = token.record
                     ids = (number,)
@@ -208,23 +212,22 @@ class PeSchedulerComponent(PeEngine):
             request,
             addresses=addresses,
             operands=self._accesses(cmd),
-            record=None if log is None else tile_record(log, self.pe, addresses, cmd.deps),
+            record=None if log is None else tile_record(log, self.pe, addresses, cmd.deps, stream),
             on_fetched=self._fetched,
         )
 
         return TileFeed(plan, context, cause)
 
-    def _count(self, plan: PipelinePlan, cmd: CompositeCmd, numbered: CompositeCmd) -> None:
-        use = self._composites.get(plan)
+    def _count(self, plan: PipelinePlan, cmd: CompositeCmd, numbered: CompositeCmd, stream: LaunchStream) -> None:
+        counted = self._composites.setdefault(stream, {})
+        use = counted.get(plan)
         if use is None:
             use = CompositeUse(numbered, plan.tile, plan.total_tiles, 0, self._paths(cmd))
-        self._composites[plan] = use._replace(composites=use.composites + 1)
+        counted[plan] = use._replace(composites=use.composites + 1)
 
-    def take_composites(self) -> tuple[CompositeUse, ...]:
-        """The composites since this was last asked, which is at the end of every launch."""
-        taken = tuple(self._composites.values())
-        self._composites.clear()
-        return taken
+    def take_composites(self, stream: LaunchStream) -> tuple[CompositeUse, ...]:
+        """The composites of a stream since this was last asked, which is at the end of every launch."""
+        return tuple(self._composites.pop(stream, {}).values())
 
     def _begin(self, feed: TileFeed) -> None:
         self._feeds.append(feed)

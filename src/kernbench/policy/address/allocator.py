@@ -1,8 +1,8 @@
 """Who owns which bytes of physical memory: an allocator for each PE's HBM slice and TCM, and for each cube's SRAM.
 
 A PE's TCM has one owner for everybody: what the host allocates there stays, and a kernel is lent the largest block of
-what is left for as long as it runs. Allocators hand out full addresses and take them back with the same size; anything
-else is an AllocationError.
+what is left for as long as it runs. Of what the host allocates, `TcmRingAllocator` hands out parts. Allocators hand out
+full addresses and take them back with the same size; anything else is an AllocationError.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 
-__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease"]
+__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease", "TcmRingAllocator"]
 
 
-_LEASE_ALIGN = 16  # of a kernel's part of TCM: as kernels align their tensors
+LEASE_ALIGN_BYTES = 16  # of a kernel's part of TCM: as kernels align their tensors
 
 
 class TcmLease(NamedTuple):
@@ -66,10 +66,7 @@ class PEMemAllocator:
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc_tcm` returned."""
-        mine = (addr.sip_id, addr.die_id, addr.pe_id) == (self.sip_id, self.die_id, self.pe_id)
-        if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
-            raise _foreign(addr, self.tcm)
-        self.tcm.free(addr.sub_offset, nbytes)
+        self.tcm.free(_tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm), nbytes)
 
     def lease_tcm(self) -> TcmLease:
         """Lend a kernel the largest free block, until `end_lease`; nothing where nothing is free. Raises
@@ -86,11 +83,27 @@ class PEMemAllocator:
 
     def _largest(self) -> TcmLease:
         blocks = [
-            TcmLease(start + -start % _LEASE_ALIGN, size - -start % _LEASE_ALIGN)
+            TcmLease(start + -start % LEASE_ALIGN_BYTES, size - -start % LEASE_ALIGN_BYTES)
             for start, size in self.tcm.free_blocks
         ]
         largest = max(blocks, key=lambda block: block.nbytes, default=_NOTHING)
         return largest if largest.nbytes > 0 else _NOTHING
+
+
+class TcmRingAllocator:
+    """Part of one PE's TCM, allocated before, for ring buffers to be placed in."""
+
+    def __init__(self, sip_id: int, die_id: int, pe_id: int, part: TcmLease) -> None:
+        self.sip_id, self.die_id, self.pe_id = sip_id, die_id, pe_id
+        self.tcm = FreeList(part.nbytes, base=part.offset, name=f"{PeId(sip_id, die_id, pe_id)} TCM for rings")
+
+    def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of it; `align` counts from the start of the TCM."""
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
+
+    def free(self, addr: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc` returned."""
+        self.tcm.free(_tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm), nbytes)
 
 
 class CubeSramAllocator:
@@ -111,6 +124,14 @@ class CubeSramAllocator:
         if not mine or addr.unit_type is not UnitType.SRAM or addr.sub_offset is None:
             raise _foreign(addr, self.sram)
         self.sram.free(addr.sub_offset, nbytes)
+
+
+def _tcm_offset(addr: PhysAddr, pe: tuple[int, int, int], memory: FreeList) -> int:
+    """Where in a PE's TCM an address lies; raises AllocationError for one that lies elsewhere."""
+    mine = (addr.sip_id, addr.die_id, addr.pe_id) == pe
+    if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
+        raise _foreign(addr, memory)
+    return addr.sub_offset
 
 
 def _foreign(addr: PhysAddr, memory: FreeList) -> AllocationError:

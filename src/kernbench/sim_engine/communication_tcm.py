@@ -1,0 +1,141 @@
+"""TCM of PEs that is kept for communication: ring buffers, and the tensors of kernels of the communication stream.
+
+On every PE of a SIP it is one block, an ordinary allocation of the PE's one allocator, so kernels of the compute stream
+are lent that much less. The tensors come first, then the rings. A communication kernel is lent the part for tensors, as
+long as it runs; ring buffers are placed in the other part and stay until they are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernbench.common.errors import AllocationError, KernBenchError
+from kernbench.common.ids import PeId
+from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
+from kernbench.policy.address.free_list import whole
+from kernbench.policy.address.phyaddr import PhysAddr
+
+PeKey = tuple[int, int, int]
+_NAME = "TCM for communication"
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What is kept on the PEs of one SIP."""
+
+    ring_bytes: int
+    work_bytes: int
+    blocks: dict[PeKey, PhysAddr] = field(default_factory=dict)
+    rings: dict[PeKey, TcmRingAllocator] = field(default_factory=dict)  # where one was asked for
+
+    @property
+    def nbytes(self) -> int:
+        """On each PE."""
+        return self.ring_bytes + self.work_bytes
+
+
+class CommunicationTcm:
+    """The reservations of one machine, whose PEs' allocators `pe_memory` finds."""
+
+    def __init__(self, n_cubes: int, n_pes: int, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
+        self._pes = [(cube, pe) for cube in range(n_cubes) for pe in range(n_pes)]  # of a SIP
+        self._pe_memory = pe_memory
+        self._reserved: dict[int, Reservation] = {}  # by SIP
+        self._running: dict[PeKey, None] = {}  # PEs whose communication kernel runs
+
+    def reserve(self, sips: Sequence[int], ring_bytes: int, work_bytes: int) -> None:
+        """See `Machine.reserve_communication_tcm`."""
+        whole(_NAME, "ring_bytes", ring_bytes, 0)
+        whole(_NAME, "work_bytes", work_bytes, 1)
+        wanted = [sip for sip in dict.fromkeys(sips) if not self._has(sip, ring_bytes, work_bytes)]
+        made: dict[int, Reservation] = {}
+        try:
+            for sip in wanted:
+                made[sip] = Reservation(ring_bytes, work_bytes)
+                for cube, pe in self._pes:
+                    block = self._pe_memory(sip, cube, pe).alloc_tcm(made[sip].nbytes, LEASE_ALIGN_BYTES)
+                    made[sip].blocks[sip, cube, pe] = block
+        except KernBenchError as error:
+            for reservation in made.values():
+                self._free(reservation)
+            if not isinstance(error, AllocationError):  # say, a SIP that there is not
+                raise
+            raise AllocationError(
+                f"{_NAME} cannot be reserved: {error.what}", where=error.where, hint=error.hint
+            ) from None
+        self._reserved |= made
+
+    def _has(self, sip: int, ring_bytes: int, work_bytes: int) -> bool:
+        """Whether a SIP has these sizes already; raises AllocationError when it has others."""
+        known = self._reserved.get(sip)
+        if known is None:
+            return False
+        if (known.ring_bytes, known.work_bytes) != (ring_bytes, work_bytes):
+            raise AllocationError(
+                f"sip {sip} keeps {known.ring_bytes} bytes of TCM for rings and {known.work_bytes} for communication "
+                f"kernels, not {ring_bytes} and {work_bytes}",
+                hint="give the same sizes, or call torch.distributed.destroy_process_group first",
+            )
+        return True
+
+    def release(self, sips: Sequence[int]) -> None:
+        """See `Machine.release_communication_tcm`."""
+        found = {sip: self._of(sip, f"sip {sip}") for sip in sips}
+        for sip, reservation in found.items():
+            running = next((key for key in self._running if key[0] == sip), None)
+            if running is not None:
+                raise AllocationError(
+                    f"{PeId(*running)} runs a communication kernel, whose TCM cannot be released",
+                    hint="wait for its launch first",
+                )
+            left = next((rings.tcm for rings in reservation.rings.values() if rings.tcm.used_bytes), None)
+            if left is not None:
+                raise AllocationError(
+                    f"{left.name} cannot be released: {left.used_bytes} bytes are in use", hint="free the ring buffers"
+                )
+        for sip, reservation in found.items():
+            self._free(reservation)
+            del self._reserved[sip]
+
+    def _free(self, reservation: Reservation) -> None:
+        for key, block in reservation.blocks.items():
+            self._pe_memory(*key).free_tcm(block, reservation.nbytes)
+
+    def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
+        """See `Machine.communication_rings`."""
+        key = (sip, cube, pe)
+        reservation = self._of(sip, str(PeId(*key)))
+        found = reservation.rings.get(key)
+        if found is None:
+            part = TcmLease(self._offset(reservation, key) + reservation.work_bytes, reservation.ring_bytes)
+            found = reservation.rings[key] = TcmRingAllocator(*key, part)
+        return found
+
+    def lease(self, sip: int, cube: int, pe: int) -> TcmLease:
+        """Lend a kernel the part for tensors; raises AllocationError where nothing is reserved."""
+        key = (sip, cube, pe)
+        reservation = self._of(sip, str(PeId(*key)))
+        self._running[key] = None
+        return TcmLease(self._offset(reservation, key), reservation.work_bytes)
+
+    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+        """The kernel is over, if there was one."""
+        self._running.pop((sip, cube, pe), None)
+
+    def _offset(self, reservation: Reservation, key: PeKey) -> int:
+        """Where a PE's block begins in its TCM."""
+        block = reservation.blocks.get(key)
+        if block is None:
+            raise AllocationError(f"there is no {PeId(*key)}", hint=f"a SIP has {len(self._pes)} PEs")
+        assert block.sub_offset is not None
+        return block.sub_offset
+
+    def _of(self, sip: int, who: str) -> Reservation:
+        found = self._reserved.get(sip)
+        if found is None:
+            raise AllocationError(
+                f"{who} has no TCM reserved for communication",
+                hint="call torch.distributed.init_process_group first, which reserves it",
+            )
+        return found
