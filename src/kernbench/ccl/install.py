@@ -8,7 +8,6 @@ that is left; rings in SRAM and HBM are allocated as tensors are. Setting up tak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from numbers import Integral
 from typing import NamedTuple
@@ -86,8 +85,11 @@ class Communicators:
         """
         for name in list(self._lent):
             self.uninstall(name)
-        with suppress() if wait else suppress(AllocationError):
+        try:
             self._engine.release_communication_tcm(tuple(self._sips))
+        except AllocationError:
+            if wait:
+                raise
         self._sips.clear()
 
     # ---- memory
