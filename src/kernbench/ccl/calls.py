@@ -22,7 +22,7 @@ Ranks in a call (`rank`, `root`, `peer`) count within the group.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from math import prod
 from typing import Literal
 
@@ -44,8 +44,8 @@ CollectiveName = Literal[
 Per = Literal["rank", "cube"]
 
 
-class ReduceOp(str, Enum):
-    """How the elements of several ranks become one. Its value is its name in small letters."""
+class ReduceOp(StrEnum):
+    """How the elements of several ranks become one. As a value it equals its name in small letters."""
 
     SUM = "sum"
     PRODUCT = "product"
