@@ -25,8 +25,8 @@ PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
-LaunchStream = Literal["compute", "communication"]
-STREAMS: tuple[LaunchStream, ...] = ("compute", "communication")
+LaunchStream = Literal["compute", "communication", "point_to_point"]
+STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "point_to_point")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class KernelLaunchMsg(CubeCommand):
     launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU stamps
     `target_start_ns` unless the host did, which it does for launches that several SIPs start together. `communicator`
     names the neighbours that the kernel can send to; it receives only messages that launches of the same `tag` send. A
-    PE runs the launches of each `stream` one after the other, and those of the two streams at the same time.
+    PE runs the launches of each `stream` one after the other, and those of different streams at the same time.
     """
 
     kernel_ref: KernelRef

@@ -1,8 +1,9 @@
-"""TCM of PEs that is kept for communication: ring buffers, and the tensors of kernels of the communication stream.
+"""TCM of PEs that is kept for communication: ring buffers, and the tensors of kernels of the communication streams.
 
 On every PE of a SIP it is one block, an ordinary allocation of the PE's one allocator, so kernels of the compute stream
-are lent that much less. The tensors come first, then the rings. A communication kernel is lent the part for tensors, as
-long as it runs; ring buffers are placed in the other part and stay until they are freed.
+are lent that much less. The tensors come first, then the rings. A kernel is lent its stream's part of what is for
+tensors, as long as it runs: messages from one rank to another have a quarter of it, collectives the rest. Ring buffers
+are placed in the other part and stay until they are freed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from dataclasses import dataclass, field
 
 from kernbench.common.errors import AllocationError, KernBenchError
 from kernbench.common.ids import PeId
+from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.free_list import whole
 from kernbench.policy.address.phyaddr import PhysAddr
 
 PeKey = tuple[int, int, int]
 _NAME = "TCM for communication"
+
+
+def collective_bytes(work_bytes: int) -> int:
+    """What collectives have of the part for tensors."""
+    return work_bytes - work_bytes // 4 // LEASE_ALIGN_BYTES * LEASE_ALIGN_BYTES
 
 
 @dataclass(slots=True)
@@ -42,7 +49,7 @@ class CommunicationTcm:
         self._pes = [(cube, pe) for cube in range(n_cubes) for pe in range(n_pes)]  # of a SIP
         self._pe_memory = pe_memory
         self._reserved: dict[int, Reservation] = {}  # by SIP
-        self._running: dict[PeKey, None] = {}  # PEs whose communication kernel runs
+        self._running: dict[tuple[PeKey, LaunchStream], None] = {}  # PEs whose communication kernel runs
 
     def reserve(self, sips: Sequence[int], ring_bytes: int, work_bytes: int) -> None:
         """See `Machine.reserve_communication_tcm`."""
@@ -83,7 +90,7 @@ class CommunicationTcm:
         """See `Machine.release_communication_tcm`."""
         found = {sip: self._of(sip, f"sip {sip}") for sip in sips}
         for sip, reservation in found.items():
-            running = next((key for key in self._running if key[0] == sip), None)
+            running = next((key for key, _ in self._running if key[0] == sip), None)
             if running is not None:
                 raise AllocationError(
                     f"{PeId(*running)} runs a communication kernel, whose TCM cannot be released",
@@ -112,16 +119,20 @@ class CommunicationTcm:
             found = reservation.rings[key] = TcmRingAllocator(*key, part)
         return found
 
-    def lease(self, sip: int, cube: int, pe: int) -> TcmLease:
-        """Lend a kernel the part for tensors; raises AllocationError where nothing is reserved."""
+    def lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
+        """Lend a kernel its stream's part for tensors; raises AllocationError where nothing is reserved."""
         key = (sip, cube, pe)
         reservation = self._of(sip, str(PeId(*key)))
-        self._running[key] = None
-        return TcmLease(self._offset(reservation, key), reservation.work_bytes)
+        self._running[key, stream] = None
+        offset = self._offset(reservation, key)
+        first_bytes = collective_bytes(reservation.work_bytes)
+        if stream == "communication":
+            return TcmLease(offset, first_bytes)
+        return TcmLease(offset + first_bytes, reservation.work_bytes - first_bytes)
 
-    def end_lease(self, sip: int, cube: int, pe: int) -> None:
+    def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
-        self._running.pop((sip, cube, pe), None)
+        self._running.pop(((sip, cube, pe), stream), None)
 
     def _offset(self, reservation: Reservation, key: PeKey) -> int:
         """Where a PE's block begins in its TCM."""

@@ -101,8 +101,8 @@ class Machine:
         """Lend a kernel what is free of a PE's TCM; all of it, at no cost, where nobody has allocated there yet. One
         that communicates has what is reserved for it.
         """
-        if stream == "communication":
-            return self._communication_tcm.lease(sip, cube, pe)
+        if stream != "compute":
+            return self._communication_tcm.lease(sip, cube, pe, stream)
         found = self._pe_memories.get((sip, cube, pe))
         if found is not None:
             return found.lease_tcm()
@@ -111,8 +111,8 @@ class Machine:
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
-        if stream == "communication":
-            self._communication_tcm.end_lease(sip, cube, pe)
+        if stream != "compute":
+            self._communication_tcm.end_lease(sip, cube, pe, stream)
             return
         self._leases.discard((sip, cube, pe))
         found = self._pe_memories.get((sip, cube, pe))
