@@ -1,7 +1,6 @@
 """`torch.ahbm` and `torch.accelerator`: which SIP the caller's tensors and launches go to.
 
-Each rank has a device of its own; a program that never chose one uses the context's default. A device is a number, or
-what a tensor says of itself: `torch.ahbm.set_device(x.device)`.
+Each rank has a device of its own; a program that never chose one uses the context's default.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import UsageError
 
-Device = int | str
-
 
 class AhbmNamespace:
     """`torch.ahbm`, with the names that `torch.cuda` has. `finish` waits for what the caller has running on a SIP."""
@@ -27,7 +24,7 @@ class AhbmNamespace:
         self._finish = finish
         self._chosen: WeakKeyDictionary[greenlet, int] = WeakKeyDictionary()
 
-    def set_device(self, device: Device) -> None:
+    def set_device(self, device: int) -> None:
         """From now on the calling rank works on that SIP."""
         self._chosen[getcurrent()] = self._checked(device)
 
@@ -36,7 +33,7 @@ class AhbmNamespace:
         return self._chosen.get(getcurrent(), self._default)
 
     @contextmanager
-    def device(self, device: Device) -> Iterator[None]:
+    def device(self, device: int) -> Iterator[None]:
         """`with torch.ahbm.device(1):` works on that SIP, and afterwards on the one before."""
         before, me = self.current_device(), getcurrent()
         self.set_device(device)
@@ -45,7 +42,7 @@ class AhbmNamespace:
         finally:
             self._chosen[me] = before
 
-    def synchronize(self, device: Device | None = None) -> None:
+    def synchronize(self, device: int | None = None) -> None:
         """Return when all that the caller has running on a SIP, its current one by default, is done.
 
         Raises LaunchError for a launch of the caller's that failed there.
@@ -63,12 +60,9 @@ class AhbmNamespace:
         return True
 
     def _checked(self, device: object) -> int:
-        number = device
-        if isinstance(device, str) and device.removeprefix("sip:").isdecimal():
-            number = int(device.removeprefix("sip:"))
-        if isinstance(number, bool) or not isinstance(number, Integral) or int(number) not in range(self._count):
+        if isinstance(device, bool) or not isinstance(device, Integral) or int(device) not in range(self._count):
             raise UsageError(f"no device {device!r}", hint=f"this machine has SIPs 0 to {self._count - 1}")
-        return int(number)
+        return int(device)
 
 
 class AcceleratorNamespace:
@@ -77,18 +71,18 @@ class AcceleratorNamespace:
     def __init__(self, ahbm: AhbmNamespace) -> None:
         self._ahbm = ahbm
 
-    def set_device_index(self, device: Device) -> None:
+    def set_device_index(self, device: int) -> None:
         self._ahbm.set_device(device)
 
     def current_device_index(self) -> int:
         return self._ahbm.current_device()
 
     @contextmanager
-    def device_index(self, device: Device) -> Iterator[None]:
+    def device_index(self, device: int) -> Iterator[None]:
         with self._ahbm.device(device):
             yield
 
-    def synchronize(self, device: Device | None = None) -> None:
+    def synchronize(self, device: int | None = None) -> None:
         self._ahbm.synchronize(device)
 
     def device_count(self) -> int:
