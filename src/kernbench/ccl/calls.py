@@ -81,7 +81,7 @@ class CollectiveCall:
     op: ReduceOp | None = None  # of all_reduce, reduce and reduce_scatter
     root: int | None = None  # of reduce, broadcast, gather and scatter
     peer: int | None = None  # of send and recv
-    tag: int = 0  # of send and recv; messages between two ranks arrive in order, whatever their tags
+    number: int = 0  # among the calls of the group; among its messages, for send and recv
     per: Per = "rank"  # of all_reduce: "cube" makes the part of every cube an addend of its own
     input_splits: tuple[int, ...] = ()  # of all_to_all: how many rows of the input go to each rank
     output_splits: tuple[int, ...] = ()  # and how many of the output come from each

@@ -50,7 +50,7 @@ class Request:
         return self.inputs + self.outputs
 
     def call(self, member: Member, op: ReduceOp | None) -> CollectiveCall:
-        """The call as the backend gets it."""
+        """The call as the backend gets it, but for its number."""
         return CollectiveCall(
             name=self.name,
             group=member.group.placed,
@@ -60,7 +60,6 @@ class Request:
             op=op,
             root=self.root,
             peer=self.peer,
-            tag=self.tag,
             per=self.per,
             input_splits=self.gives,
             output_splits=self.takes,
@@ -72,7 +71,7 @@ class Request:
         if self.peer is None:
             facts = {"collective": self.name, "per": self.per}
         else:
-            facts = {"tag": self.tag}
+            facts = {}
         if self.tensors:
             facts |= {"dtype": call.dtype, "elements per row" if self.gives else "elements": self.numel}
         if call.op is not None:

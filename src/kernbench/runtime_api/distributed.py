@@ -14,15 +14,17 @@ Left out: other backends, objects instead of tensors, and sizes that differ betw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernbench.ccl.calls import CollectiveCall, Per, ReduceOp
 from kernbench.common.errors import DistributedError, ProcessGroupError
 from kernbench.runtime_api import collective_args as args
 from kernbench.runtime_api.collective_call import Member, Request
 from kernbench.runtime_api.groups import Group, ProcessGroups
+from kernbench.runtime_api.matching import Posted
 from kernbench.runtime_api.process_group import ProcessGroup
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.work import Work
+from kernbench.runtime_api.work import LaterWork, LaunchedWork, Work
 
 __all__ = ["DistributedContext", "ProcessGroup", "ReduceOp", "Work"]
 Op = ReduceOp | str
@@ -252,8 +254,9 @@ class DistributedContext(ProcessGroups, _Types):
         member = self._member(group)
         call = self._checked(request, member)
         agreement = member.world.backend.agreement(call)
-        member.group.calls.enter(member.rank, request.said(call, member, agreement))
-        work = self._start(request, call, member)
+        number = member.group.calls.enter(member.rank, request.said(call, member, agreement))
+        self._host.wait_for_users(request.tensors)
+        work = self._start(request, replace(call, number=number), member)
         if async_op:
             return work
         work.wait()
@@ -265,8 +268,22 @@ class DistributedContext(ProcessGroups, _Types):
         assert call.peer is not None
         is_send = call.name == "send"
         ends = (member.rank, call.peer) if is_send else (call.peer, member.rank)
-        member.group.messages.enter(*ends, request.said(call, member, agreement), is_send=is_send)
-        return self._start(request, call, member, None if is_send else member.group.ranks[call.peer])
+        self._host.wait_for_users(request.tensors)
+        both = self._ranks.event()
+        end = Posted(member.rank, request.said(call, member, agreement), is_send, both.succeed)
+        member.group.messages.enter(*ends, request.tag, end)
+        source = None if is_send else member.group.ranks[call.peer]
+        if end.number is not None:
+            return self._start(request, replace(call, number=end.number), member, source)
+        what = f"{end.said.text}, whose other end is not there"
+
+        def when_matched() -> None:
+            self._ranks.wait([both], what)
+            assert end.number is not None
+            self._start(request, replace(call, number=end.number), member, source).wait()
+
+        name = f"rank {member.group.ranks[member.rank]}"
+        return LaterWork(self._ranks.start(when_matched, name), end.said.text, source)
 
     def _next_sender(self, member: Member, tag: int) -> int:
         """Who sends the caller a message with that tag; waits until somebody does."""
@@ -285,9 +302,8 @@ class DistributedContext(ProcessGroups, _Types):
         args.on_sip(request.tensors, member.group.placed.sips[member.rank])
         return request.call(member, None if request.op is None else args.reduce_op(request.op, request.tensors[0]))
 
-    def _start(self, request: Request, call: CollectiveCall, member: Member, source: int | None = None) -> Work:
-        self._host.wait_for_users(request.tensors)
-        return Work(self._host, member.world.backend.start(call, request.inputs, request.outputs), source)
+    def _start(self, request: Request, call: CollectiveCall, member: Member, source: int | None = None) -> LaunchedWork:
+        return LaunchedWork(self._host, member.world.backend.start(call, request.inputs, request.outputs), source)
 
 
 def _list_on_root(name: str, given: object, member: Member, root: int, kind: str) -> tuple[Tensor, ...]:

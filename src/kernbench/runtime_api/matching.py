@@ -1,9 +1,9 @@
 """Whether ranks call the same things: the n-th collective of a group is one call that all its ranks make.
 
 The first rank that comes says what it is; a rank that comes with another one is refused, and told both. No rank waits
-here for another: waiting happens on the devices. Messages between two ranks are paired in the order in which they were
-sent and asked for, since that is the order in which they arrive; one that is asked for with another size, type or tag
-than the one that arrives is refused.
+here for another: waiting happens on the devices. Messages between two ranks with one tag are paired in the order in
+which they were sent and asked for; one that is asked for with another size or type than it is sent with is refused. A
+message sets out when both of its ends are there, so one that is never asked for holds up no other.
 
 A call that not all its ranks have made is open. When nothing can move any more, open calls say who never came.
 """
@@ -46,8 +46,10 @@ class CallOrder:
         self._made = [0] * len(ranks)  # calls by each rank so far
         self._open: dict[int, _Open] = {}  # by number, oldest first
 
-    def enter(self, rank: int, said: Said) -> None:
-        """A rank makes its next call; raises CollectiveMismatchError where others made another one."""
+    def enter(self, rank: int, said: Said) -> int:
+        """A rank makes its next call; returns its number. Raises CollectiveMismatchError where others made another
+        one.
+        """
         number = self._made[rank]
         entry = self._open.setdefault(number, _Open(number))
         for other, theirs in entry.said.items():
@@ -56,6 +58,7 @@ class CallOrder:
         entry.said[rank] = said
         if len(entry.said) == len(self._ranks):
             del self._open[number]
+        return number
 
     def _compare(self, number: int, rank: int, said: Said, other: int, theirs: Said) -> None:
         names = _differing(said, theirs)
@@ -98,51 +101,57 @@ class CallOrder:
 
 
 @dataclass(eq=False)
-class _Posted:
+class Posted:
+    """One end of a message. `number` is the message's, once the other end is there, which `matched` tells."""
+
     rank: int
     said: Said
     is_send: bool
+    matched: Callable[[], object]
+    number: int | None = None
 
 
 class MessageOrder:
-    """The messages between ranks of one group, each pair of sender and receiver by itself."""
+    """The messages between ranks of one group, by sender, receiver and tag."""
 
     def __init__(self, title: str, ranks: Sequence[int]) -> None:
         self._title = title
         self._ranks = tuple(ranks)
-        self._posted: dict[
-            tuple[int, int], deque[_Posted]
-        ] = {}  # by sender and receiver: those without their other end
+        self._count = 0  # of messages with both ends
+        self._posted: dict[tuple[int, int, int], deque[Posted]] = {}  # those without their other end
         self._listeners: dict[int, list[Callable[[], object]]] = {}  # by receiver: called when it is sent something
 
-    def enter(self, sender: int, receiver: int, said: Said, *, is_send: bool) -> None:
-        """One end of a message is posted; raises CollectiveMismatchError where the other end is of another kind."""
-        if is_send:
+    def enter(self, sender: int, receiver: int, tag: int, end: Posted) -> None:
+        """One end of a message is posted. If the other one is there, both have a number from now on. Raises
+        CollectiveMismatchError where that is of another size or type.
+        """
+        if end.is_send:
             for listener in self._listeners.pop(receiver, ()):
                 listener()
-        queue = self._posted.setdefault((sender, receiver), deque())
-        if not queue or queue[0].is_send == is_send:
-            queue.append(_Posted(sender if is_send else receiver, said, is_send))
+        queue = self._posted.setdefault((sender, receiver, tag), deque())
+        if not queue or queue[0].is_send == end.is_send:
+            queue.append(end)
             return
         other = queue[0]
-        names = _differing(said, other.said)
+        names = _differing(end.said, other.said)
         if names:
-            differ = _both(said, other.said, names)
-            mine = self._ranks[sender if is_send else receiver]
             raise CollectiveMismatchError(
-                f"a message is received as another than it was sent: rank {mine} calls {said.text}, rank "
-                f"{self._ranks[other.rank]} called {other.said.text}",
-                where=f"{self._title}: {differ}",
-                hint="messages from one rank to another arrive in the order in which they are sent: receive them in "
-                "that order, with the same size, dtype and tag",
+                f"a message is received as another than it was sent: rank {self._ranks[end.rank]} calls "
+                f"{end.said.text}, rank {self._ranks[other.rank]} called {other.said.text}",
+                where=f"{self._title}: {_both(end.said, other.said, names)}",
+                hint="messages from one rank to another with one tag arrive in the order in which they are sent: "
+                "receive them in that order, with the same size and dtype",
             )
         queue.popleft()
+        end.number = other.number = self._count
+        self._count += 1
+        other.matched()
 
     def first_sender_to(self, receiver: int, tag: int) -> int | None:
         """Who has sent a message with that tag to a rank that has not asked for it, the lowest rank first."""
         for sender in range(len(self._ranks)):
-            queue = self._posted.get((sender, receiver))
-            if queue and queue[0].is_send and queue[0].said.facts["tag"] == tag:
+            queue = self._posted.get((sender, receiver, tag))
+            if queue and queue[0].is_send:
                 return sender
         return None
 
@@ -152,7 +161,7 @@ class MessageOrder:
 
     def open_calls(self) -> Iterator[str]:
         """Messages that only one end has posted."""
-        for (sender, receiver), queue in self._posted.items():
+        for (sender, receiver, _), queue in self._posted.items():
             for posted in queue:
                 missing = f"rank {self._ranks[receiver]} never received it"
                 if not posted.is_send:

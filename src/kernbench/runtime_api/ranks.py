@@ -10,7 +10,7 @@ A rank that raises ends those that it was started with, once what else was to ha
 fails at the same time is heard too. When nothing can move, the report says of each rank what it waits for.
 
 `wait` works the same in a rank and outside of any. What collectives need is here too: events that the host itself
-makes (`event`), and programs started from within a rank (`run`).
+makes (`event`), and programs started from within a rank, to wait for (`run`) or beside it (`start`).
 """
 
 from __future__ import annotations
@@ -101,6 +101,13 @@ class Ranks:
         if self._engine.races is not None:
             self._engine.races.joined(group.members)
         return Outcome(group.results, group.errors)
+
+    def start(self, body: Body, name: str) -> Background:
+        """Let a rank go on while a program of its own runs beside it."""
+        assert self.in_rank, "only a rank has programs beside it"
+        group = _Group([body], self.event())
+        self._start(group, [name])
+        return Background(self, group)
 
     # ---- inside
 
@@ -233,3 +240,25 @@ class _Group:
                 self.over.succeed()
 
         return run
+
+
+class Background:
+    """A program that runs beside a rank."""
+
+    def __init__(self, ranks: Ranks, group: _Group) -> None:
+        self._ranks = ranks
+        self._group = group
+
+    @property
+    def is_over(self) -> bool:
+        return self._group.over.triggered
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._group.errors)
+
+    def wait(self, what: str) -> None:
+        """Return when it is over; raises what it raised."""
+        self._ranks.wait([self._group.over], what)
+        for error in self._group.errors.values():
+            raise error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.ranks import Background
 
 
 class Waits(Protocol):
@@ -14,33 +16,65 @@ class Waits(Protocol):
         """Return when a launch is done; raises LaunchError for one that failed."""
 
 
-class Work:
-    """One rank's part of a collective. Its tensors may be used when it is done: `wait()` first.
+class Work(ABC):
+    """One rank's part of a collective, or of a message. Its tensors may be used when it is done: `wait()` first."""
 
-    `launch` is what runs on the device, with its times.
-    """
-
-    def __init__(self, host: Waits, launch: Launch, source_rank: int | None = None) -> None:
-        self._host = host
+    def __init__(self, title: str, source_rank: int | None) -> None:
+        self._title = title
         self._source_rank = source_rank
-        self.launch = launch
 
+    @abstractmethod
     def wait(self) -> bool:
         """Return True when it is done; raises LaunchError when a kernel of it has failed."""
-        self._host.wait(self.launch)
-        return True
 
+    @abstractmethod
     def is_completed(self) -> bool:
         """Whether it is done already, well or not."""
-        return self.launch.is_done
 
+    @abstractmethod
     def is_success(self) -> bool:
         """Whether it is done, and well."""
-        return self.launch.is_done and not self.launch.failures
 
     def source_rank(self) -> int | None:
         """Of a message that is received: the rank of the world that it comes from."""
         return self._source_rank
 
     def __repr__(self) -> str:
-        return f"Work({self.launch.name!r}, {'done' if self.is_completed() else 'under way'})"
+        return f"Work({self._title!r}, {'done' if self.is_completed() else 'under way'})"
+
+
+class LaunchedWork(Work):
+    """What runs on the device, with its times: `launch`."""
+
+    def __init__(self, host: Waits, launch: Launch, source_rank: int | None = None) -> None:
+        super().__init__(launch.name, source_rank)
+        self._host = host
+        self.launch = launch
+
+    def wait(self) -> bool:
+        self._host.wait(self.launch)
+        return True
+
+    def is_completed(self) -> bool:
+        return self.launch.is_done
+
+    def is_success(self) -> bool:
+        return self.launch.is_done and not self.launch.failures
+
+
+class LaterWork(Work):
+    """A message whose other end was not there: it sets out when that is."""
+
+    def __init__(self, program: Background, title: str, source_rank: int | None) -> None:
+        super().__init__(title, source_rank)
+        self._program = program
+
+    def wait(self) -> bool:
+        self._program.wait(self._title)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._program.is_over
+
+    def is_success(self) -> bool:
+        return self._program.is_over and not self._program.has_failed
