@@ -42,9 +42,9 @@ class Communicators:
     in the communication stream.
     """
 
-    def __init__(self, engine: GraphEngine, ring_bytes: int = RING_BYTES, work_bytes: int = WORK_BYTES) -> None:
-        self.ring_bytes = ring_bytes
-        self.work_bytes = work_bytes
+    def __init__(self, engine: GraphEngine) -> None:
+        self.ring_bytes = RING_BYTES
+        self.work_bytes = WORK_BYTES
         self._engine = engine
         self._sips: dict[int, None] = {}  # that have TCM reserved
         self._lent: dict[str, list[Lent]] = {}  # by communicator
@@ -56,14 +56,33 @@ class Communicators:
         chosen = check_rings(config or RingConfig())
         if name in self._engine.communicators:
             self.uninstall(name)
-        self._engine.reserve_communication_tcm(group.sips, self.ring_bytes, self.work_bytes)
-        self._sips |= dict.fromkeys(group.sips)
+        self.reserve(group)
         self._lent[name] = []
         made = Communicator(
             name, chosen, partial(peer_of, group), partial(directions_of, group), partial(self._allocate, name)
         )
         self._engine.communicators[name] = made
         return made
+
+    def reserve(self, group: Group) -> None:
+        """Keep TCM for communication on the PEs of a group, if that is not done yet."""
+        self._engine.reserve_communication_tcm(group.sips, self.ring_bytes, self.work_bytes)
+        self._sips |= dict.fromkeys(group.sips)
+
+    def set_sizes(self, ring_bytes: int, work_bytes: int) -> None:
+        """How much TCM to keep on each PE; raises UsageError when other sizes are kept already."""
+        if (ring_bytes, work_bytes) != (self.ring_bytes, self.work_bytes):
+            if self._sips:
+                raise UsageError(
+                    f"{self.ring_bytes} bytes of TCM are kept for rings and {self.work_bytes} for collectives already, "
+                    f"not {ring_bytes} and {work_bytes}",
+                    hint="initialise the process group before the first kernel that sends",
+                )
+            self.ring_bytes, self.work_bytes = ring_bytes, work_bytes
+
+    def has(self, name: str) -> bool:
+        """Whether there is a communicator of that name."""
+        return name in self._engine.communicators
 
     def install_world(self, config: RingConfig | None = None) -> Communicator:
         """The communicator of all SIPs, which launches mean unless they name another."""

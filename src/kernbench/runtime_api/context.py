@@ -10,12 +10,14 @@ Ranks and what they do together are `torch.multiprocessing` and `torch.distribut
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from types import TracebackType
 
 import numpy as np
 from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
 
+from kernbench.ccl.config import CclSource, load_ccl_config
 from kernbench.ccl.install import WORLD, Communicators, check_received
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
@@ -23,6 +25,7 @@ from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
+from kernbench.runtime_api.ahbm import AhbmBackend
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.deploy import DeviceMemory
@@ -51,7 +54,7 @@ class RuntimeContext:
     """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
 
     `checks` keeps what programs state about their results; without it nothing is kept. `backend` makes what carries
-    collectives out for a process group.
+    collectives out for a process group, in place of the one there is.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class RuntimeContext:
         device: int = 0,
         correlation_id: str = "run",
         checks: Checks | None = None,
-        backend: Callable[[RuntimeContext], Backend] | None = None,
+        backend: Callable[[RuntimeContext, CclSource], Backend] | None = None,
     ) -> None:
         self.engine = engine
         n_sips = engine.graph.spec.n_sips
@@ -74,8 +77,9 @@ class RuntimeContext:
         self.communicators = Communicators(engine)
         self.workers = Workers()
         self.multiprocessing = MultiprocessingNamespace(self, self.ranks, self.ahbm, self.workers)
-        make_backend = None if backend is None else lambda: backend(self)
-        self.distributed = DistributedContext(self, self.ranks, self.workers, n_sips, make_backend)
+        self.distributed = DistributedContext(
+            self, self.ranks, self.workers, n_sips, partial(backend or _ahbm_backend, self)
+        )
 
     def __enter__(self) -> RuntimeContext:
         return self
@@ -346,6 +350,10 @@ class RuntimeContext:
 
     def __repr__(self) -> str:
         return f"RuntimeContext({self.spec.system.name!r}, device {self.ahbm.current_device()}, at {self.now_ns} ns)"
+
+
+def _ahbm_backend(torch: RuntimeContext, ccl: CclSource) -> Backend:
+    return AhbmBackend(torch, torch.spec, torch.communicators, load_ccl_config(ccl))
 
 
 def _shape(size: tuple[Size, ...]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
+from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.launches import Launch
@@ -67,7 +68,7 @@ class ProcessGroups:
         ranks: Ranks,
         workers: Workers,
         n_sips: int,
-        make_backend: Callable[[], Backend] | None,
+        make_backend: Callable[[CclSource], Backend],
     ) -> None:
         self._host = host
         self._ranks = ranks
@@ -84,8 +85,8 @@ class ProcessGroups:
     # ---- making and destroying
 
     def is_available(self) -> bool:
-        """Whether this context can make process groups."""
-        return self._make_backend is not None
+        """Whether there are process groups: always."""
+        return True
 
     def init_process_group(
         self,
@@ -94,12 +95,15 @@ class ProcessGroups:
         timeout: timedelta | None = None,
         world_size: int = -1,
         rank: int = -1,
+        *,
+        ccl: CclSource = None,
     ) -> None:
         """Make the group of all ranks: once in the main program before it spawns, or once in every rank.
 
         The world has a rank for each SIP, or for each rank that was spawned. `init_method` and `timeout` are there for
         scripts that give them, and change nothing: ranks are programs of one process, which find each other without,
-        and a wait that cannot end is reported at once. Raises ProcessGroupError for a second world, and
+        and a wait that cannot end is reported at once. `ccl` is ours: how collectives run, as the path of a ccl.yaml or
+        as a mapping; the first rank's counts. Raises ProcessGroupError for a second world, and
         DistributedError for a size or rank other than the caller's.
         """
         if backend not in (BACKEND, None):
@@ -118,14 +122,14 @@ class ProcessGroups:
         if worker is None:
             size = self._checked_size(world_size, range(1, self._n_sips + 1), self._n_sips)
             _check_rank(rank, 0)
-            self._main = self._new_world(size, None)
+            self._main = self._new_world(size, None, ccl)
             return
         size = self._checked_size(world_size, range(worker.team.size, worker.team.size + 1), worker.team.size)
         _check_rank(rank, worker.rank)
         times = self._times.get(worker, 0)
         world = self._by_team.get((worker.team, times))
         if world is None:
-            world = self._by_team[worker.team, times] = self._new_world(size, worker.team)
+            world = self._by_team[worker.team, times] = self._new_world(size, worker.team, ccl)
         self._own[worker] = world
         self._times[worker] = times + 1
 
@@ -281,12 +285,10 @@ class ProcessGroups:
             )
         return group
 
-    def _new_world(self, size: int, team: Team | None) -> World:
-        if self._make_backend is None:
-            raise ProcessGroupError("this context has no backend for collectives", hint="make it with backend=...")
+    def _new_world(self, size: int, team: Team | None, ccl: CclSource) -> World:
         taken = [world.default.name for world in self._worlds()]
         name = next(name for n in range(1, len(taken) + 2) if (name := f"world#{n}" if n > 1 else "world") not in taken)
-        return World(name, size, self._make_backend(), self._who_asks, team)
+        return World(name, size, self._make_backend(ccl), self._who_asks, team)
 
     def _worlds(self) -> Iterator[World]:
         if self._main is not None:

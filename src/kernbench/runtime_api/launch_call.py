@@ -35,12 +35,13 @@ class LaunchOptions:
     target_pes: Targets | None = None
     failure_policy: FailurePolicy = "fail_fast"
     communicator: str = "world"
+    tag: int = 0
     stream: LaunchStream = "compute"
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> LaunchOptions:
         """The options of a call; raises UsageError for ids that are none."""
-        plain = ("wait", "failure_policy", "communicator", "stream")
+        plain = ("wait", "failure_policy", "communicator", "tag", "stream")
         return cls(**{name: v if name in plain else _ids(name, v) for name, v in given.items()})  # type: ignore[arg-type]  # messages check the values
 
 

@@ -56,6 +56,7 @@ class Launcher:
                 failure_policy=options.failure_policy,
                 debug_label=call.name,
                 communicator=options.communicator,
+                tag=options.tag,
                 stream=options.stream,
             ).located()
             for sip in sips
