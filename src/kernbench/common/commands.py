@@ -1,4 +1,4 @@
-"""What a kernel asks of its PE. `tl` makes commands, PE_SCHEDULER hands them to the engines.
+"""What a kernel asks of its PE. `tl` makes commands, PE_SCHEDULER hands them to the engines; messages go to PE_IPCQ.
 
 A command says what moves or is computed, and where it stands; it carries no data and no time. Simple commands go to one
 engine; a composite is cut into tiles that pass through several. `deps` are the op-log ids of what made the inputs.
@@ -13,6 +13,7 @@ from math import prod
 from typing import Literal
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.ipcq import Message
 
 Space = Literal["hbm", "sram", "tcm"]
 Segment = tuple[int, int]  # physical address, bytes
@@ -141,6 +142,34 @@ class CompositeCmd:
 
 
 @dataclass(frozen=True, slots=True)
+class SendCmd:
+    """Send a tensor in TCM to a neighbour: `message` has what it holds."""
+
+    direction: str
+    source: Operand
+    message: Message = field(compare=False, repr=False)
+    handle_id: str
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecvCmd:
+    """Take the next message of a direction, of any where that is None, out of its ring.
+
+    `received` holds the message when the last of it is here. `reads_slots` is off for what only looks at messages:
+    they are then not paid for.
+    """
+
+    direction: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    handle_id: str
+    line: str
+    reads_slots: bool = True
+    received: list[Message] = field(default_factory=list, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class CpuCmd:
     """The kernel's own scalar work on PE_CPU."""
 
@@ -155,5 +184,7 @@ class WaitCmd:
 
 
 DmaCommand = DmaReadCmd | DmaWriteCmd | AtomicCmd
-EngineCommand = DmaCommand | GemmCmd | MathCmd | CompositeCmd
+IpcqCommand = SendCmd | RecvCmd
+ScheduledCommand = DmaCommand | GemmCmd | MathCmd | CompositeCmd  # those that PE_SCHEDULER takes
+EngineCommand = ScheduledCommand | IpcqCommand
 Command = EngineCommand | CpuCmd | WaitCmd

@@ -13,6 +13,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
     DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
+    UnreceivedError            a run has ended with messages that nobody received; carries each of them
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
@@ -129,6 +130,28 @@ class LaunchError(KernBenchError):
 
 
 @dataclass(frozen=True, slots=True)
+class RingWait:
+    """A direction that a kernel waits in: for a message of `peer` (recv), or for `peer` to take one (send).
+
+    `occupancy` is how many of the ring's slots are taken, as this PE knows.
+    """
+
+    op: str  # send or recv
+    direction: str
+    peer: tuple[int, int, int]
+    occupancy: int
+    n_slots: int
+
+    def __str__(self) -> str:
+        sip, cube, pe = self.peer
+        to = "to" if self.op == "send" else "from"
+        return (
+            f"{self.op} {to} {self.direction} (sip{sip}.cube{cube}.pe{pe}), "
+            f"{self.occupancy} of {self.n_slots} slots taken"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BlockedKernel:
     """A kernel that waits for what never happens: the PE, the kernel's own line, and what it waits for."""
 
@@ -140,6 +163,11 @@ class BlockedKernel:
     line: int
     source: str
     waits_for: str
+    rings: tuple[RingWait, ...] = ()  # where it waits for messages or credits
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.sip, self.cube, self.pe
 
     @property
     def where(self) -> str:
@@ -147,27 +175,65 @@ class BlockedKernel:
         return f"{self.file}:{self.line}" + (f"  {self.source}" if self.source else "")
 
     def __str__(self) -> str:
-        place = f"sip {self.sip}, cube {self.cube}, pe {self.pe}"
+        place = f"rank {self.sip} (sip {self.sip}, cube {self.cube}, pe {self.pe})"
         return f"kernel '{self.kernel}' on {place} waits for {self.waits_for}\n    at {self.where}"
 
 
+def waiting_cycle(blocked: Sequence[BlockedKernel]) -> tuple[tuple[int, int, int], ...]:
+    """PEs of which each waits for the next, and the last for the first; the first such cycle, or nothing."""
+    waits = {kernel.key: [ring.peer for ring in kernel.rings] for kernel in blocked}
+    finished: dict[tuple[int, int, int], bool] = {}
+    for start in waits:
+        path: list[tuple[int, int, int]] = []
+        stack = [(start, iter(waits[start]))] if start not in finished else []
+        while stack:
+            pe, peers = stack[-1]
+            if not path or path[-1] != pe:
+                path.append(pe)
+            following = next((peer for peer in peers if peer in waits and not finished.get(peer)), None)
+            if following is None:
+                finished[path.pop()] = True
+                stack.pop()
+            elif following in path:
+                return tuple(path[path.index(following) :])
+            else:
+                stack.append((following, iter(waits[following])))
+    return ()
+
+
 class DeadlockError(KernBenchError):
-    """Nothing can happen any more, and somebody still waits. `blocked` holds every kernel that cannot go on, by PE."""
+    """Nothing can happen any more, and somebody still waits. `blocked` holds every kernel that cannot go on, by PE, and
+    `cycle` the PEs of a cycle among them, where there is one.
+    """
 
     def __init__(
         self, what: str, blocked: Sequence[BlockedKernel] = (), *, where: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.blocked = tuple(blocked)
+        self.cycle = waiting_cycle(self.blocked)
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
         lines += [f"  blocked: {kernel}" for kernel in self.blocked]
+        if self.cycle:
+            names = [f"sip{sip}.cube{cube}.pe{pe}" for sip, cube, pe in (*self.cycle, self.cycle[0])]
+            lines.append(f"  cycle: {' -> '.join(names)}")
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)
+
+
+class UnreceivedError(KernBenchError):
+    """Messages were sent and never received. `messages` holds each of them, as an `Unreceived`."""
+
+    def __init__(
+        self, what: str, messages: Sequence[object], *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.messages = tuple(messages)
 
 
 class RaceError(KernBenchError):

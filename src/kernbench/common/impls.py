@@ -28,6 +28,7 @@ BUILTIN = {
     "builtin.pe_math": "kernbench.components.builtin.pe_math:PeMathComponent",
     "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
     "builtin.pe_mmu": "kernbench.components.builtin.pe_mmu:PeMmuComponent",
+    "builtin.pe_ipcq": "kernbench.components.builtin.pe_ipcq:PeIpcqComponent",
 }
 
 

@@ -137,7 +137,8 @@ class KernelLaunchMsg(CubeCommand):
     Targets that are left "all" are those that hold part of a tensor argument (`located`), or really all where none is
     on this SIP. `args` are given by position, `named_args` by the name of the kernel's parameter. `fail_fast` ends the
     launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU stamps
-    `target_start_ns` unless the host did, which it does for launches that several SIPs start together.
+    `target_start_ns` unless the host did, which it does for launches that several SIPs start together. `communicator`
+    names the neighbours that the kernel can send to; it receives only messages that launches of the same `tag` send.
     """
 
     kernel_ref: KernelRef
@@ -145,6 +146,8 @@ class KernelLaunchMsg(CubeCommand):
     failure_policy: FailurePolicy = "fail_fast"
     target_start_ns: float | None = None
     named_args: Mapping[str, KernelArg] = field(default_factory=dict)
+    communicator: str = "world"
+    tag: int = 0
 
     def __post_init__(self) -> None:
         CubeCommand.__post_init__(self)

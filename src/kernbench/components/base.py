@@ -19,6 +19,7 @@ from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
+from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelAbortMsg, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
@@ -155,6 +156,7 @@ class Context(Protocol):
     resolver: AddressResolver
     kernels: dict[str, Kernel]  # by name, as launches know them
     writers: Writers | None  # who wrote which byte last, where there is an op log
+    communicators: dict[str, Communicator]  # by name
 
     @property
     def races(self) -> Races | None:

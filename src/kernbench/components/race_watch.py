@@ -22,7 +22,9 @@ from kernbench.common.commands import (
     DmaWriteCmd,
     EngineCommand,
     Operand,
+    RecvCmd,
     Segment,
+    SendCmd,
     WaitCmd,
 )
 from kernbench.common.messages import RequestId
@@ -44,6 +46,12 @@ class KernelTask(Protocol):
 
     def merge(self, branch: Epoch) -> None:
         """The kernel has waited for it."""
+
+    def release(self) -> object:
+        """What the kernel has done so far, to travel with a message."""
+
+    def acquire(self, released: object) -> None:
+        """The kernel has a message: what its sender had done before happened before what comes now."""
 
     def end(self) -> None:
         """The kernel is over, and all that it set going is done."""
@@ -70,11 +78,15 @@ class KernelWatch:
         self._asked: list[Access] = []  # by the command that the kernel is in
         self._issued: dict[int, list[Access]] = {}  # by number of a command under way
         self._branches: dict[int, Epoch] = {}  # of those that were not waited for, by number
+        self._receives: dict[int, RecvCmd] = {}  # of those, by number
 
     def asked(self, cmd: Command) -> Command:
         if isinstance(cmd, AtomicCmd):
             return self._atomic(cmd)
-        if isinstance(cmd, WaitCmd):
+        if isinstance(cmd, WaitCmd | RecvCmd):
+            return cmd
+        if isinstance(cmd, SendCmd):
+            cmd.message.clock = self._task.release()
             return cmd
         self._asked = self._report(cmd, None)
         return cmd
@@ -83,10 +95,16 @@ class KernelWatch:
         if isinstance(cmd, WaitCmd):
             for number in cmd.numbers or tuple(self._branches):
                 self.waited(number)
+        if isinstance(cmd, RecvCmd):
+            self._task.acquire(cmd.received[0].clock)
         self._ended(self._asked)
         self._asked = []
 
     def issued(self, number: int, cmd: EngineCommand) -> None:
+        if isinstance(cmd, SendCmd):
+            cmd.message.clock = self._task.release()
+        elif isinstance(cmd, RecvCmd):
+            self._receives[number] = cmd
         branch = self._branches[number] = self._task.branch()
         self._issued[number] = self._report(cmd, branch)
 
@@ -97,6 +115,9 @@ class KernelWatch:
         branch = self._branches.pop(number, None)
         if branch is not None:
             self._task.merge(branch)
+        received = self._receives.pop(number, None)
+        if received is not None and received.received:
+            self._task.acquire(received.received[0].clock)
 
     def end(self) -> None:
         """The kernel is over, and all that it set going is done."""

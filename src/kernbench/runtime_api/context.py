@@ -14,9 +14,11 @@ import numpy as np
 from greenlet import getcurrent
 from numpy.typing import ArrayLike
 
+from kernbench.ccl.install import WORLD, Communicators, check_received
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import LaunchError, UsageError
+from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.checks import Checks
@@ -32,6 +34,7 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
+from kernbench.triton_emu.message_use import sends
 from kernbench.values.graph import Value
 
 ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
@@ -54,6 +57,7 @@ class RuntimeContext:
         self._queue = HostQueue(engine, correlation_id)
         self._store = TensorStore(self._queue)
         self._launcher = Launcher(self._queue)
+        self.communicators = Communicators(engine)
 
     def __enter__(self) -> RuntimeContext:
         return self
@@ -73,6 +77,8 @@ class RuntimeContext:
             for launch in self.launches:  # of ranks that have ended, too
                 self._queue.wait(launch.handles, f"kernel '{launch.name}'")
                 self._queue.wait(launch.stops, f"kernel '{launch.name}' to stop")
+        unreceived = self.communicators.unreceived() if wait else []
+        self.communicators.close()
         unmaps = self._store.close()
         if not wait:
             return
@@ -82,6 +88,7 @@ class RuntimeContext:
             launch.is_waited = True
         for launch in unreported:
             launch.raise_failures()
+        check_received(unreceived)
 
     @property
     def spec(self) -> MachineSpec:
@@ -219,6 +226,8 @@ class RuntimeContext:
         call = LaunchCall.of(name, args, named if wait is None else {**named, "wait": wait})
         for tensor in call.tensors:
             self._store.check_ours(tensor)
+        if call.options.communicator == WORLD and WORLD not in self.engine.communicators and sends(call.kernel):
+            self.install_ipcq()
         messages = self._launcher.messages(call, self.ahbm.current_device())
         mapping: list[Handle] = []
         for message in messages:
@@ -229,6 +238,21 @@ class RuntimeContext:
         if call.options.wait:
             self.wait(launch)
         return launch
+
+    def install_ipcq(
+        self,
+        n_slots: int = RingConfig().n_slots,
+        slot_size: int = RingConfig().slot_size,
+        buffer_kind: BufferKind = "tcm",
+        backpressure: Backpressure = "sleep",
+    ) -> None:
+        """Give every PE rings for messages: `n_slots` of `slot_size` bytes per direction, in "tcm", "sram" or "hbm".
+
+        A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Launches whose kernels send
+        do this themselves, with these defaults, unless it was done before. Rings that were there are made anew.
+        """
+        self._queue.wait_all()
+        self.communicators.install_world(RingConfig(n_slots, slot_size, buffer_kind, backpressure))
 
     def wait(self, what: Launch | Handle) -> Completion:
         """Return when a launch or a request is done; raises LaunchError for a launch that failed."""

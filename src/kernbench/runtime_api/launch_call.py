@@ -34,11 +34,12 @@ class LaunchOptions:
     target_cubes: Targets | None = None
     target_pes: Targets | None = None
     failure_policy: FailurePolicy = "fail_fast"
+    communicator: str = "world"
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> LaunchOptions:
         """The options of a call; raises UsageError for ids that are none."""
-        plain = ("wait", "failure_policy")
+        plain = ("wait", "failure_policy", "communicator")
         return cls(**{name: v if name in plain else _ids(name, v) for name, v in given.items()})  # type: ignore[arg-type]  # messages check the values
 
 

@@ -49,6 +49,7 @@ class Launcher:
                 target_pes=_asked(options.target_pes, spec.cube.n_pes),
                 failure_policy=options.failure_policy,
                 debug_label=call.name,
+                communicator=options.communicator,
             ).located()
             for sip in sips
         ]

@@ -148,12 +148,13 @@ class LaunchOrder:
 class LaunchedKernel:
     """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
 
-    __slots__ = ("_ended", "_task", "branch", "merge", "touch")
+    __slots__ = ("_ended", "_task", "acquire", "branch", "merge", "release", "touch")
 
     def __init__(self, task: Task, ended: VectorClock) -> None:
         self._task = task
         self._ended = ended
         self.touch, self.branch, self.merge = task.touch, task.branch, task.merge
+        self.release, self.acquire = task.release, task.acquire
 
     def end(self) -> None:
         self._task.end()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import BlockedKernel, ComponentError
+from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
@@ -53,6 +54,7 @@ class Machine:
         self.values = ValueGraph()
         self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
         self.kernels: dict[str, Kernel] = {}
+        self.communicators: dict[str, Communicator] = {}
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}

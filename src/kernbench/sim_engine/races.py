@@ -64,8 +64,9 @@ class Task:
         self.clock.own[self.timeline] = self.number
         return released
 
-    def acquire(self, released: VectorClock) -> None:
+    def acquire(self, released: object) -> None:
         """What another task released happened before what comes now."""
+        assert isinstance(released, VectorClock)
         self.clock.join(released)
 
     def end(self) -> None:

@@ -13,15 +13,20 @@ from kernbench.common.commands import (
     DmaWriteCmd,
     GemmCmd,
     MathCmd,
+    RecvCmd,
+    SendCmd,
     WaitCmd,
 )
-from kernbench.common.errors import BlockedKernel
+from kernbench.common.errors import BlockedKernel, RingWait
 from kernbench.triton_emu.call_site import definition_of, line_of
 from kernbench.triton_emu.kernel_runner import KernelRunner
 
 
+RingsOf = Callable[[SendCmd | RecvCmd], tuple[RingWait, ...]]
+
+
 def blocked_kernel(
-    runner: KernelRunner, name: str, kernel: Callable[..., object], pe: tuple[int, int, int]
+    runner: KernelRunner, name: str, kernel: Callable[..., object], pe: tuple[int, int, int], rings_of: RingsOf
 ) -> BlockedKernel | None:
     """Where the kernel of a runner stands; None when nothing keeps it. One that has returned, and has composites under
     way, stands at its definition.
@@ -32,19 +37,32 @@ def blocked_kernel(
     frame = runner.frame
     place = line_of(frame) if frame is not None else None
     after = "" if place is not None else ", after the kernel's end"
-    return BlockedKernel(*pe, name, *(place or definition_of(kernel)), waits_for(command, runner) + after)
+    waits, rings = waits_for(command, runner, rings_of)
+    return BlockedKernel(*pe, name, *(place or definition_of(kernel)), waits + after, rings)
 
 
-def waits_for(command: Command, runner: KernelRunner) -> str:
-    """A command in words; for a wait, the commands that are waited for."""
-    if isinstance(command, WaitCmd):
-        numbers = command.numbers or tuple(runner.under_way)
-        left = [(number, runner.under_way[number]) for number in numbers if number in runner.under_way]
-        return "; ".join(f"{in_words(pending)} (number {number})" for number, pending in left)
-    return in_words(command)
+def waits_for(command: Command, runner: KernelRunner, rings_of: RingsOf) -> tuple[str, tuple[RingWait, ...]]:
+    """A command in words, and the rings that it waits at; for a wait, the commands that are waited for."""
+    if not isinstance(command, WaitCmd):
+        rings = rings_of(command) if isinstance(command, SendCmd | RecvCmd) else ()
+        return in_words(command, rings), rings
+    numbers = command.numbers or tuple(runner.under_way)
+    words: list[str] = []
+    found: list[RingWait] = []
+    for number in numbers:
+        pending = runner.under_way.get(number)
+        if pending is not None:
+            rings = rings_of(pending) if isinstance(pending, SendCmd | RecvCmd) else ()
+            words.append(f"{in_words(pending, rings)} (number {number})")
+            found += rings
+    return "; ".join(words), tuple(found)
 
 
-def in_words(command: Command) -> str:
+def in_words(command: Command, rings: tuple[RingWait, ...] = ()) -> str:
+    if isinstance(command, SendCmd | RecvCmd):
+        size = f"{command.message.dtype}{list(command.message.shape)}" if isinstance(command, SendCmd) else ""
+        size = size or f"{command.dtype}{list(command.shape)}"  # type: ignore[union-attr]  # a receive
+        return f"{size}, " + " or ".join(str(ring) for ring in rings)
     if isinstance(command, CpuCmd):
         return f"{command.cycles} cycles of PE_CPU"
     if isinstance(command, DmaReadCmd):

@@ -101,7 +101,7 @@ class TlComposite(TlCore):
             handle.out.awaits(handle)
 
     def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, a load or a store, or for all under way. Engine: none.
+        """Wait for a composite, a load, a store, a send or a receive, or for all under way. Engine: none.
 
         Returns the tensor that it left in TCM, if it did, and again when asked again, as long as the kernel has kept
         it: once returned it is the kernel's, and its TCM is free when the kernel drops it.
@@ -113,7 +113,7 @@ class TlComposite(TlCore):
         if not isinstance(handle, PendingHandle) or handle.tl is not self:
             self._fail(
                 f"wait: {handle!r} is nothing of this kernel that is under way",
-                "give what tl.composite, tl.load_async or tl.store_async returned",
+                "give what tl.composite, tl.load_async, tl.store_async, tl.send_async or tl.recv_async returned",
             )
         self._await(handle)
         return handle.hand_over()

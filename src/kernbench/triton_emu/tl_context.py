@@ -1,4 +1,4 @@
-"""`tl`, the kernel's side of a PE. Not modelled: send and recv.
+"""`tl`, the kernel's side of a PE.
 
 A kernel is a plain function with a parameter `tl`. Calls look synchronous; each takes the simulated time of the
 engine it names. One object per kernel and PE.
@@ -21,6 +21,7 @@ from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_axis import TlAxis
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
+from kernbench.triton_emu.tl_ipcq import TlIpcq
 from kernbench.triton_emu.tl_memory import TlMemory
 from kernbench.triton_emu.tl_views import TlViews
 
@@ -29,7 +30,7 @@ __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "Tensor
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlAtomics, TlMemory, TlViews, TlAxis, TlComposite, Names):
+class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names):
     """What a kernel gets as `tl`."""
 
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
@@ -52,6 +53,12 @@ class TLContext(TlAtomics, TlMemory, TlViews, TlAxis, TlComposite, Names):
         has, since launches on each of them work side by side. Engine: none.
         """
         return self._env.grid[self._axis(axis)]
+
+    def physical_id(self, axis: int = 0) -> int:
+        """The number that the machine gives this kernel's PE (axis 0) in its cube, its cube (1) in its SIP, its SIP
+        (2); `program_id` counts within the launch. Engine: none.
+        """
+        return self._env.place[2 - self._axis(axis)]
 
     def _axis(self, axis: int) -> int:
         if isinstance(axis, bool) or not isinstance(axis, Integral) or axis not in (0, 1, 2):

@@ -15,6 +15,7 @@ import numpy as np
 from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
+from kernbench.common.ipcq import Communicator, PeKey
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import PendingHandle, Scalar, TensorHandle, TensorOps
@@ -66,6 +67,9 @@ class KernelEnv:
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
     writers: Writers | None = None  # where there is an op log
+    place: PeKey = (0, 0, 0)  # SIP, cube and PE as the machine counts them
+    communicator: Communicator | None = None  # whose directions the kernel means
+    tag: int = 0  # of its messages
 
 
 class TlCore:

@@ -4,11 +4,14 @@ derived from; `PeEngine` (pipeline.py) has the ones that every engine needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kernbench.common.commands import EngineCommand, Operand, Segment
-from kernbench.common.messages import Request
+from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Segment
+from kernbench.common.errors import RingWait
+from kernbench.common.ipcq import Chunk, Communicator, Credit
+from kernbench.common.messages import KernelLaunchMsg, Request
+from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
@@ -18,7 +21,7 @@ from kernbench.triton_emu.kernel_runner import Done
 class CommandTaker(Protocol):
     """PE_SCHEDULER, as PE_CPU needs it."""
 
-    def submit(self, cmd: EngineCommand, request: Request, done: Done, after: int | None = None) -> None:
+    def submit(self, cmd: ScheduledCommand, request: Request, done: Done, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. `after` is the op that the kernel waited for last."""
 
 
@@ -39,6 +42,38 @@ class DataMover(Protocol):
 
     def access(self, operand: Operand) -> OperandAccess | None:
         """How to reach an operand; None for one that is pinned."""
+
+
+class MessageMover(Protocol):
+    """PE_DMA, as PE_IPCQ needs it: its communication channel."""
+
+    def locate(self, pa: int) -> tuple[MemoryPort, int]:
+        """The memory that a physical address is in, and the address there."""
+
+    def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
+        """Send bytes to a physical address; `left` is called when the last has left the PE."""
+
+    def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
+        """Read bytes from a physical address; `arrived` is called when they are here."""
+
+
+class MessageQueue(Protocol):
+    """PE_IPCQ, as PE_CPU and the PE_IPCQ of a neighbour need it."""
+
+    def submit(self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None) -> None:
+        """Take a command; `done` is called when it is over."""
+
+    def cancel(self, launch: KernelLaunchMsg) -> None:
+        """A kernel has failed or is aborted: what it asked for is over."""
+
+    def finished(self, launch: KernelLaunchMsg) -> None:
+        """A kernel has ended as it should."""
+
+    def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
+        """What a command waits for, for the report of a deadlock."""
+
+    def connect(self, communicator: Communicator, direction: str, credit_to: int) -> int:
+        """The sender's side of a ring here is made; returns where the ring lies."""
 
 
 class Translator(Protocol):
@@ -70,6 +105,8 @@ class TcmPorts(Protocol):
 COMMAND_TAKER: Interface[CommandTaker] = Interface(CommandTaker, "takes no commands")
 COMPUTE_SLOTS: Interface[ComputeSlots] = Interface(ComputeSlots, "keeps no compute slot")
 DATA_MOVER: Interface[DataMover] = Interface(DataMover, "moves no bytes")
+MESSAGE_MOVER: Interface[MessageMover] = Interface(MessageMover, "moves no messages")
+MESSAGE_QUEUE: Interface[MessageQueue] = Interface(MessageQueue, "has no rings for messages")
 TRANSLATOR: Interface[Translator] = Interface(Translator, "translates no addresses")
 REGISTER_FILE: Interface[RegisterFile] = Interface(RegisterFile, "keeps no register file")
 TCM_PORTS: Interface[TcmPorts] = Interface(TcmPorts, "has no ports to fetch from")

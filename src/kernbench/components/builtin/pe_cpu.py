@@ -19,14 +19,21 @@ from typing import NamedTuple
 import simpy
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
-from kernbench.common.commands import EngineCommand
+from kernbench.common.commands import EngineCommand, IpcqCommand, RecvCmd, SendCmd
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
-from kernbench.common.errors import BlockedKernel, KernBenchError
+from kernbench.common.errors import BlockedKernel, KernBenchError, RingWait
 from kernbench.common.ids import PeId
 from kernbench.common.messages import KernelAbortMsg, KernelArg, KernelFailure, KernelLaunchMsg, PeResult, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
-from kernbench.components.builtin.interfaces import COMMAND_TAKER, DATA_MOVER, CommandTaker, DataMover
+from kernbench.components.builtin.interfaces import (
+    COMMAND_TAKER,
+    DATA_MOVER,
+    MESSAGE_QUEUE,
+    CommandTaker,
+    DataMover,
+    MessageQueue,
+)
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
@@ -125,6 +132,7 @@ class PeCpuComponent(ActiveComponent):
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
+        self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
         self._turns: deque[Turn] = deque()  # the first one has the PE, until all it set going is done
 
     def accept(self, packet: Packet) -> Process | None:
@@ -146,6 +154,7 @@ class PeCpuComponent(ActiveComponent):
             if turn.runner is not None:
                 turn.stops.append(packet)
                 turn.abort()
+                self._end_messages(turn)
                 return None
             turn.abort()
         self.reply(packet)
@@ -162,8 +171,13 @@ class PeCpuComponent(ActiveComponent):
         """What the kernel that has this PE waits for, for the report of a deadlock; None when nothing keeps it."""
         if not self._turns or self._turns[0].runner is None:
             return None
-        name = self._turns[0].launch.kernel_ref.name
-        return blocked_kernel(self._turns[0].runner, name, self.ctx.kernels[name], self.key)
+        launch = self._turns[0].launch
+        name = launch.kernel_ref.name
+
+        def rings_of(cmd: IpcqCommand) -> tuple[RingWait, ...]:
+            return self.ipcq.describe(cmd, launch)
+
+        return blocked_kernel(self._turns[0].runner, name, self.ctx.kernels[name], self.key, rings_of)
 
     def _serve(self, turn: Turn) -> Process:
         start_ns, before = self.env.now, self._use()
@@ -173,15 +187,23 @@ class PeCpuComponent(ActiveComponent):
             turn.watch.end()
         self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
         if error is not None and turn.runner is not None:
+            self._end_messages(turn, failed=True)
             yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
             if turn.watch is not None:
                 turn.watch.end()
+        self._end_messages(turn)
         self.ctx.end_lease(*self.key)
         self._turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
         if self._turns:
             self._begin(self._turns[0])
+
+    def _end_messages(self, turn: Turn, failed: bool = False) -> None:
+        """A kernel has ended, or is to: what it waits for of its neighbours will not be waited for any more."""
+        ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
+        if ipcq is not None:
+            (ipcq.cancel if failed or turn.is_aborted else ipcq.finished)(turn.launch)
 
     def _run(self, turn: Turn) -> Process:
         """Run the kernel to its end; returns the failure, if it failed."""
@@ -280,6 +302,9 @@ class PeCpuComponent(ActiveComponent):
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
+            self.key,
+            self.ctx.communicators.get(launch.communicator),
+            launch.tag,
         )
 
     def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:
@@ -302,6 +327,10 @@ class PeCpuComponent(ActiveComponent):
         return self.sibling(self._scheduler_id, COMMAND_TAKER)
 
     @cached_property
+    def ipcq(self) -> MessageQueue:
+        return self.sibling(self._ipcq_id, MESSAGE_QUEUE)
+
+    @cached_property
     def dma(self) -> DataMover:
         return self.sibling(self._dma_id, DATA_MOVER)
 
@@ -316,4 +345,7 @@ class _Commands:
         self._launch = launch
 
     def submit(self, cmd: EngineCommand, done: Callable[[Records], None], after: int | None) -> None:
-        self._cpu.scheduler.submit(cmd, self._launch, done, after)
+        if isinstance(cmd, SendCmd | RecvCmd):
+            self._cpu.ipcq.submit(cmd, self._launch, done, after)
+        else:
+            self._cpu.scheduler.submit(cmd, self._launch, done, after)

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import simpy
 
 from kernbench.common.commands import Operand, Segment
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
+from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.messages import PeDmaMsg, Request
+from kernbench.common.units import transfer_ns
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -44,7 +47,29 @@ class Channel:
     def __init__(self, places: int) -> None:
         self.places = places
         self.taken = 0
-        self.waiting: deque[tuple[TileToken | simpy.Event, float]] = deque()  # and since when
+        self.waiting: deque[tuple[TileToken | simpy.Event | _Posted | _Fetched, float]] = deque()  # and since when
+
+
+class _Posted(NamedTuple):
+    """Bytes that leave on the communication channel; nobody waits for their acknowledgement."""
+
+    pa: int
+    nbytes: int
+    payload: Chunk | Credit
+    left: Callable[[], object] | None
+
+    @property
+    def request(self) -> Request:
+        return self.payload.request
+
+
+class _Fetched(NamedTuple):
+    """Bytes that are read on the communication channel."""
+
+    pa: int
+    nbytes: int
+    request: Request
+    arrived: Callable[[], object]
 
 
 class _LastOf:
@@ -117,7 +142,7 @@ class PeDmaComponent(PeEngine):
     )
 
     __slots__ = (
-        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_timings",
+        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns", "_timings",
         "_under_way", "_virtual", "_write",
     )  # fmt: skip
 
@@ -129,6 +154,7 @@ class PeDmaComponent(PeEngine):
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: Translator | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
+        self._port_gbs = ctx.graph.spec.cube.links.pe_dma_to_router_bw_gbs
         self._under_way = 0  # requests that have a place
         self._busy_ns = 0.0
         self._busy_since = 0.0
@@ -270,9 +296,11 @@ class PeDmaComponent(PeEngine):
             elif isinstance(following, OperandRead):
                 following.group.waits(following, LANE, since_ns, left)
                 self._start(following)
-            else:
-                assert isinstance(following, simpy.Event)
+            elif isinstance(following, simpy.Event):
                 following.succeed()
+            else:
+                assert isinstance(following, _Posted | _Fetched)
+                self._communicate(following)
             if self.on_room is not None:
                 self.tell_room(left)
             return
@@ -280,6 +308,45 @@ class PeDmaComponent(PeEngine):
         self._under_way -= 1
         if not self._under_way:
             self._busy_ns += self.env.now - self._busy_since
+
+    # ---- messages
+
+    def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
+        """Send bytes to a physical address on the communication channel; `left` is called when the last has left."""
+        self._ask_to_communicate(_Posted(pa, nbytes, payload, left))
+
+    def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
+        """Read bytes from a physical address on the communication channel; `arrived` is called when they are here."""
+        self._ask_to_communicate(_Fetched(pa, nbytes, request, arrived))
+
+    def _ask_to_communicate(self, what: _Posted | _Fetched) -> None:
+        channel = self._communication
+        if channel.taken < channel.places:
+            self._take_place(channel)
+            self._communicate(what)
+        else:
+            channel.waiting.append((what, self.env.now))
+
+    def _communicate(self, what: _Posted | _Fetched) -> None:
+        """A place in the communication channel is held until what is sent has left, or what is read is here."""
+        port, address = self.locate(what.pa)
+        at_ns = self.env.now + self.overhead_ns
+        if isinstance(what, _Fetched):
+            port.read(what.nbytes, address, at_ns, self._fetched, what)
+            return
+        port.write(what.nbytes, address, at_ns, _acknowledged, what, what.payload)
+        self.ctx.at(at_ns + transfer_ns(what.nbytes, self._port_gbs), self._posted, what)
+
+    def _posted(self, what: _Posted) -> None:
+        self._leave_place(self._communication, NOBODY)
+        if what.left is not None:
+            what.left()
+
+    def _fetched(self, arrival: Arrival) -> None:
+        what = arrival.tag
+        assert isinstance(what, _Fetched)
+        self._leave_place(self._communication, NOBODY)
+        what.arrived()
 
     # ---- where bytes lie
 
@@ -347,3 +414,7 @@ class PeDmaComponent(PeEngine):
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NOBODY)
         return Served(port.path)
+
+
+def _acknowledged(_: Arrival) -> None:
+    """Nobody waits for it."""

@@ -20,9 +20,9 @@ from kernbench.common.commands import (
     CompositeCmd,
     DmaCommand,
     DmaReadCmd,
-    EngineCommand,
     GemmCmd,
     MathCmd,
+    ScheduledCommand,
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.engine_declaration import EngineDeclaration
@@ -116,7 +116,7 @@ class PeSchedulerComponent(PeEngine):
         """How fast the engines are, for the model that chooses tiles."""
         return rates_of(self.ctx.graph, self.pe)
 
-    def submit(self, cmd: EngineCommand, request: Request, done: Done, after: int | None = None) -> None:
+    def submit(self, cmd: ScheduledCommand, request: Request, done: Done, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
         tiled. `after` is the op that the kernel waited for last, None when it has just begun.
         """

@@ -1,0 +1,1 @@
+"""Collective algorithms, one a module."""

@@ -1,0 +1,150 @@
+"""Communicators on a machine: rings for the PEs of a group, in memory that belongs to nobody else.
+
+A ring is made when one of its ends first uses it. Rings in TCM, and the words that credits are written to, come from a
+block that is reserved on every PE of the group when its communicator is installed, since a running kernel has all TCM
+that is left; rings in SRAM and HBM are allocated as tensors are. Setting up takes no simulated time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from numbers import Integral
+
+from kernbench.ccl.topologies import Group, directions_of, group_of, peer_of
+from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
+from kernbench.common.ids import PeId
+from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Communicator, PeKey, RingConfig, Unreceived
+from kernbench.common.units import is_power_of_two
+from kernbench.policy.address.free_list import FreeList
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.sim_engine.engine import GraphEngine
+
+WORLD = "world"
+ALIGN = 256  # of rings: a slot never shares a burst with another
+RING_BYTES = 256 * 1024  # of each PE's TCM, for rings
+
+
+class Communicators:
+    """The communicators of one machine, and the memory of their rings."""
+
+    def __init__(self, engine: GraphEngine, ring_bytes: int = RING_BYTES) -> None:
+        self._engine = engine
+        self._ring_bytes = ring_bytes
+        self._reserved: dict[PeKey, tuple[PhysAddr, FreeList]] = {}
+        self._lent: dict[str, list[tuple[PeKey, BufferKind, int, int]]] = {}  # by communicator: address and bytes
+
+    def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
+        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, and
+        AllocationError where a PE's TCM has no room for rings, or a kernel that runs there has it.
+        """
+        chosen = check_rings(config or RingConfig())
+        if name in self._engine.communicators:
+            self.uninstall(name)
+        self._reserve(group)
+        self._lent[name] = []
+        made = Communicator(
+            name, chosen, partial(peer_of, group), partial(directions_of, group), partial(self._allocate, name)
+        )
+        self._engine.communicators[name] = made
+        return made
+
+    def install_world(self, config: RingConfig | None = None) -> Communicator:
+        """The communicator of all SIPs, which launches mean unless they name another."""
+        return self.install(WORLD, group_of(self._engine.graph.spec), config)
+
+    def uninstall(self, name: str) -> None:
+        """Take a communicator back, with its rings and whatever lies in them."""
+        self._engine.communicators.pop(name).close()
+        for pe, kind, address, nbytes in self._lent.pop(name):
+            self._free(pe, kind, address, nbytes)
+
+    def unreceived(self) -> list[Unreceived]:
+        """The messages that lie in rings."""
+        return [left for each in self._engine.communicators.values() for left in each.left_over()]
+
+    def close(self) -> None:
+        """Take all communicators back, and what was reserved for them."""
+        for name in list(self._lent):
+            self.uninstall(name)
+        for pe, (base, _) in self._reserved.items():
+            self._engine.pe_memory(*pe).free_tcm(base, self._ring_bytes)
+        self._reserved.clear()
+
+    # ---- memory
+
+    def _reserve(self, group: Group) -> None:
+        """Keep part of the TCM of a group's PEs for rings; all of them or none."""
+        made: list[PeKey] = []
+        try:
+            for pe in pes_of(group):
+                if pe not in self._reserved:
+                    base = self._engine.pe_memory(*pe).alloc_tcm(self._ring_bytes, ALIGN)
+                    self._reserved[pe] = base, FreeList(self._ring_bytes, name="TCM for rings")
+                    made.append(pe)
+        except AllocationError:
+            for pe in made:
+                self._engine.pe_memory(*pe).free_tcm(self._reserved.pop(pe)[0], self._ring_bytes)
+            raise
+
+    def _allocate(self, communicator: str, pe: PeKey, nbytes: int, kind: BufferKind) -> int:
+        """Memory for a ring or a credit word; raises AllocationError when there is none left."""
+        if kind == "hbm":
+            address = self._engine.pe_memory(*pe).alloc_hbm(nbytes, ALIGN).raw
+        elif kind == "sram":
+            address = self._engine.cube_memory(*pe[:2]).alloc(nbytes, ALIGN).raw
+        else:
+            base, free = self._reserved[pe]
+            try:
+                address = base.raw + free.alloc(nbytes, min(ALIGN, nbytes))
+            except AllocationError as error:
+                raise AllocationError(
+                    error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"
+                ) from None
+        self._lent[communicator].append((pe, kind, address, nbytes))
+        return address
+
+    def _free(self, pe: PeKey, kind: BufferKind, address: int, nbytes: int) -> None:
+        if kind == "hbm":
+            self._engine.pe_memory(*pe).free_hbm(PhysAddr(address), nbytes)
+        elif kind == "sram":
+            self._engine.cube_memory(*pe[:2]).free(PhysAddr(address), nbytes)
+        else:
+            base, free = self._reserved[pe]
+            free.free(address - base.raw, nbytes)
+
+
+def check_rings(config: RingConfig) -> RingConfig:
+    """The same, if it can be built; raises UsageError."""
+    for name, most in (("n_slots", 1 << 16), ("slot_size", 1 << 30), ("credit_bytes", 4096)):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
+            raise UsageError(f"rings: {name} is {value!r}", hint=f"give a whole number from 1 to {most}")
+    if not is_power_of_two(config.slot_size) or config.slot_size < ALIGN:
+        raise UsageError(
+            f"rings: slot_size is {config.slot_size}", hint=f"give a power of two of {ALIGN} or more, say 4096"
+        )
+    for name, known in (("buffer_kind", BUFFER_KINDS), ("backpressure", BACKPRESSURES)):
+        if getattr(config, name) not in known:
+            raise UsageError(f"rings: {name} is {getattr(config, name)!r}", hint=f"use one of {', '.join(known)}")
+    return config
+
+
+def check_received(left: Sequence[Unreceived]) -> None:
+    """Raise UnreceivedError for messages that a run leaves in rings."""
+    if not left:
+        return
+    receiver, direction, message = left[0]
+    what = f"{message.dtype}{list(message.shape)} for {PeId(*receiver)} from its {direction} was never received"
+    more = f", nor were {len(left) - 1} other messages" if len(left) > 1 else ""
+    raise UnreceivedError(
+        what + more,
+        left,
+        where=f"sent at {message.line} by {PeId(*message.sender)} to its {message.direction}",
+        hint="every tl.send needs a tl.recv on the other side",
+    )
+
+
+def pes_of(group: Group) -> list[PeKey]:
+    """Every PE of a group's SIPs."""
+    return [(sip, cube, pe) for sip in group.sips for cube in range(group.n_cubes) for pe in range(group.n_pes)]

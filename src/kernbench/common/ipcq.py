@@ -1,0 +1,127 @@
+"""Messages between PEs, and the rings they lie in until they are received: the data that `tl`, PE_IPCQ and `ccl` share.
+
+A *communicator* is a set of PEs with names for their neighbours (directions) and one configuration of rings. A ring
+belongs to the receiving side of one direction: `n_slots` slots of `slot_size` bytes in TCM, SRAM or HBM. A message is
+cut into chunks, one for each slot that it takes. What a message holds travels with it, so nothing that happens to a
+slot later can change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from kernbench.common.envelope import Request
+
+BufferKind = Literal["tcm", "sram", "hbm"]
+Backpressure = Literal["sleep", "poll"]
+BUFFER_KINDS: tuple[BufferKind, ...] = ("tcm", "sram", "hbm")
+BACKPRESSURES: tuple[Backpressure, ...] = ("sleep", "poll")
+
+PeKey = tuple[int, int, int]  # sip, cube, pe
+
+
+class RingConfig(NamedTuple):
+    """How the rings of a communicator are made. `backpressure` is how a PE waits: for a credit, or for a message."""
+
+    n_slots: int = 4
+    slot_size: int = 4096
+    buffer_kind: BufferKind = "tcm"
+    backpressure: Backpressure = "sleep"
+    credit_bytes: int = 16
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.n_slots * self.slot_size
+
+
+class Peer(NamedTuple):
+    """Who is in a direction, and which of its directions leads back."""
+
+    pe: PeKey
+    direction: str
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """What one `tl.send` sends. `clock` is for whoever looks for races, `record` the op-log id of the send."""
+
+    value: object
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    line: str  # of the send, `file:line`
+    sender: PeKey
+    direction: str  # as the sender calls it
+    tag: int = 0  # of the launch that sent it; a launch receives only what has its own
+    clock: object = None
+    record: int | None = None
+    chunks: int = 1
+    wire_bytes: int = field(default=0)  # of all chunks: an empty message is as long as a credit
+
+
+class Chunk(NamedTuple):
+    """Part of a message, in one slot. `number` counts what was sent into the ring."""
+
+    message: Message
+    part: int
+    nbytes: int
+    number: int
+    request: Request  # on whose behalf it travels
+
+    @property
+    def is_last(self) -> bool:
+        return self.part == self.message.chunks - 1
+
+
+class Credit(NamedTuple):
+    """So many chunks of a ring have been taken out of it since it was made."""
+
+    taken: int
+    request: Request
+
+
+class Unreceived(NamedTuple):
+    """A message that lies in a ring."""
+
+    receiver: PeKey
+    direction: str  # as the receiver calls it
+    message: Message
+
+
+class Communicator:
+    """PEs that know each other by directions, and the memory of their rings.
+
+    `peer_of` says who is in a direction of a PE, `directions_of` which it has, `allocate` finds memory for a ring or a
+    credit word: (PE, bytes, kind) to a physical address. `failure` is set when a kernel ended while messages of it were
+    under way: what its rings hold is then nobody's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: RingConfig,
+        peer_of: Callable[[PeKey, str], Peer | None],
+        directions_of: Callable[[PeKey], tuple[str, ...]],
+        allocate: Callable[[PeKey, int, BufferKind], int],
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.peer_of = peer_of
+        self.directions_of = directions_of
+        self.allocate = allocate
+        self.failure: str | None = None
+        self.unreceived: list[Callable[[], list[Unreceived]]] = []  # asks each ring
+        self.on_close: list[Callable[[], None]] = []
+
+    def left_over(self) -> list[Unreceived]:
+        """The messages that were sent and not received, by ring."""
+        return [found for ask in self.unreceived for found in ask()]
+
+    def close(self) -> None:
+        """Its rings are gone: what still arrives there is heard by nobody."""
+        for end in self.on_close:
+            end()
+        self.on_close.clear()
+        self.unreceived.clear()

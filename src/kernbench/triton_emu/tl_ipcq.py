@@ -1,0 +1,163 @@
+"""`tl`: messages to and from neighbouring PEs, through the rings of a communicator."""
+
+from __future__ import annotations
+
+from kernbench.common.commands import EngineCommand, RecvCmd, SendCmd
+from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.common.ipcq import Communicator, Message, PeKey
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
+from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.tl_access import TlAccess
+from kernbench.values.graph import Value
+
+ANY = "any direction"
+
+
+class TlIpcq(TlAccess):
+    """Sending and receiving."""
+
+    # ---- who is where
+
+    def directions(self) -> tuple[str, ...]:
+        """The directions in which this PE has a neighbour. Engine: none."""
+        return self._communicator("directions").directions_of(self._env.place)
+
+    def peer(self, dir: str) -> PeKey | None:
+        """(SIP, cube, PE) of the neighbour in a direction, None where there is none. Engine: none."""
+        found = self._communicator("peer").peer_of(self._env.place, self._direction("peer", dir))
+        return None if found is None else found.pe
+
+    # ---- sending
+
+    def send(self, dir: str, src: TensorHandle) -> None:
+        """Send a tensor in TCM to the neighbour in a direction, and wait until its last byte has left.
+
+        Shape and dtype: any; the receive must name the same. Engine: IPCQ, and DMA (communication channel). A message
+        larger than a slot is cut. Waits while the ring at the other end is full.
+        """
+        self._call(self._sending("send", dir, src))
+
+    def send_async(self, dir: str, src: TensorHandle) -> TransferHandle:
+        """As `send`, without waiting for it: `tl.wait` does. What is sent is what `src` holds now."""
+        cmd = self._sending("send_async", dir, src)
+        handle = TransferHandle(self, (src,))
+        self._has_pending = True
+        handle.number = self._issue_message(cmd, lambda records: handle.finish(records, None))
+        return handle
+
+    def _sending(self, op: str, dir: str, src: TensorHandle) -> SendCmd:
+        tensor = self._local(op, src, "src")
+        self._communicator(op)
+        direction = self._direction(op, dir)
+        message = Message(
+            self._known(tensor),
+            tensor.shape,
+            tensor.dtype,
+            self._known(tensor).nbytes,
+            kernel_line(),
+            self._env.place,
+            direction,
+            self._env.tag,
+        )
+        return SendCmd(direction, tensor.operand(), message, self._next_name(), tensor.records)
+
+    # ---- receiving
+
+    def recv(
+        self, dir: str | None = None, shape: object = (), dtype: object = "f16", dst: int | None = None
+    ) -> TensorHandle:
+        """Wait for the next message from a direction, or from any where that is None, and take it.
+
+        Shape and dtype: those that were sent; anything else is an error that names both lines. Returns a tensor in
+        TCM; with `dst`, a pointer, the message is stored there instead and a reference to it is returned. Engine: IPCQ,
+        which reads the slots, and DMA (communication channel) for the credits; with `dst` also DMA (write channel).
+        """
+        received = self._receive("recv", dir, shape, dtype)
+        if dst is None:
+            return received
+        self.store(dst, received)
+        return self.ref(dst, received.shape, received.dtype)
+
+    def recv_no_consume(self, dir: str | None = None, shape: object = (), dtype: object = "f16") -> TensorHandle:
+        """For diagnosis: as `recv`, without the time to read the slots. The message is taken all the same."""
+        return self._receive("recv_no_consume", dir, shape, dtype, reads_slots=False)
+
+    def recv_async(self, dir: str | None = None, shape: object = (), dtype: object = "f16") -> TransferHandle:
+        """As `recv`, without waiting for it: `tl.wait` does, and returns the tensor. Its place in TCM is taken now."""
+        cmd = self._receiving("recv_async", dir, shape, dtype)
+        size = self._values.type_of(cmd.shape, self._dtype(cmd.dtype)).nbytes
+        tcm = self._arena.alloc(size)
+        handle = TransferHandle(self)
+
+        def arrived(records: Records) -> None:  # outside the kernel
+            if not cmd.received:  # it was cancelled
+                return
+            message = cmd.received[0]
+            self._check_received("recv_async", cmd, message)
+            value = message.value
+            assert isinstance(value, Value)
+            handle.finish(records, self._handle(cmd.shape, cmd.dtype, "tcm", tcm.address, value, tcm, records))
+
+        self._has_pending = True
+        handle.number = self._issue_message(cmd, arrived)
+        return handle
+
+    def _receive(
+        self, op: str, dir: str | None, shape: object, dtype: object, *, reads_slots: bool = True
+    ) -> TensorHandle:
+        cmd = self._receiving(op, dir, shape, dtype, reads_slots)
+        records = self._call(cmd)
+        message = cmd.received[0]
+        try:
+            self._check_received(op, cmd, message)
+        except KernelError as error:
+            raise at_kernel_line(error) from None
+        value = message.value
+        assert isinstance(value, Value)
+        return self._new(value, records)
+
+    def _receiving(self, op: str, dir: str | None, shape: object, dtype: object, reads_slots: bool = True) -> RecvCmd:
+        self._communicator(op)
+        direction = None if dir is None else self._direction(op, dir)
+        dims, element = self._shape(op, shape), self._dtype(dtype)
+        return RecvCmd(direction, dims, element.name, self._next_name(), kernel_line(), reads_slots)
+
+    def _check_received(self, op: str, cmd: RecvCmd, message: Message) -> None:
+        sip, cube, pe = message.sender
+        sender = f"sip{sip}.cube{cube}.pe{pe} (to its {message.direction})"
+        if message.tag != self._env.tag:
+            raise KernelError(
+                f"{op} at {cmd.line} from {cmd.direction or ANY} gets a message of another launch, sent at "
+                f"{message.line} by {sender}",
+                hint="every message that a collective sends must be received by the same collective",
+            )
+        if (message.shape, message.dtype) != (cmd.shape, cmd.dtype):
+            raise KernelError(
+                f"{op} at {cmd.line} from {cmd.direction or ANY} expects {cmd.dtype}{list(cmd.shape)}, but "
+                f"{message.dtype}{list(message.shape)} was sent at {message.line} by {sender}",
+                hint="give both the same shape and dtype",
+            )
+
+    # ---- inside
+
+    def _communicator(self, op: str) -> Communicator:
+        found = self._env.communicator
+        if found is None:
+            self._fail(
+                f"{op}: this launch has no communicator, so its PEs have no neighbours",
+                "call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() before the launch",
+            )
+        return found
+
+    def _direction(self, op: str, dir: object) -> str:
+        if not isinstance(dir, str):
+            here = ", ".join(self._communicator(op).directions_of(self._env.place)) or "none"
+            self._fail(f"{op}: the direction is a {type(dir).__name__}", f"give one of this PE's directions: {here}")
+        return dir
+
+    def _issue_message(self, cmd: EngineCommand, done: Done) -> int:
+        try:
+            return self._runner.issue(cmd, done)
+        except KernBenchError as error:
+            raise at_kernel_line(error) from None
