@@ -1,1 +1,1 @@
-"""Collectives: what the host asks for, who is whose neighbour, the rings between them, and algorithms written with `tl`."""
+"""Collectives: what the host asks for, who is whose neighbour, rings between them, and algorithms written with `tl`."""

@@ -18,7 +18,16 @@ from typing import Final, Literal, cast, get_args
 from kernbench.ccl.calls import CollectiveName, Per
 from kernbench.common.errors import CclConfigError, Fault, TopologyError, UsageError
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, Backpressure, BufferKind, RingConfig
-from kernbench.topology.readers import Wrong, closest, read_choice, read_scalar, read_text, read_whole, show
+from kernbench.topology.readers import (
+    Wrong,
+    closest,
+    read_choice,
+    read_power_of_two,
+    read_scalar,
+    read_text,
+    read_whole,
+    show,
+)
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, SourceMark, parse_yaml
 
 Root = Literal["center", "corner"]
@@ -38,8 +47,8 @@ _SETTINGS: Final[Mapping[str, _Read]] = {
     "buffer_kind": lambda value: read_choice(value, BUFFER_KINDS),
     "backpressure": lambda value: read_choice(value, BACKPRESSURES),
     "n_slots": lambda value: read_whole(value, 1, 4096),
-    "slot_size": lambda value: _multiple(value, 16, 16, _MIB),
-    "ipcq_credit_size_bytes": lambda value: read_whole(value, 1, 256),
+    "slot_size": lambda value: read_power_of_two(value, 256, _MIB),
+    "ipcq_credit_size_bytes": lambda value: read_whole(value, 1, 4096),
     "ring_bytes": lambda value: _multiple(value, 256, 256, 2 * _MIB),
     "work_bytes": lambda value: _multiple(value, 256, 4 * _KIB, 2 * _MIB),
     "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
@@ -219,7 +228,7 @@ def _merge(under: Marked, over: Marked) -> Marked:
 
 
 def _with_table(layer: Marked) -> Marked:
-    """A layer in which `auto: FILE` is replaced by that file's own `auto`, and paths are relative to where they stand."""
+    """A layer in which `auto: FILE` is replaced by that file's own `auto`."""
     if not isinstance(layer.value, dict):
         raise _stop(
             layer.mark, "", f"expected keys and values, got {show(layer.plain())}", f"start with {_SECTIONS[0]}:"
@@ -255,8 +264,6 @@ class _Checked:
         defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *_SETTINGS))
         others = tuple(name for name in COLLECTIVES if name != "all_reduce")
         chosen = self._mapping(sections["collectives"], "collectives", others)
-        if "all_reduce" in chosen:
-            chosen.pop("all_reduce")
         entries = self._open(sections["algorithms"], "algorithms")
         algorithms = {name: self._algorithm(name, entry) for name, entry in entries.items()}
         names = (*algorithms, AUTO)
@@ -265,9 +272,28 @@ class _Checked:
         settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in _SETTINGS.items()}
         tables = self._mapping(sections["auto"], "auto", (*COLLECTIVES, PER_CUBE))
         auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
+        if not self._faults:
+            self._check_rings(settings, algorithms, defaults, entries)
         if self._faults:
             raise CclConfigError(self._faults)
         return CclConfig(settings, collectives, auto, algorithms, self._tree)
+
+    def _check_rings(
+        self,
+        settings: Mapping[str, object],
+        algorithms: Mapping[str, Mapping[str, object]],
+        defaults: Mapping[str, Marked],
+        entries: Mapping[str, Marked],
+    ) -> None:
+        """At least two rings fit the TCM that is kept for them: one each way."""
+        cases = [(settings, defaults["slot_size"], "defaults")]
+        cases += [({**settings, **own}, entries[name], f"algorithms.{name}") for name, own in algorithms.items()]
+        for merged, node, key in cases:
+            n_slots, slot_size, ring_bytes = (cast(int, merged[k]) for k in ("n_slots", "slot_size", "ring_bytes"))
+            if merged["buffer_kind"] == "tcm" and 2 * n_slots * slot_size > ring_bytes:
+                what = f"two rings of {n_slots} slots of {slot_size} bytes do not fit ring_bytes, {ring_bytes}"
+                self._fault(node, key, what, "use smaller rings, more ring_bytes, or buffer_kind: sram or hbm")
+                return
 
     def _fault(self, node: Marked, key: str, what: str, hint: str) -> None:
         self._faults.append(Fault(what, str(node.mark), key, hint))
@@ -324,13 +350,13 @@ class _Checked:
         module = children.pop("module", None)
         if module is None:
             self._fault(node, key, f"algorithm '{name}' has no module", "add `module: package.module`, or a path")
-            module = Marked("", node.mark)
+            module = Marked("none", node.mark)
         params = self._open(children.pop("params"), f"{key}.params") if "params" in children else {}
-        path = self._value(module, f"{key}.module", lambda value: read_text(value, r".{1,400}", "a module or a path"))
-        if isinstance(path, str) and path.endswith(".py"):
-            path = str(_beside(path, module.mark))
+        named = self._value(module, f"{key}.module", lambda value: read_text(value, r".{1,400}", "a module or a path"))
+        if isinstance(named, str) and named.endswith(".py"):
+            named = str(_beside(named, module.mark))
         return {
-            "module": path,
+            "module": named,
             "where": f"{module.mark}  {key}.module",
             "params": {each: self._value(child, f"{key}.params.{each}", read_scalar) for each, child in params.items()},
             **{each: self._value(child, f"{key}.{each}", _SETTINGS[each]) for each, child in children.items()},
