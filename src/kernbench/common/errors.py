@@ -2,6 +2,7 @@
 
 KernBenchError                 anything a user can cause and fix; the command turns it into exit code 2
     TopologyError              a machine description is wrong; carries every fault found, not only the first
+    CclConfigError             a configuration of collectives is wrong; carries every fault found
     AddressError               an address does not decode, or does not fit its window
     AllocationError            a memory is full, or a free does not match an allocation
     RoutingError               no such node, or no path between two nodes
@@ -49,7 +50,7 @@ class KernBenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with a machine description. `where` is `file:line`, `key` is the key path."""
+    """One thing wrong with a description. `where` is `file:line`, `key` is the key path."""
 
     what: str
     where: str
@@ -61,20 +62,34 @@ class Fault:
         return f"{self.what}\n  where: {place}\n  hint:  {self.hint}"
 
 
-class TopologyError(KernBenchError):
-    """A machine description is wrong. `faults` holds all that was found in one reading."""
+class _Faults(KernBenchError):
+    """A description of something is wrong. `faults` holds all that was found in one reading."""
+
+    of_what = "the description"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         if not faults:
-            raise ValueError("a TopologyError needs at least one fault")
+            raise ValueError(f"a {type(self).__name__} needs at least one fault")
         self.faults = tuple(faults)
         first = self.faults[0]
         where = f"{first.where}  {first.key}" if first.key else first.where
         super().__init__(first.what, where=where, hint=first.hint)
 
     def __str__(self) -> str:
-        head = "" if len(self.faults) == 1 else f"{len(self.faults)} faults in the machine description\n"
+        head = "" if len(self.faults) == 1 else f"{len(self.faults)} faults in {self.of_what}\n"
         return head + "\n".join(str(fault) for fault in self.faults)
+
+
+class TopologyError(_Faults):
+    """A machine description is wrong."""
+
+    of_what = "the machine description"
+
+
+class CclConfigError(_Faults):
+    """A configuration of collectives (`ccl.yaml`) is wrong."""
+
+    of_what = "the configuration of collectives"
 
 
 class AddressError(KernBenchError):

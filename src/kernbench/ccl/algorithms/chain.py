@@ -1,0 +1,42 @@
+"""A chain of ranks, from the root on: reduce along it, or broadcast. Every rank sends and receives the bytes once,
+chunk by chunk: for large messages.
+"""
+
+from __future__ import annotations
+
+from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.trees import WINDOW, broadcast, chain, reduce
+from kernbench.ccl.work import Spread
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+__all__ = ["kernel", "kernel_args"]
+
+COLLECTIVES = ("reduce", "broadcast")
+
+
+def kernel(
+    t_ptr: TensorPtr,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    *,
+    collective: str = "broadcast",
+    op: str = "sum",
+    root: int = 0,
+    spread: Spread | None = None,
+    chunk_bytes: int = 16384,
+    work_bytes: int = 262144,
+    tl: TLContext,
+) -> None:
+    part, n = my_part(t_ptr, tl, spread)
+    ranks = chain(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=ranks.live, window=WINDOW)
+    if collective == "reduce":
+        reduce(lane, part, n, ranks, n_sips)
+    else:
+        broadcast(lane, part, n, ranks)

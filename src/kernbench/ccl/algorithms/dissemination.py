@@ -1,0 +1,34 @@
+"""A barrier: in round i every rank tells the one 2^i after it, and hears from the one 2^i before. After log2(n) rounds
+everybody has heard, over others, from all.
+"""
+
+from __future__ import annotations
+
+from kernbench.ccl.algorithms.parts import kernel_args
+from kernbench.triton_emu.tl_context import TLContext
+
+__all__ = ["kernel", "kernel_args"]
+
+COLLECTIVES = ("barrier",)
+
+
+def kernel(
+    t_ptr: int,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    *,
+    tl: TLContext,
+) -> None:
+    here = tl.zeros((1,), "i32")
+    reach = 1
+    while reach < n_sips:
+        sent = tl.send_async(f"rank_{(sip_rank + reach) % n_sips}", here)
+        tl.recv(f"rank_{(sip_rank - reach) % n_sips}", (1,), "i32")
+        tl.wait(sent)
+        reach *= 2

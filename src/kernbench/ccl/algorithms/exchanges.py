@@ -1,0 +1,144 @@
+"""How PEs that each hold a chunk reduce it among them, in rounds: for `parts.in_rounds` and `trees.all_reduce`.
+
+Every exchange ends with the same bits on all PEs: chunks are combined in one order, whoever does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernbench.ccl.algorithms.parts import Lane, Rounds, parts_of
+from kernbench.triton_emu.tl_context import TensorHandle
+
+Direction = Callable[[int], str]  # of the PE at a position
+
+
+def doubling(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+    """Recursive doubling: in round i, PEs whose positions differ in bit i exchange all they have.
+
+    Where size is no power of two, the first PEs pair up: the even ones of them give what they have to the odd ones
+    before, and get the result after.
+    """
+    tl, count = lane.tl, x.size
+    full = 1 << (size.bit_length() - 1)
+    paired = 2 * (size - full)
+    bits = range(full.bit_length() - 1)
+    if position < paired and position % 2 == 0:
+        lane.send(direction(position + 1), x)
+        result = tl.recv_async(direction(position + 1), (count,), lane.dtype)
+        for _ in range(len(bits) + 2):
+            yield
+        return _tensor(tl.wait(result))
+    if position < paired:
+        folded = tl.recv_async(direction(position - 1), (count,), lane.dtype)
+        yield
+        x = lane.combine(_tensor(tl.wait(folded)), x)
+    elif paired:
+        yield
+    # Among the `full` PEs that are left, the odd ones of the pairs come first.
+    rank = position // 2 if position < paired else position - paired // 2
+    for bit in bits:
+        other = rank ^ (1 << bit)
+        peer = direction(2 * other + 1 if 2 * other < paired else other + paired // 2)
+        lane.send(peer, x)
+        message = tl.recv_async(peer, (count,), lane.dtype)
+        yield
+        theirs = _tensor(tl.wait(message))
+        x = lane.combine(x, theirs) if rank < other else lane.combine(theirs, x)
+    if position < paired:
+        lane.send(direction(position - 1), x)
+    return x
+
+
+def doubling_rounds(size: int) -> int:
+    """How often `doubling` waits."""
+    full = 1 << (size.bit_length() - 1)
+    return full.bit_length() - 1 + (2 if size > full else 0)
+
+
+def direct(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+    """Everybody reduces a piece of the chunk, which all others send it, and sends the result to all others: two rounds,
+    for networks in which all reach all equally well, as SIPs on one switch do.
+    """
+    if size == 1:
+        return x
+    tl = lane.tl
+    pieces = parts_of(x.size, size, lane.itemsize)
+    others = [(position + step) % size for step in range(1, size)]
+    first, count = pieces[position]
+    theirs = {k: tl.recv_async(direction(k), (count,), lane.dtype) for k in others if count}
+    for k in others:
+        if pieces[k][1]:
+            lane.send(direction(k), x[pieces[k][0] : sum(pieces[k])])
+    yield
+    mine = x[first : first + count]
+    if count:
+        arrived = [mine if k == position else _tensor(tl.wait(theirs.pop(k))) for k in range(size)]
+        mine = arrived[0]
+        for part in arrived[1:]:
+            mine = lane.combine(mine, part)
+        del arrived
+        for k in others:
+            lane.send(direction(k), mine)
+    results = {k: tl.recv_async(direction(k), (pieces[k][1],), lane.dtype) for k in others if pieces[k][1]}
+    del x
+    yield
+    found = [mine if k == position else _tensor(tl.wait(results.pop(k))) for k in range(size) if pieces[k][1]]
+    return tl.cat(found) if len(found) > 1 else found[0]
+
+
+DIRECT_ROUNDS = 2
+
+
+def ring_pieces(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+    """A ring all-reduce of one chunk: as `direct`, over neighbours only, in 2 * (size - 1) rounds."""
+    tl = lane.tl
+    spans = parts_of(x.size, size, lane.itemsize)
+    pieces = [x[first : first + count] for first, count in spans]
+    to, back = direction((position + 1) % size), direction((position - 1) % size)
+    for step in range(2 * (size - 1)):
+        reducing = step < size - 1
+        sent, got = (position - 1 - step) % size, (position - 2 - step) % size
+        if spans[sent][1]:
+            lane.send(to, pieces[sent])
+        message = tl.recv_async(back, (spans[got][1],), lane.dtype) if spans[got][1] else None
+        yield
+        if message is not None:
+            theirs = _tensor(tl.wait(message))
+            pieces[got] = lane.combine(theirs, pieces[got]) if reducing else theirs
+    found = [piece for piece in pieces if piece.size]
+    return tl.cat(found) if len(found) > 1 else found[0]
+
+
+def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
+    """Everybody's whole chunk goes round a ring once, in size - 1 rounds; then each PE combines them by position."""
+    tl = lane.tl
+    values = {position: x}
+    for step in range(size - 1):
+        lane.send(to, values[(position - step) % size])
+        message = tl.recv_async(back, (x.size,), lane.dtype)
+        yield
+        values[(position - step - 1) % size] = _tensor(tl.wait(message))
+    result = values[0]
+    for at in range(1, size):
+        result = lane.combine(result, values[at])
+    return result
+
+
+def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
+    """Chunks are combined along a line towards its first PE, and the result goes back along it."""
+    tl = lane.tl
+    if position < size - 1:
+        x = lane.combine(x, tl.recv(to, (x.size,), lane.dtype))
+    if position > 0:
+        lane.send(back, x)
+        x = tl.recv(back, (x.size,), lane.dtype)
+    if position < size - 1:
+        lane.send(to, x)
+    yield from ()
+    return x
+
+
+def _tensor(x: TensorHandle | None) -> TensorHandle:
+    assert x is not None
+    return x

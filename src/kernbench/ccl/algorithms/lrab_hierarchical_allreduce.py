@@ -1,0 +1,87 @@
+"""All-reduce over the cube mesh of every SIP, and then between the SIPs: for addends per cube (ADR-0032).
+
+Rows reduce to the root's column and that column to the root, from both sides; the roots of all SIPs exchange what they
+have; and it is broadcast back the way it came. The root is the center of the mesh, which halves the longest way, or its
+corner. SIPs exchange around a ring (everybody's chunk goes round), around the rings of a torus (rows, then columns), or
+along the lines of a mesh (towards the first and back; rows, then columns). One PE of a cube moves all that the cube
+holds: right for small messages.
+
+With one cube per addend (`per="rank"`, or a mesh of one cube) there is only the exchange between SIPs.
+"""
+
+from __future__ import annotations
+
+from kernbench.ccl.algorithms.exchanges import line_values, ring_values
+from kernbench.ccl.algorithms.parts import (
+    SIP_TOPO_MESH,
+    SIP_TOPO_RING,
+    SIP_TOPO_TORUS,
+    TOPO_NAME_TO_KIND,
+    Lane,
+    Rounds,
+    alone,
+    kernel_args,
+    my_part,
+)
+from kernbench.ccl.algorithms.trees import WINDOW, all_reduce, cube_mesh
+from kernbench.ccl.work import Work
+from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
+
+__all__ = ["SIP_TOPO_MESH", "SIP_TOPO_RING", "SIP_TOPO_TORUS", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "refuse"]
+
+COLLECTIVES = ("all_reduce",)
+
+
+def refuse(work: Work) -> str | None:
+    """Why it cannot be done, if it cannot."""
+    return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
+
+
+def kernel(
+    t_ptr: TensorPtr,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    *,
+    op: str = "sum",
+    mesh_root: str = "center",
+    chunk_bytes: int = 16384,
+    work_bytes: int = 262144,
+    tl: TLContext,
+) -> None:
+    part, n = my_part(t_ptr, tl, None)
+    cube = tl.program_id(1) if cube_w * cube_h > 1 else 0
+    tree = cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root)
+    live = tree.live + (n_sips if sip_topo_kind == SIP_TOPO_RING else max(sip_topo_w, sip_topo_h)) + 2
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live, window=WINDOW)
+
+    def exchange(x: TensorHandle) -> Rounds:
+        return alone(_between_sips(lane, x, sip_rank, n_sips, sip_topo_kind, sip_topo_w, sip_topo_h))
+
+    all_reduce(lane, part, n, tree, n_sips * cube_w * cube_h, exchange)
+
+
+def _between_sips(lane: Lane, x: TensorHandle, rank: int, n_sips: int, kind: int, w: int, h: int) -> TensorHandle:
+    """The roots' exchange, one chunk at a time."""
+    if kind == SIP_TOPO_RING:
+        return _done(ring_values(lane, x, rank, n_sips, "global_E", "global_W"))
+    if kind not in (SIP_TOPO_TORUS, SIP_TOPO_MESH):
+        raise ValueError(f"unsupported topology kind {kind}")
+    along = ring_values if kind == SIP_TOPO_TORUS else line_values
+    x = _done(along(lane, x, rank % w, w, "global_E", "global_W"))
+    return _done(along(lane, x, rank // w, h, "global_S", "global_N"))
+
+
+def _done(rounds: Rounds) -> TensorHandle:
+    """All rounds, one after the other."""
+    while True:
+        try:
+            next(rounds)
+        except StopIteration as end:
+            result: TensorHandle = end.value
+            return result

@@ -1,0 +1,40 @@
+"""One rank sends a tensor, another receives it, chunk by chunk. Both have it placed alike."""
+
+from __future__ import annotations
+
+from kernbench.ccl.algorithms.parts import AHEAD, Lane, kernel_args, my_part
+from kernbench.ccl.work import Spread
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+__all__ = ["kernel", "kernel_args"]
+
+COLLECTIVES = ("send", "recv")
+
+
+def kernel(
+    t_ptr: TensorPtr,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    *,
+    collective: str,
+    peer: int,
+    spread: Spread | None = None,
+    chunk_bytes: int = 16384,
+    work_bytes: int = 262144,
+    tl: TLContext,
+) -> None:
+    part, n = my_part(t_ptr, tl, spread)
+    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=AHEAD + 4)
+    spans = lane.spans(n)
+    if collective == "send":
+        for x in lane.loads((part, span) for span in spans):
+            lane.send(f"rank_{peer}", x)
+        return
+    for span, x in zip(spans, lane.receives(f"rank_{peer}", [count for _, count in spans]), strict=True):
+        lane.store(part, span, x)

@@ -1,0 +1,115 @@
+"""Around a ring of PEs, in chunks: reduce-scatter and all-gather, from memory to memory.
+
+There is a piece for each PE. In a reduce-scatter, piece k starts at the PE behind k's, and every PE on its way adds its
+own part; so it is complete when it comes to k. In an all-gather the pieces go round once more. Every step moves up to
+`DEPTH` chunks, of which one is sent on as soon as it is here, so steps overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kernbench.ccl.algorithms.parts import AHEAD, Lane, Span, parts_of
+from kernbench.triton_emu.tl_context import TensorHandle
+
+DEPTH = 4  # chunks of a piece that are on their way at a time
+WINDOW = DEPTH + 1  # as many may be unsent when the first of them is waited for: the peer takes them a step later
+LIVE = WINDOW + DEPTH + 2 * (AHEAD + 1) + 3  # chunks in TCM: sent, kept, received and loaded ahead, sums and stores
+
+
+class Ring(NamedTuple):
+    """A PE's place in a ring of `size`, and the directions of those after and before it."""
+
+    position: int
+    size: int
+    following: str
+    previous: str
+
+
+def rank_ring(rank: int, n: int) -> Ring:
+    """All ranks of a group, by their numbers."""
+    return Ring(rank, n, f"rank_{(rank + 1) % n}", f"rank_{(rank - 1) % n}")
+
+
+def number_ring(numbers: Sequence[int], own: int, prefix: str) -> Ring:
+    """Cubes or PEs by their numbers: `cube_3`, `intra_3`."""
+    at, n = numbers.index(own), len(numbers)
+    return Ring(at, n, f"{prefix}_{numbers[(at + 1) % n]}", f"{prefix}_{numbers[at - 1]}")
+
+
+def mesh_cycle(w: int, h: int) -> list[int]:
+    """All cubes of a mesh, each next to the one before; the last next to the first too where the mesh allows it."""
+    if h % 2 and not w % 2:
+        return [(at % h) * w + at // h for at in mesh_cycle(h, w)]
+    if w == 1 or h == 1:
+        return list(range(w * h))
+    there = [y * w + x for y in range(h) for x in (range(1, w) if y % 2 == 0 else range(w - 1, 0, -1))]
+    return [*there, *(y * w for y in range(h - 1, -1, -1))]
+
+
+def columns(lane: Lane, pieces: Sequence[Span]) -> Iterator[list[list[Span]]]:
+    """Pieces cut alike: of every stretch of DEPTH chunks, what each piece has of it."""
+    width = DEPTH * lane.chunk
+    for start in range(0, max(count for _, count in pieces), width):
+        yield [lane.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
+
+
+Place = Callable[[int], int]  # the pointer that a piece is counted from
+
+
+def reduce_scatter(lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], source: Place) -> list[TensorHandle]:
+    """The chunks of this PE's own piece, reduced over the ring."""
+    order = [(ring.position - 1 - step) % ring.size for step in range(ring.size)]
+    loads = lane.loads((source(k), span) for k in order for span in cells[k])
+    arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
+    mine: list[TensorHandle] = []
+    for k in order:
+        for _ in cells[k]:
+            x = next(loads) if k == order[0] else lane.combine(next(arrivals), next(loads))
+            if k == ring.position:
+                mine.append(x)
+            else:
+                lane.send(ring.following, x)
+    return mine
+
+
+def all_gather(
+    lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], own: Iterable[TensorHandle], target: Place
+) -> None:
+    """Everybody's pieces, stored where `target` says; `own` are the chunks of this PE's piece, which it sends."""
+    order = [(ring.position - step) % ring.size for step in range(ring.size)]
+    arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
+    for x in own:
+        if ring.size > 1:
+            lane.send(ring.following, x)
+    for k in order[1:]:
+        for span in cells[k]:
+            x = next(arrivals)
+            if k != order[-1]:
+                lane.send(ring.following, x)
+            lane.store(target(k), span, x)
+
+
+def all_reduce(lane: Lane, ring: Ring, ptr: int, n: int, addends: int) -> None:
+    """Both, in place: every PE of the ring has the reduction of n elements."""
+    pieces = parts_of(n, ring.size, lane.itemsize)
+    for cells in columns(lane, pieces):
+        mine = [lane.finish(x, addends) for x in reduce_scatter(lane, ring, cells, lambda _: ptr)]
+        for span, x in zip(cells[ring.position], mine, strict=True):
+            lane.store(ptr, span, x)
+        all_gather(lane, ring, cells, mine, lambda _: ptr)
+
+
+def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span]) -> None:
+    """This PE's own piece is reduced where it lies."""
+    for cells in columns(lane, pieces):
+        for span, x in zip(cells[ring.position], reduce_scatter(lane, ring, cells, lambda _: ptr), strict=True):
+            lane.store(ptr, span, x)
+
+
+def all_gather_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span]) -> None:
+    """Everybody's own piece comes to where it belongs on all PEs."""
+    for cells in columns(lane, pieces):
+        own = lane.loads((ptr, span) for span in cells[ring.position])
+        all_gather(lane, ring, cells, own, lambda _: ptr)

@@ -1,0 +1,53 @@
+"""A binomial tree of ranks: reduce to its root, broadcast from there, and all-reduce as both at once, chunk by chunk.
+
+The depth is log2(n), and a rank receives from up to log2(n) others: for small and medium messages. With addends per
+cube, the cubes of a SIP are a tree too, whose root is a node of the tree of ranks.
+"""
+
+from __future__ import annotations
+
+from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.trees import WINDOW, Neighbours, all_reduce, binomial, broadcast, reduce
+from kernbench.ccl.work import Spread
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+__all__ = ["kernel", "kernel_args"]
+
+COLLECTIVES = ("all_reduce", "reduce", "broadcast")
+
+
+def kernel(
+    t_ptr: TensorPtr,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    *,
+    collective: str = "all_reduce",
+    op: str = "sum",
+    root: int = 0,
+    per: str = "rank",
+    cubes: tuple[int, ...] = (0,),
+    spread: Spread | None = None,
+    chunk_bytes: int = 16384,
+    work_bytes: int = 262144,
+    tl: TLContext,
+) -> None:
+    part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
+    tree = binomial(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
+    addends = n_sips
+    if per == "cube":
+        addends *= len(cubes)
+        inner = binomial(tl.program_id(1), len(cubes), 0, lambda at: f"cube_{cubes[at]}")
+        tree = Neighbours(tree.parent, inner.children + tree.children) if inner.parent is None else inner
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=tree.live, window=WINDOW)
+    if collective == "all_reduce":
+        all_reduce(lane, part, n, tree, addends)
+    elif collective == "reduce":
+        reduce(lane, part, n, tree, addends)
+    else:
+        broadcast(lane, part, n, tree)

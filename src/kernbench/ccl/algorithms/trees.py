@@ -1,0 +1,146 @@
+"""Along a tree of PEs, in chunks: reduce towards its root, broadcast from there, or both at once.
+
+In an all-reduce every PE but the root runs `lag` chunks ahead: it sends chunk i up before it waits for the result of
+chunk i - lag. So both directions of every link are busy. The root may exchange chunks with the roots of other trees, a
+round of each chunk per step, before it sends them down.
+
+That nobody waits for ever, however small the rings: take the PE that has come least far. What it waits for was sent by
+a PE that is further, or is taken by one. The root is the exception, since it sends chunk i down in step i + rounds and
+they take it in step i + lag: so it may have `lag - rounds + 1` of them under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kernbench.ccl.algorithms.parts import AHEAD, Lane, Rounds, Span, UnderWay, advance, alone
+from kernbench.triton_emu.tl_context import TensorHandle
+
+LAG = 3  # chunks that go up while the result of one comes down
+WINDOW = LAG + 1
+
+
+class Neighbours(NamedTuple):
+    """A PE's place in a tree: directions. Parts of children are combined in their order."""
+
+    parent: str | None
+    children: tuple[str, ...]
+
+    @property
+    def live(self) -> int:
+        """Chunks in TCM at a time: those received and loaded ahead, those being sent up and down, sums and stores."""
+        return (AHEAD + 1) * (len(self.children) + 2) + 2 * WINDOW + 4
+
+
+ALONE = Neighbours(None, ())
+
+
+def binomial(position: int, size: int, root: int, direction: Callable[[int], str]) -> Neighbours:
+    """Of `size` PEs, the one at `position`: a tree in which the root has log2(size) children."""
+    virtual = (position - root) % size
+    reach = 1
+    children: list[str] = []
+    while virtual + reach < size and not virtual & reach:
+        children.append(direction((virtual + reach + root) % size))
+        reach *= 2
+    parent = None if virtual == 0 else direction(((virtual & (virtual - 1)) + root) % size)
+    return Neighbours(parent, tuple(children))
+
+
+def chain(position: int, size: int, root: int, direction: Callable[[int], str]) -> Neighbours:
+    """A tree without branches."""
+    virtual = (position - root) % size
+    following = (direction((position + 1) % size),) if virtual + 1 < size else ()
+    return Neighbours(None if virtual == 0 else direction((position - 1) % size), following)
+
+
+def cube_mesh(x: int, y: int, w: int, h: int, at: str) -> Neighbours:
+    """Along rows to the root's column, and there to the root, from both sides. The root is the center, or the
+    south-east corner.
+    """
+    root_x, root_y = (w // 2, h // 2) if at == "center" else (w - 1, h - 1)
+    children: list[str] = []
+    if x <= root_x and x > 0:
+        children.append("W")
+    if x >= root_x and x < w - 1:
+        children.append("E")
+    if x != root_x:
+        return Neighbours("E" if x < root_x else "W", tuple(children))
+    if y <= root_y and y > 0:
+        children.append("N")
+    if y >= root_y and y < h - 1:
+        children.append("S")
+    parent = None if y == root_y else "S" if y < root_y else "N"
+    return Neighbours(parent, tuple(children))
+
+
+def all_reduce(
+    lane: Lane,
+    ptr: int,
+    n: int,
+    tree: Neighbours,
+    addends: int,
+    exchange: Callable[[TensorHandle], Rounds] = alone,
+    rounds: int = 0,
+) -> None:
+    """Every PE of the tree, and of the trees that `exchange` reaches in so many rounds, has the reduction."""
+    spans = lane.spans(n)
+    counts = [count for _, count in spans]
+    lag = rounds + LAG
+    loads = lane.loads((ptr, span) for span in spans)
+    arrivals = [lane.receives(child, counts) for child in tree.children]
+    results = lane.receives(tree.parent, counts) if tree.parent is not None else iter(())
+    under_way: UnderWay = deque()
+
+    def deliver(span: Span, x: TensorHandle) -> None:
+        _pass_on(lane, ptr, span, tree.children, x)
+
+    for step in range(len(spans) + lag):
+        if step < len(spans):
+            x = next(loads)
+            for messages in arrivals:
+                x = lane.combine(x, next(messages))
+            if tree.parent is None:
+                under_way.append((spans[step], exchange(x)))
+            else:
+                lane.send(tree.parent, x)
+            del x
+        if tree.parent is None:
+            advance(under_way, lambda span, x: deliver(span, lane.finish(x, addends)))
+        elif step >= lag:
+            deliver(spans[step - lag], next(results))
+
+
+def reduce(lane: Lane, ptr: int, n: int, tree: Neighbours, addends: int) -> None:
+    """The root has the reduction; nobody else's memory changes."""
+    spans = lane.spans(n)
+    counts = [count for _, count in spans]
+    arrivals = [lane.receives(child, counts) for child in tree.children]
+    for span, own in zip(spans, lane.loads((ptr, span) for span in spans), strict=True):
+        x = own
+        for messages in arrivals:
+            x = lane.combine(x, next(messages))
+        if tree.parent is None:
+            lane.store(ptr, span, lane.finish(x, addends))
+        else:
+            lane.send(tree.parent, x)
+
+
+def broadcast(lane: Lane, ptr: int, n: int, tree: Neighbours) -> None:
+    """Everybody has what the root has."""
+    spans = lane.spans(n)
+    if tree.parent is None:
+        for x in lane.loads((ptr, span) for span in spans):
+            for child in reversed(tree.children):
+                lane.send(child, x)
+        return
+    for span, x in zip(spans, lane.receives(tree.parent, [count for _, count in spans]), strict=True):
+        _pass_on(lane, ptr, span, tree.children, x)
+
+
+def _pass_on(lane: Lane, ptr: int, span: Span, children: Sequence[str], x: TensorHandle) -> None:
+    for child in reversed(children):  # the largest subtree first
+        lane.send(child, x)
+    lane.store(ptr, span, x)

@@ -1,0 +1,113 @@
+"""Algorithms as modules: found by import or by path, and checked to have what a collective needs.
+
+kernel           the kernel: (t_ptr, *kernel_args(...), sip_rank, sip_topo_kind, sip_topo_w, sip_topo_h, *, tl), and
+                 by name what else it wants to know (`plans.py` lists what there is)
+kernel_args      (world_size, n_elem, *, cube_w, cube_h) -> the arguments after the tensor
+TOPO_NAME_TO_KIND   optional: the grid of SIPs by name to the number that the kernel knows it by
+COLLECTIVES      optional: which collectives it does; all_reduce without it
+refuse           optional: (Work) -> why it cannot do that, or None
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import Parameter
+from pathlib import Path
+from types import ModuleType
+
+from kernbench.ccl.config import COLLECTIVES, AlgorithmConfig
+from kernbench.ccl.work import Work
+from kernbench.common.errors import UsageError
+from kernbench.topology.readers import closest
+from kernbench.triton_emu.binding import signature_of
+
+Kernel = Callable[..., object]
+_LOADED: dict[tuple[str, float], ModuleType] = {}  # files, by path and time of change
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A module that was found to be one. `names` are the arguments that its kernel has by name."""
+
+    name: str
+    kernel: Kernel
+    kernel_args: Callable[..., tuple[object, ...]]
+    kinds: Mapping[str, int]
+    collectives: tuple[str, ...]
+    refuse: Callable[[Work], str | None] | None
+    names: tuple[str, ...]
+    takes_any: bool
+    where: str = field(compare=False)
+
+
+def load_algorithm(config: AlgorithmConfig) -> Algorithm:
+    """The module of an algorithm; raises UsageError, naming the line of its entry, for what is none."""
+    module = _module(config)
+    kernel, kernel_args = getattr(module, "kernel", None), getattr(module, "kernel_args", None)
+    for name, found in (("kernel", kernel), ("kernel_args", kernel_args)):
+        if not callable(found):
+            hint = (
+                "def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4): return n_elem, cube_w, cube_h, world_size"
+            )
+            if name == "kernel":
+                hint = "end it with `kernel = my_all_reduce`"
+            raise UsageError(f"module {config.module} has no function '{name}'", where=config.where, hint=hint)
+    assert callable(kernel)
+    assert callable(kernel_args)
+    collectives = tuple(getattr(module, "COLLECTIVES", ("all_reduce",)))
+    for name in collectives:
+        if name not in COLLECTIVES:
+            hint = f"use some of {', '.join(COLLECTIVES)}"
+            raise UsageError(f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVES)}", hint=hint)
+    parameters = signature_of(kernel).parameters.values()
+    names = tuple(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+    for param in config.params:
+        if param not in names:
+            raise UsageError(
+                f"the kernel of {config.module} has no parameter '{param}'{closest(param, names)}",
+                where=config.where,
+                hint="name a keyword argument of the kernel, or delete it from params:",
+            )
+    return Algorithm(
+        config.algorithm,
+        kernel,
+        kernel_args,
+        dict(getattr(module, "TOPO_NAME_TO_KIND", {})),
+        collectives,
+        getattr(module, "refuse", None),
+        names,
+        any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
+        config.where,
+    )
+
+
+def _module(config: AlgorithmConfig) -> ModuleType:
+    try:
+        if config.module.endswith(".py"):
+            return _from_file(Path(config.module))
+        return import_module(config.module)
+    except UsageError as error:
+        raise UsageError(error.what, where=config.where, hint=error.hint) from None
+    except Exception as error:  # whatever a module of the user's does as it is imported
+        what = f"algorithm '{config.algorithm}' cannot be loaded: {type(error).__name__}: {error}"
+        hint = "give the name of a module that Python finds, or the path of a .py file"
+        raise UsageError(what, where=config.where, hint=hint) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'", hint="paths are relative to the file that names them")
+    key = (str(path.resolve()), path.stat().st_mtime)
+    if key not in _LOADED:
+        spec = spec_from_file_location(f"_kernbench_ccl_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses and pickles look it up there
+        spec.loader.exec_module(module)
+        _LOADED[key] = module
+    return _LOADED[key]

@@ -1,0 +1,160 @@
+"""From a rank's call of a collective to the launch that does it, or to a refusal that says why.
+
+A kernel gets by position what ADR-0050 says, and by name what of the following its signature names:
+
+    collective      which one, where a module does several
+    op              "sum", "product", "max", "min" or "avg"; a kernel without it sums
+    root, peer      ranks in the group
+    per             "rank" or "cube": whose parts are addends
+    out             the tensor that comes out, where that is another than goes in
+    part_0, ...     a tensor per rank, of those that take or give a list (the kernel has **parts)
+    cubes, pes      numbers of those that take part, in order
+    spread          None: every PE works on the part that it holds; else (over PEs, over cubes): they split the tensor
+    replicas        (over PEs, over cubes): who holds the same part; without it each replica does all the work
+    input_splits, output_splits   of all_to_all, in elements
+    mesh_root       "center" or "corner" of the cube mesh
+    chunk_bytes, work_bytes       how long a chunk may be, and how much TCM there is
+    n_rings         how many directions a PE can use
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from math import prod
+
+from kernbench.ccl.calls import CollectiveCall, ReduceOp
+from kernbench.ccl.config import AlgorithmConfig, CclConfig, choose
+from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
+from kernbench.ccl.topologies import group_of
+from kernbench.ccl.work import LISTS, Work, work_of
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.common.launch import TensorArg
+from kernbench.topology.spec import MachineSpec
+
+_RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
+_KERNELS = 256  # remembered: a kernel that is launched again is the same object again
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What to launch on the rank's SIP. `args` and `named` are the kernel's; tensors among them are the call's own."""
+
+    name: str
+    kernel: Kernel
+    args: tuple[TensorArg | int, ...]
+    named: Mapping[str, TensorArg]
+    target_cubes: tuple[int, ...]
+    target_pes: tuple[int, ...]
+    config: AlgorithmConfig
+    signature: tuple[object, ...] = field(repr=False)  # the same on every rank, or the collective cannot be done
+
+
+def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
+    """The launch of a collective. Raises UsageError for what no algorithm, or not this one, can do."""
+    config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
+    module = load_algorithm(config)
+    _check_can(call, module)
+    work = work_of(call, spec, module.names)
+    why = module.refuse(work) if module.refuse is not None else None
+    if why is not None:
+        hint = "choose another: algorithm= of the call, or ccl.yaml"
+        raise UsageError(f"algorithm '{module.name}' cannot do this {call.name}: {why}", hint=hint)
+    grid = group_of(spec, call.group.sips)
+    on_grid = (0, 0) if grid.kind == "ring_1d" else (grid.w, grid.h)
+    if grid.kind != "ring_1d" and module.kinds and grid.kind not in module.kinds:
+        hint = f"it knows {', '.join(module.kinds)}: choose another algorithm, or another system.sips.topology"
+        raise UsageError(f"algorithm '{module.name}' does not know SIPs in a {grid.kind}", hint=hint)
+    own = module.kernel_args(call.group.size, work.n_elem, cube_w=work.cube_w, cube_h=work.cube_h)
+    after = (call.rank, module.kinds.get(grid.kind, 0), *on_grid)
+    tensors = _tensors(call)
+    first = tensors.pop("t_ptr", 0)
+    facts = {name: fact for name, fact in _facts(call, work, config).items() if name in module.names}
+    return LaunchPlan(
+        f"{call.name}.{module.name}",
+        _bound(module.kernel, tuple(sorted({**facts, **config.params}.items()))),
+        (first, *own, *after),  # type: ignore[arg-type]  # numbers, or the launch says so
+        {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
+        work.cubes,
+        work.pes,
+        config,
+        (module.name, config.chunk_bytes, *work.signature),
+    )
+
+
+def message_bytes(call: CollectiveCall) -> int:
+    """What `auto` goes by: a rank's tensor, or a cube's addend; of lists and of blocks of all ranks, all of them."""
+    nbytes = call.numel * dtype_of(call.dtype).itemsize if call.dtype is not None else 0
+    if call.per != "cube":
+        return nbytes
+    return nbytes // max(len({shard.cube for shard in call.inputs[0].shards}), 1)
+
+
+def _check_can(call: CollectiveCall, module: Algorithm) -> None:
+    if call.name not in module.collectives:
+        raise UsageError(
+            f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
+            hint="choose another: algorithm= of the call, or ccl.yaml",
+        )
+    if call.op is None:
+        return
+    if call.dtype == "bool":
+        raise UsageError(
+            f"{call.name} of bool tensors", hint="convert them to u8 first: max is then any of them, min is all"
+        )
+    if call.op is not ReduceOp.SUM and "op" not in module.names:
+        raise UsageError(
+            f"algorithm '{module.name}' can only sum, not {call.op.name}",
+            hint="let its kernel take op=, or choose another algorithm",
+        )
+
+
+def _tensors(call: CollectiveCall) -> dict[str, TensorArg]:
+    """The kernel's tensor arguments by name; `t_ptr` is the first by position."""
+    many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
+    if call.name in ("gather", "scatter") or len(many) > 1:
+        own = call.outputs if call.name in ("scatter", "reduce_scatter") else call.inputs
+        found = {"t_ptr": own[0], **{f"part_{rank}": tensor for rank, tensor in enumerate(many)}}
+        return {**found, "out": own[0]} if call.name == "reduce_scatter" else found
+    if call.name in ("all_gather", "reduce_scatter", "all_to_all"):
+        return {"t_ptr": call.inputs[0], "out": call.outputs[0]}
+    return dict(zip(("t_ptr",), call.inputs or call.outputs, strict=False))
+
+
+def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[str, object]:
+    ring = config.rings.n_slots * config.slot_size
+    facts: dict[str, object] = {
+        "collective": call.name,
+        "per": call.per,
+        "cubes": work.cubes,
+        "pes": work.pes,
+        "spread": work.spread,
+        "replicas": work.replicas,
+        "mesh_root": config.root,
+        "chunk_bytes": config.chunk_bytes,
+        "work_bytes": config.work_bytes,
+        "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
+    }
+    if call.op is not None:
+        facts["op"] = call.op.value
+    for name in ("root", "peer"):
+        if getattr(call, name) is not None:
+            facts[name] = getattr(call, name)
+    if call.name == "all_to_all":
+        facts["input_splits"] = _splits(call, call.inputs[0], call.input_splits)
+        facts["output_splits"] = _splits(call, call.outputs[0], call.output_splits)
+    return facts
+
+
+def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """How many elements each rank gets or gives; without splits, all the same."""
+    if not rows:
+        return (prod(tensor.shape) // call.group.size,) * call.group.size
+    return tuple(n * prod(tensor.shape[1:]) for n in rows)
+
+
+@lru_cache(maxsize=_KERNELS)
+def _bound(kernel: Kernel, facts: tuple[tuple[str, object], ...]) -> Kernel:
+    return partial(kernel, **dict(facts)) if facts else kernel

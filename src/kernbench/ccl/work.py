@@ -1,0 +1,194 @@
+"""Who does what in a collective on one SIP: the cubes and PEs that take part, and what each of them works on.
+
+PEs work on the parts that they hold, or split a tensor among them (`spread`), for which they must reach all of it: so
+with virtual addresses, or where it lies in one place. PEs that hold replicas do not split it: a PE reaches the replica
+of its own number, or of its own cube, and so each of them writes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kernbench.ccl.calls import CollectiveCall
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.common.launch import TensorArg
+from kernbench.topology.spec import MachineSpec
+
+Spread = tuple[bool, bool]  # whether PEs, and whether cubes, split a tensor among them
+SPREAD_FROM_BYTES = 16 * 1024  # a smaller tensor takes longer to spread than to move
+LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "reduce_scatter": "inputs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a tensor lies on its SIP."""
+
+    cubes: tuple[int, ...]
+    pes: tuple[int, ...]
+    pe_replicas: bool  # whether PEs of one cube hold the same part
+    cube_replicas: bool  # whether cubes do
+    distinct: int  # parts
+    shards: tuple[tuple[int, int, int, int], ...]  # cube, PE, offset, bytes
+
+    @classmethod
+    def of(cls, tensor: TensorArg) -> Placement:
+        holders: dict[int, list[tuple[int, int]]] = {}
+        for shard in tensor.shards:
+            holders.setdefault(shard.offset_bytes, []).append((shard.cube, shard.pe))
+        return cls(
+            tuple(sorted({shard.cube for shard in tensor.shards})),
+            tuple(sorted({shard.pe for shard in tensor.shards})),
+            any(len({cube for cube, _ in each}) < len(each) for each in holders.values()),
+            any(len({cube for cube, _ in each}) > 1 for each in holders.values()),
+            len(holders),
+            tuple((shard.cube, shard.pe, shard.offset_bytes, shard.nbytes) for shard in tensor.shards),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
+    where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
+    of a gather or scatter, or else a part has.
+    """
+
+    tensor: TensorArg | None  # that says who takes part
+    cubes: tuple[int, ...]
+    pes: tuple[int, ...]
+    n_elem: int
+    cube_w: int = 1
+    cube_h: int = 1
+    is_rectangle: bool = True
+    spread: Spread | None = None
+    replicas: Spread = (False, False)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What must be the same on every rank: lanes pair PEs of one number."""
+        shards = Placement.of(self.tensor).shards if self.tensor is not None else ()
+        own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in shards) if self.spread is None else ()
+        return self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own
+
+
+def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
+    """Who does what; `takes` are the arguments that the kernel has by name. Raises UsageError for tensors whose
+    placement the collective cannot handle.
+    """
+    if not call.tensors:
+        return Work(None, (0,), (0,), 0)
+    if call.per == "cube":
+        return _per_cube(call, spec, takes)
+    many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
+    by_blocks = call.name == "all_to_all" or (call.name in ("all_gather", "reduce_scatter") and len(many) == 1)
+    if by_blocks and "spread" in takes:
+        return _by_blocks(call, spec)
+    tensor = _tensor(call)
+    if many:
+        _check_alike(call, tensor, many)
+    return _elementwise(tensor, spec, takes)
+
+
+def _tensor(call: CollectiveCall) -> TensorArg:
+    """The one tensor that every rank has, and has placed alike."""
+    if call.name in ("scatter", "reduce_scatter", "recv"):
+        return call.outputs[0]
+    return (call.inputs or call.outputs)[0]
+
+
+def _elementwise(tensor: TensorArg, spec: MachineSpec, takes: Sequence[str]) -> Work:
+    at, n_pes = Placement.of(tensor), spec.cube.n_pes
+    n_elem = _elements(tensor, tensor.shards[0].nbytes)
+    everyone = tuple(range(n_pes))
+    has_replicas = at.pe_replicas or at.cube_replicas
+    if has_replicas and "replicas" in takes:
+        return Work(tensor, at.cubes, at.pes, n_elem, replicas=(at.pe_replicas, at.cube_replicas))
+    is_reachable = tensor.va_base is not None or len(tensor.shards) == 1
+    is_on_few = not at.pe_replicas and len(at.shards) < len(at.cubes) * n_pes
+    if "spread" in takes and is_reachable and is_on_few and tensor.span_bytes >= SPREAD_FROM_BYTES:
+        return Work(tensor, at.cubes, everyone, n_elem, spread=(True, not at.cube_replicas))
+    return Work(tensor, at.cubes, at.pes, n_elem)
+
+
+def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
+    """Tensors that are blocks of several ranks, one after the other: by address, so rows must lie end to end."""
+    source, target = call.inputs[0], call.outputs[0]
+    for tensor in (source, target):
+        at = Placement.of(tensor)
+        if any(tensor.split_axes):
+            raise UsageError(
+                f"{call.name}: the columns of tensor '{tensor.name}' are split, so its rows do not lie end to end",
+                hint="place it row_wise or replicated, or give a list of tensors where the collective takes one",
+            )
+        if tensor.va_base is None and at.distinct > 1:
+            raise UsageError(
+                f"{call.name}: tensor '{tensor.name}' is split, and with physical addresses a PE does not reach all "
+                "of it",
+                hint="set system.address_model to va, do not split it, or give a list of tensors",
+            )
+    at = Placement.of(target)
+    smaller = source if call.name == "all_gather" else target
+    n_elem = prod(smaller.shape)
+    if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
+        _check_covers(call, source, at)
+        return Work(target, at.cubes, at.pes, n_elem, spread=(False, False))
+    is_small = target.span_bytes < SPREAD_FROM_BYTES
+    pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
+    return Work(target, at.cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
+
+
+def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
+    """With physical addresses, PEs that write a replica have one of the input too, or there is only one input."""
+    at = Placement.of(source)
+    if len(source.shards) > 1 and [shard[:2] for shard in at.shards] != [shard[:2] for shard in target.shards]:
+        raise UsageError(
+            f"{call.name}: with physical addresses the input must lie where the output does, or in one place",
+            hint="place both alike, or set system.address_model to va",
+        )
+
+
+def _check_alike(call: CollectiveCall, tensor: TensorArg, many: Sequence[TensorArg]) -> None:
+    expected = Placement.of(tensor)
+    for other in many:
+        if Placement.of(other) != expected or other.space != tensor.space:
+            raise UsageError(
+                f"{call.name}: tensor '{other.name}' is not placed as '{tensor.name}' is",
+                hint="make all tensors of the list with the same shape, DPPolicy and space as the tensor",
+            )
+
+
+def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
+    """Every cube's part is an addend: they must be of one size, and lie on the same PEs."""
+    tensor = call.inputs[0]
+    at = Placement.of(tensor)
+    of_cube = {cube: [(pe, nbytes) for c, pe, _, nbytes in at.shards if c == cube] for cube in at.cubes}
+    first = of_cube[at.cubes[0]]
+    if at.cube_replicas or any(part != first for part in of_cube.values()):
+        why = "cubes hold the same part" if at.cube_replicas else "the parts of its cubes differ in size"
+        raise UsageError(
+            f"all_reduce(per=\"cube\"): tensor '{tensor.name}' has no addend for each cube: {why}",
+            hint='give a tensor of shape (cubes, n), placed with DPPolicy(cube="row_wise")',
+        )
+    nbytes = first[0][1] if at.pe_replicas else sum(size for _, size in first)
+    w, h = _rectangle(at.cubes, spec.sip.cube_mesh.w)
+    n_elem, is_rectangle = _elements(tensor, nbytes), w * h == len(at.cubes)
+    shape = (w, h) if is_rectangle else (len(at.cubes), 1)
+    replicas = (at.pe_replicas, False) if "replicas" in takes else (False, False)
+    in_order = all(offset == n * nbytes for n, (_, _, offset, _) in enumerate(at.shards))
+    is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
+    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_FROM_BYTES:
+        pes = tuple(range(spec.cube.n_pes))
+        return Work(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
+    return Work(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)
+
+
+def _rectangle(cubes: Sequence[int], mesh_w: int) -> tuple[int, int]:
+    """Width and height of the rectangle of the mesh around some cubes."""
+    xs, ys = [cube % mesh_w for cube in cubes], [cube // mesh_w for cube in cubes]
+    return max(xs) - min(xs) + 1, max(ys) - min(ys) + 1
+
+
+def _elements(tensor: TensorArg, nbytes: int) -> int:
+    return nbytes // dtype_of(tensor.dtype).itemsize

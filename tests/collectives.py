@@ -1,0 +1,162 @@
+"""Collectives run as a process group runs them, without one: every rank's plan, launched on its SIP at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ccl.calls import CallGroup, CollectiveCall, CollectiveName, ReduceOp
+from kernbench.ccl.config import load_ccl_config
+from kernbench.ccl.install import check_received
+from kernbench.ccl.plans import LaunchPlan, plan
+from kernbench.ccl.topologies import group_of
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import load_topology
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A small machine: SIPs of a few cubes, each of a few PEs."""
+
+    sips: int = 2
+    cube_w: int = 1
+    cube_h: int = 1
+    per_corner: int = 1
+    topology: str = "ring_1d"
+    sip_w: int | None = None
+    sip_h: int | None = None
+    address_model: str = "va"
+    further: tuple[tuple[str, object], ...] = ()
+
+    def overrides(self) -> dict[str, object]:
+        return {
+            "system.sips.count": self.sips,
+            "system.sips.topology": self.topology,
+            "system.sips.w": self.sip_w,
+            "system.sips.h": self.sip_h,
+            "system.address_model": self.address_model,
+            "sip.cube_mesh.w": self.cube_w,
+            "sip.cube_mesh.h": self.cube_h,
+            "cube.pe_layout.pe_per_corner": self.per_corner,
+            **dict(self.further),
+        }
+
+
+class World:
+    """The ranks of one group on a machine."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        ranks: Sequence[int] | None = None,
+        ccl: Mapping[str, object] | None = None,
+        check_races: bool = False,
+    ) -> None:
+        self.engine = GraphEngine(load_topology(None, machine.overrides()), check_races=check_races)
+        self.torch = RuntimeContext(self.engine)
+        self.spec = self.engine.graph.spec
+        self.sips = tuple(range(machine.sips)) if ranks is None else tuple(ranks)
+        self.group = CallGroup("world" if ranks is None else "some", self.sips)
+        self.ccl = load_ccl_config({} if ccl is None else ccl)
+        self._installed: object = None
+        self.plans: list[LaunchPlan] = []
+        self.time_ns = 0.0
+
+    def tensors(self, arrays: Sequence[Array], dp: DPPolicy | None = None, space: str = "hbm") -> list[Tensor]:
+        """One for each rank, on its SIP."""
+        made = []
+        for sip, array in zip(self.sips, arrays, strict=True):
+            self.torch.ahbm.set_device(sip)
+            made.append(self.torch.from_numpy(array, dp=dp, space=space))  # type: ignore[arg-type]
+        return made
+
+    def run(
+        self,
+        name: CollectiveName | Sequence[CollectiveName],
+        inputs: Callable[[int], Sequence[Tensor]],
+        outputs: Callable[[int], Sequence[Tensor]],
+        *,
+        algorithm: str | None = None,
+        op: str | None = None,
+        calls: Mapping[int, Mapping[str, object]] | None = None,
+        **facts: object,
+    ) -> None:
+        """Every rank's call; `calls` has what a rank says differently."""
+        launches = []
+        self.plans = []
+        for rank in range(len(self.sips)):
+            ours, theirs = tuple(inputs(rank)), tuple(outputs(rank))
+            call = CollectiveCall(
+                name if isinstance(name, str) else name[rank],  # type: ignore[arg-type]
+                self.group,
+                rank,
+                tuple(t.as_arg() for t in ours),
+                tuple(t.as_arg() for t in theirs),
+                op=None if op is None else ReduceOp(op),
+                **facts,  # type: ignore[arg-type]
+            )
+            call = replace(call, **(calls or {}).get(rank, {}))  # type: ignore[arg-type]
+            made = plan(call, self.spec, self.ccl, algorithm)
+            self.plans.append(made)
+            by_arg = {id(t.as_arg()): t for t in ()}
+            tensors = [*ours, *theirs]
+            by_place = {(t.as_arg().name, t.as_arg().shards): t for t in tensors}
+
+            def tensor_of(arg: object, by_place: dict[object, Tensor] = by_place) -> object:
+                return by_place[arg.name, arg.shards] if hasattr(arg, "shards") else arg  # type: ignore[attr-defined]
+
+            assert not by_arg
+            self._install(made)
+            launches.append(
+                self.torch.launch(
+                    made.name,
+                    made.kernel,
+                    *(tensor_of(arg) for arg in made.args),
+                    wait=False,
+                    sips=(self.sips[rank],),
+                    target_cubes=made.target_cubes,
+                    target_pes=made.target_pes,
+                    communicator=self.group.name,
+                    **{key: tensor_of(arg) for key, arg in made.named.items()},
+                )
+            )
+        for launch in launches:
+            self.torch.wait(launch)
+        self.time_ns = max(launch.end_ns for launch in launches) - min(launch.start_ns for launch in launches)
+        check_received(self.torch.communicators.unreceived())
+
+    def _install(self, made: LaunchPlan) -> None:
+        if self._installed != made.config.rings:
+            group = group_of(self.spec, self.sips)
+            self.torch.communicators.install(self.group.name, group, made.config.rings)
+            self._installed = made.config.rings
+
+    def all_reduce(
+        self,
+        arrays: Sequence[Array],
+        dp: DPPolicy | None = None,
+        *,
+        op: str = "sum",
+        per: str = "rank",
+        algorithm: str | None = None,
+        space: str = "hbm",
+    ) -> list[Array]:
+        """What each rank has afterwards."""
+        tensors = self.tensors(arrays, dp, space)
+        self.run(
+            "all_reduce",
+            lambda r: tensors[r : r + 1],
+            lambda r: tensors[r : r + 1],
+            op=op,
+            per=per,
+            algorithm=algorithm,
+        )
+        return [tensor.numpy() for tensor in tensors]
