@@ -45,7 +45,9 @@ class Wanted(NamedTuple):
     def count(self, ranks: int) -> int:
         """Elements of the larger tensor: whole blocks for all ranks where it consists of those, at least one each."""
         elements = max(self.nbytes // dtype_of(self.dtype).itemsize, 1)
-        return elements if self.collective in ("all_reduce", "broadcast", "reduce") else max(elements // ranks, 1) * ranks
+        return (
+            elements if self.collective in ("all_reduce", "broadcast", "reduce") else max(elements // ranks, 1) * ranks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,9 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
             return
         for at, tensor in enumerate(results):
             part = right.reshape(len(results), -1)[at]
-            torch.check(tensor, part, name=f"{wanted.collective} of {wanted.nbytes} bytes, {tensor.name} of rank {rank}")
+            torch.check(
+                tensor, part, name=f"{wanted.collective} of {wanted.nbytes} bytes, {tensor.name} of rank {rank}"
+            )
         if check:
             found = np.concatenate([tensor.numpy().ravel() for tensor in results])
             wrong.append(count_wrong(found, right, wanted.dtype))
@@ -239,7 +243,9 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
 def sizes_between(first: int, last: int, factor: int = 2, step: int = 0) -> list[int]:
     """From the first size to the last, each `factor` times the one before, or `step` more."""
     if first < 1 or last < first:
-        raise UsageError(f"sizes from {first} to {last}", hint="give a first size of 1 or more, and a last one not below")
+        raise UsageError(
+            f"sizes from {first} to {last}", hint="give a first size of 1 or more, and a last one not below"
+        )
     if not step and factor < 2:
         raise UsageError(f"a factor of {factor}", hint="give 2 or more, or a step")
     found = []

@@ -97,6 +97,4 @@ def ccl_bench(
     torch.distributed.init_process_group("ahbm", ccl=named if algorithm != "auto" else None)
     check = torch.checks.enabled
     sizes = sizes_between(min_bytes, max_bytes, factor)
-    return [
-        measure(torch, Wanted(collective, nbytes, dtype, op, root), check=check).as_json() for nbytes in sizes
-    ]
+    return [measure(torch, Wanted(collective, nbytes, dtype, op, root), check=check).as_json() for nbytes in sizes]

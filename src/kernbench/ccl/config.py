@@ -32,7 +32,6 @@ from kernbench.topology.yaml_marks import MAX_CHARS, Marked, SourceMark, parse_y
 
 Root = Literal["center", "corner"]
 Param = float | int | str | bool
-CclSource = "str | Path | Mapping[str, object] | CclConfig | None"
 
 FILE: Final = "ccl.yaml"
 SHIPPED: Final = "kernbench/ccl/ccl.yaml"
@@ -119,7 +118,10 @@ class CclConfig:
     tree: Marked = field(repr=False, compare=False)
 
 
-def load_ccl_config(source: str | Path | Mapping[str, object] | CclConfig | None = None) -> CclConfig:
+CclSource = str | Path | Mapping[str, object] | CclConfig | None
+
+
+def load_ccl_config(source: CclSource = None) -> CclConfig:
     """The configuration that holds here; see the module for what lies on what. Raises CclConfigError with every
     fault.
     """
