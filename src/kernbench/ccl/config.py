@@ -176,6 +176,16 @@ def choose(
     return found if row.chunk_bytes is None else replace(found, chunk_bytes=row.chunk_bytes)
 
 
+def with_algorithm(
+    cfg: CclConfig, collective: CollectiveName, algorithm: str | None, settings: Mapping[str, object] | None = None
+) -> CclConfig:
+    """The same, but for the algorithm of one collective, and for some of the defaults."""
+    if algorithm is not None and algorithm != AUTO:
+        resolve_algorithm_config(cfg, algorithm)  # says what is wrong with it
+    chosen = {**cfg.collectives, collective: algorithm or cfg.collectives[collective]}
+    return replace(cfg, collectives=chosen, settings={**cfg.settings, **(settings or {})})
+
+
 # ------------------------------------------------------------------------------------------------------------ layers
 
 

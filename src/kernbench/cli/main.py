@@ -25,6 +25,7 @@ COMMANDS = {
         "Measure how long bytes take between places of a machine, alone and under load.",
     ),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
+    "ccl": ("kernbench.cli.ccl:ccl", "Measure collectives by size, with the options and the table of nccl-tests."),
     "fidelity": ("kernbench.cli.fidelity:fidelity", "What is exact, what is approximated, and in which direction."),
 }
 

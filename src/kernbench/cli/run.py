@@ -18,7 +18,8 @@ from kernbench.cli.options import load_machine, machine_options, print_json, std
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
-from kernbench.report.run_figures import figures_of, run_as_json
+from kernbench.report.rows import rows_as_text
+from kernbench.report.run_figures import figures_of, rows_of, run_as_json
 from kernbench.report.run_summary import plain, summary_as_text
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
@@ -98,6 +99,8 @@ def run(
         print_json(run_as_json(figures))
     else:
         click.echo(summary_as_text(figures, paint if in_colour() else plain))
+        if rows := rows_of(result):
+            click.echo(f"\n{rows_as_text(rows)}")
         if oplog is not None:
             click.echo(f"wrote {oplog}: {len(log):,} ops")
     if result.completion.error_code == NO_REFERENCE:

@@ -126,6 +126,12 @@ def _busiest_links(result: BenchResult) -> tuple[LinkUse, ...]:
     )
 
 
+def rows_of(result: BenchResult) -> list[dict[str, object]]:
+    """What a bench returned, where that is a list of rows."""
+    found = [row for returned in result.returned if isinstance(returned, list) for row in returned]
+    return found if all(isinstance(row, dict) for row in found) else []
+
+
 def run_as_json(figures: RunFigures) -> dict[str, object]:
     """The run under the keys that `kernbench run --json` promises, and some more."""
     result = figures.result
@@ -149,6 +155,9 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
         "peak": figures.peak.as_json(),
         "links": [link.as_json() for link in figures.links],
     }
+    rows = rows_of(result)
+    if rows:
+        data["rows"] = rows
     if result.ops:
         data["ops"] = {"compared": len(result.ops), "wrong": [check.as_json() for check in result.ops if not check.ok]}
     if not result.completion.ok:

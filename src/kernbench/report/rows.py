@@ -1,0 +1,26 @@
+"""Rows that a bench returns, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def rows_as_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """A column for each key, in the order in which keys come; numbers to four digits, on the right."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(names))]
+    is_text = [all(isinstance(row.get(name), str | None) for row in rows) for name in names]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(line, widths, is_text, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
