@@ -9,10 +9,13 @@ from importlib.resources import files
 import pytest
 import yaml
 
+from kernbench.ccl.calls import ReduceOp
 from kernbench.cli.main import COMMANDS, main
 from kernbench.common import messages
 from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.testing import tiny_machine
 from kernbench.topology import load_topology
 
 IMPORTS = [
@@ -48,12 +51,27 @@ IMPORTS = [
     "kernbench.common.messages:PeDmaMsg",
     "kernbench.common.messages:CubeDmaMsg",
     "kernbench.common.messages:Completion",
+    "kernbench.runtime_api.distributed:DistributedContext",
+    "kernbench.runtime_api.distributed:ProcessGroup",
+    "kernbench.runtime_api.distributed:ReduceOp",
+    "kernbench.runtime_api.distributed:Work",
+    "kernbench.runtime_api.multiprocessing:SpawnException",
+    "kernbench.ccl.calls:CollectiveCall",
     "kernbench.benches.registry:bench",
     "kernbench.benches.registry:resolve",
     "kernbench.probes.probe",
     "kernbench.report",
     "kernbench.cli.main:main",
 ]
+TORCH = {
+    "ahbm": "set_device current_device device device_count synchronize is_available is_initialized",
+    "accelerator": "set_device_index current_device_index device_index device_count synchronize is_available",
+    "multiprocessing": "spawn",
+    "distributed": "init_process_group destroy_process_group is_available is_initialized get_rank get_world_size "
+    "get_backend new_group get_process_group_ranks get_group_rank get_global_rank group GroupMember ProcessGroup "
+    "ReduceOp Work all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor "
+    "all_to_all_single gather scatter send recv isend irecv barrier",
+}
 PROBE_CASE_KEYS = {
     "name", "category", "direction", "nbytes", "issuers", "total_ns", "overhead_ns", "wire_ns", "drain_ns",
     "bottleneck_gbs", "effective_gbs", "utilization", "utilization_aggregate", "path",
@@ -89,6 +107,17 @@ def test_probe_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
         assert set(case) >= PROBE_CASE_KEYS
     for check in report["checks"]:
         assert set(check) == {"name", "ok", "detail"}
+
+
+@pytest.mark.parametrize("namespace", TORCH)
+def test_host_code_finds_pytorchs_names_on_torch(namespace: str) -> None:
+    found = getattr(RuntimeContext(GraphEngine(tiny_machine())), namespace)
+    assert {name for name in dir(found) if not name.startswith(("_", "team_"))} == set(TORCH[namespace].split())
+
+
+def test_reduce_ops() -> None:
+    assert [op.name for op in ReduceOp] == ["SUM", "PRODUCT", "MIN", "MAX", "AVG"]
+    assert [op.value for op in ReduceOp] == ["sum", "product", "min", "max", "avg"]
 
 
 def test_message_fields() -> None:

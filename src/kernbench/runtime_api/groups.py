@@ -76,6 +76,7 @@ class ProcessGroups:
         self._n_sips = n_sips
         self._make_backend = make_backend
         self._main: World | None = None  # made by a main program
+        self._started: Team | None = None  # its ranks
         self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # made by ranks, and not left
         self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has made
         self._by_team: dict[tuple[Team, int], World] = {}  # the n-th one of its ranks
@@ -224,13 +225,15 @@ class ProcessGroups:
                 hint=f"spawn(..., nprocs={self._main.size}); or init_process_group(world_size={team.size}) before, or "
                 "let every rank call it",
             )
+        self._started = team
 
     def team_ends(self, team: Team, *, failed: bool) -> None:
         """All ranks of a team are no more; raises CollectiveMismatchError for what only some of them have called."""
+        self._started = None
         undone: list[str] = []
         for world in [*self._worlds()]:
             if world.team in (None, team):
-                left = [*world.open_calls(lambda rank: rank in team.ended)]
+                left = [*world.open_calls(team.ended)]
                 undone += left
                 if failed or left or world.default.left or world.team is team:
                     self._drop(world)
@@ -306,7 +309,9 @@ class ProcessGroups:
 
     def _open_calls(self) -> Iterator[str]:
         for world in self._worlds():
-            yield from world.open_calls(lambda rank, team=world.team: team is not None and rank in team.ended)  # type: ignore[misc]  # mypy: a default in a lambda
+            team = world.team or self._started
+            ended = () if team is None else tuple(team.ended)
+            yield from world.open_calls(ended)
 
     def _checked_size(self, given: object, fitting: range, default: int) -> int:
         if given == -1 or given is None:

@@ -79,8 +79,8 @@ class CallOrder:
             hint="let every rank of a group call the same collectives in the same order, with equal sizes and dtypes",
         )
 
-    def open_calls(self, ended: Callable[[int], bool]) -> Iterator[str]:
-        """What some have called and others never did. `ended`: whether the program of a rank of the world has."""
+    def open_calls(self, ended: Sequence[int]) -> Iterator[str]:
+        """What some have called and others never did. `ended` are ranks of the world whose program has returned."""
         for entry in self._open.values():
             by_text: dict[str, list[int]] = {}
             for rank, said in entry.said.items():
@@ -92,9 +92,9 @@ class CallOrder:
     def _absent(self, entry: _Open) -> list[int]:
         return [rank for rank in range(len(self._ranks)) if rank not in entry.said]
 
-    def _missing(self, rank: int, number: int, ended: Callable[[int], bool]) -> str:
+    def _missing(self, rank: int, number: int, ended: Sequence[int]) -> str:
         world_rank = self._ranks[rank]
-        if ended(world_rank):
+        if world_rank in ended:
             return f"rank {world_rank}, whose program has ended"
         behind = self._made[rank] < number
         return f"rank {world_rank}" + (f", which has made {self._made[rank]} calls" if behind else "")

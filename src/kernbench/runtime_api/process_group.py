@@ -119,8 +119,8 @@ class World:
         for group in self.groups:
             self.leave(group, None)
 
-    def open_calls(self, ended: Callable[[int], bool]) -> Iterator[str]:
-        """What some ranks have called and others never did."""
+    def open_calls(self, ended: Sequence[int]) -> Iterator[str]:
+        """What some ranks have called and others never did. `ended` are ranks whose program has returned."""
         for group in self.groups:
             yield from group.calls.open_calls(ended)
             yield from group.messages.open_calls()

@@ -118,6 +118,59 @@ def test_the_first_error_ends_all_ranks() -> None:
     assert p.ranks.run([lambda: p.steps("again", 1)]) == ["again"]
 
 
+def test_who_fails_at_the_same_instant_is_heard_too() -> None:
+    p = Program()
+
+    def fails(ns: float, name: str) -> None:
+        p.sleep(ns)
+        raise ValueError(name)
+
+    bodies = [lambda: fails(5, "a"), lambda: fails(5, "b"), lambda: fails(6, "c"), lambda: p.steps("d", 1)]
+    outcome = p.ranks.run_all(bodies)
+    assert {number: str(error) for number, error in outcome.errors.items()} == {0: "a", 1: "b"}
+    assert outcome.results == [None, None, None, "d"]
+    assert p.engine.now_ns == 5
+
+
+def test_who_is_ended_ends_what_it_has_started() -> None:
+    p = Program()
+
+    def parent() -> None:
+        p.ranks.run([lambda: p.steps("child", 100)])
+
+    def grandparent() -> None:
+        def fails() -> None:
+            p.sleep(5)
+            raise ValueError("no good")
+
+        with pytest.raises(ValueError, match="no good"):
+            p.ranks.run([parent, fails])
+        p.sleep(200)
+
+    p.ranks.run([grandparent])
+    assert p.log == []
+
+
+def test_who_is_ended_waits_no_more() -> None:
+    p = Program()
+
+    def waits() -> None:
+        try:
+            p.sleep(100)
+        finally:
+            p.log.append(("ended", p.engine.now_ns))
+            p.sleep(100)
+            p.log.append(("never", p.engine.now_ns))
+
+    def fails() -> None:
+        p.sleep(5)
+        raise ValueError("no good")
+
+    with pytest.raises(ValueError, match="no good"):
+        p.ranks.run([waits, fails])
+    assert p.log == [("ended", 5)]
+
+
 def test_an_error_in_started_programs_reaches_who_started_them() -> None:
     p = Program()
 
@@ -146,6 +199,22 @@ def test_waiting_for_what_never_happens_is_reported_for_every_rank() -> None:
     assert caught.value.blocked == ()
     with pytest.raises(DeadlockError):
         body("outside of any rank")
+
+
+def test_the_report_names_who_waits_and_leaves_out_who_waits_for_those() -> None:
+    p = Program()
+
+    def body(what: str) -> None:
+        p.ranks.wait([simpy.Event(p.engine.env)], what)
+
+    def parent() -> None:
+        p.ranks.run([lambda: body("a letter"), lambda: body("a call")], ["ann", "bob"])
+
+    p.ranks.unmatched.append(lambda: ["nobody calls"])
+    with pytest.raises(DeadlockError) as caught:
+        p.ranks.run([parent])
+    assert caught.value.where == "the host waits for: ann: a letter; bob: a call"
+    assert caught.value.unmatched == ("nobody calls",)
 
 
 def test_no_programs_are_done_at_once() -> None:
