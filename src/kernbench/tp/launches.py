@@ -19,6 +19,8 @@ ACTIVATIONS: tuple[Activation, ...] = ("gelu", "silu", "relu")
 TILE_ROWS = 32  # the native tile's: a product of fewer rows at a time would stream its weights more often than it must
 WIDE_BYTES = 4  # f32, in which rows are added and normalised
 BLOCK_KEYS = 64
+FAR = 4  # what a byte of an activation costs, against one of a weight, which lies in the same cube: activations come
+# over the connections between cubes, which give a PE about a quarter of its own link
 
 
 class LinearPlan:
@@ -27,7 +29,7 @@ class LinearPlan:
     def __init__(self, torch: RuntimeContext, grid: Grid, m: int, k: int, n: int, itemsize: int) -> None:
         columns = -(-n // grid.size)
         splits = [parts for parts in range(1, grid.pes + 1) if grid.pes % parts == 0]
-        self.row_parts = min(splits, key=lambda parts: (-(-m // parts) + columns * parts, parts))
+        self.row_parts = min(splits, key=lambda parts: (FAR * -(-m // parts) + columns * parts, parts))
         most = -(-m // self.row_parts)
         results = columns * (2 * itemsize + 2 * WIDE_BYTES)  # two blocks on their way, and the factors of a gated one
         budget = tcm_budget(torch)

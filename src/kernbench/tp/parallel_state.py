@@ -91,11 +91,14 @@ def initialize_model_parallel(
 
 
 def _form(torch: RuntimeContext, groups: Sequence[tuple[int, ...]]) -> ParallelGroup:
-    """Make all groups of a kind, which every rank must do in the same order, and return the caller's."""
+    """Make all groups of a kind, which every rank must do in the same order, and return the caller's. A group of all
+    ranks is the world itself.
+    """
     me = torch.distributed.get_rank()
     mine: ParallelGroup | None = None
     for ranks in groups:
-        handle = torch.distributed.new_group(list(ranks))
+        is_world = len(ranks) == torch.distributed.get_world_size()
+        handle = torch.distributed.group.WORLD if is_world else torch.distributed.new_group(list(ranks))
         if me in ranks:
             mine = ParallelGroup(handle, ranks, ranks.index(me))
     assert mine is not None, "every rank is in one group of each kind"

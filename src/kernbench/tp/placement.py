@@ -32,7 +32,7 @@ class Grid:
         spec = torch.spec
         if spec.system.address_model != "va":
             raise UsageError(
-                "parallel layers read tensors across PEs, which physical addresses do not allow",
+                "parallel layers need virtual addresses: their PEs read each other's parts of a tensor",
                 where="system.address_model",
                 hint="set system.address_model to va",
             )

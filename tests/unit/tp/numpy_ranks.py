@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,12 +22,17 @@ Array = NDArray[np.generic]
 Body = Callable[[int, RuntimeContext], object]
 
 
+class NumpyGroups(NamedTuple):
+    WORLD: tuple[int, ...]
+
+
 class NumpyDistributed:
     """The part of `torch.distributed` that layers call. A group is a tuple of ranks."""
 
     def __init__(self, torch: RuntimeContext, world: int) -> None:
         self._torch = torch
         self._world = world
+        self.group = NumpyGroups(tuple(range(world)))
         self.rank_of: WeakKeyDictionary[greenlet, int] = WeakKeyDictionary()
         self._met: dict[tuple[int, ...], dict[int, Array]] = {}
         self._event: dict[tuple[int, ...], simpy.Event] = {}

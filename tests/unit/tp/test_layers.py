@@ -278,7 +278,7 @@ def test_large_products_go_through_tcm_in_blocks_and_share_rows_within_a_cube() 
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
         plan = tp.launches.LinearPlan(torch, tp.Grid.of(torch), 600, 1024, 24, 2)
-        assert (plan.row_parts, plan.in_tcm) == (4, True)  # 3 columns a PE: 600 / 4 + 3 * 4 is the least
+        assert (plan.row_parts, plan.in_tcm) == (4, True)  # 3 columns a PE: 4 * 600 / 4 + 3 * 4 is the least
         assert plan.block_rows < 600
         layer = tp.ColumnParallelLinear(1024, 24, init=w, torch=torch)
         return layer(placed(torch, x)).numpy()

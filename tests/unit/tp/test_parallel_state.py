@@ -117,5 +117,5 @@ def test_an_uneven_scatter_is_refused() -> None:
 
 def test_physical_addresses_are_refused() -> None:
     graph = load_topology(None, {"system.sips.count": 1, "system.address_model": "pa"})
-    with RuntimeContext(GraphEngine(graph)) as torch, pytest.raises(UsageError, match="physical addresses"):
+    with RuntimeContext(GraphEngine(graph)) as torch, pytest.raises(UsageError, match="need virtual addresses"):
         tp.Grid.of(torch)
