@@ -89,8 +89,8 @@ class ParallelMLP(ParallelLayer):
             count = divide(ffn, self.group.size, f"{name}: ffn")
             shape, rank = (hidden, 2 * ffn), self.group.rank
             init = fc1_init if isinstance(fc1_init, str) else full_weight(fc1_init, shape, name)  # asked for once
-            self.gate = self._columns(init, shape, (ALL, own(rank, count)), "gate")
-            self.up = self._columns(init, shape, (ALL, own(self.group.size + rank, count)), "up")
+            self.gate = self._columns(init, shape, (ALL, own(rank, count)), (hidden, count), "gate")
+            self.up = self._columns(init, shape, (ALL, own(self.group.size + rank, count)), (hidden, count), "up")
         elif kind in ("gelu", "relu"):
             self.fc1 = ColumnParallelLinear(
                 hidden, ffn, bias=bias, sequence_parallel=sequence_parallel, activation=kind, dtype=dtype,
@@ -159,7 +159,7 @@ class ParallelAttention(ParallelLayer):
         part = self._part_of_qkv()
         width = (n_heads + 2 * kv_heads) * self.head_dim
         self.sequence_parallel = sequence_parallel
-        self.qkv = self._columns(qkv_init, (hidden, width), (ALL, part), "qkv")
+        self.qkv = self._columns(qkv_init, (hidden, width), (ALL, part), (hidden, len(part)), "qkv")
         self.out = RowParallelLinear(
             hidden, hidden, bias=bias, sequence_parallel=sequence_parallel, dtype=dtype,
             init=out_init, torch=self.torch, grid=self.grid, name=f"{name}.out",

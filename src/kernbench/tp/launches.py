@@ -67,23 +67,27 @@ def linear(
     activation: Activation | None = None,
     name: str = "linear",
 ) -> Tensor:
-    """activation(x @ weight + bias), rows over the grid; `weight` is placed by `grid.columns`."""
+    """activation(x @ weight + bias), rows over the grid; done by the PEs that hold the weight."""
     (m, k), n = x.shape, weight.shape[1]
     out = torch.empty(m, n, dtype=x.dtype, dp=grid.rows, name=f"{name}.out")
-    plan = LinearPlan(torch, grid, m, k, n, dtype_of(x.dtype).itemsize)
+    workers = Grid.holding(weight)
+    plan = LinearPlan(torch, workers, m, k, n, dtype_of(x.dtype).itemsize)
     given = {} if bias is None else {"bias": bias}
-    grid.launch(torch, name, _linear(activation), x, weight, out, plan.row_parts, plan.block_rows, plan.in_tcm, **given)
+    workers.launch(
+        torch, name, _linear(activation), x, weight, out, plan.row_parts, plan.block_rows, plan.in_tcm, **given
+    )
     return out
 
 
 def gated_linear(
     torch: RuntimeContext, grid: Grid, x: Tensor, gate: Tensor, up: Tensor, activation: Activation, name: str
 ) -> Tensor:
-    """activation(x @ gate) * (x @ up), rows over the grid."""
+    """activation(x @ gate) * (x @ up), rows over the grid; both weights lie alike."""
     (m, k), n = x.shape, gate.shape[1]
     out = torch.empty(m, n, dtype=x.dtype, dp=grid.rows, name=f"{name}.out")
-    plan = LinearPlan(torch, grid, m, k, n, dtype_of(x.dtype).itemsize)
-    grid.launch(torch, name, _gated(activation), x, gate, up, out, plan.row_parts, plan.block_rows, plan.in_tcm)
+    workers = Grid.holding(gate)
+    plan = LinearPlan(torch, workers, m, k, n, dtype_of(x.dtype).itemsize)
+    workers.launch(torch, name, _gated(activation), x, gate, up, out, plan.row_parts, plan.block_rows, plan.in_tcm)
     return out
 
 

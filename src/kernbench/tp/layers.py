@@ -47,8 +47,10 @@ class ParallelLayer:
         self.dtype = dtype
         self.name = name
 
-    def _columns(self, init: Init, shape: tuple[int, int], part: Part, name: str) -> Tensor:
-        return make_parameter(self.torch, init, shape, part, self.dtype, self.grid.columns, f"{self.name}.{name}")
+    def _columns(self, init: Init, shape: tuple[int, int], part: Part, local: tuple[int, int], name: str) -> Tensor:
+        """A rank's part, of shape `local`, of a weight."""
+        dp = self.grid.for_weight(*local, self.dtype).columns
+        return make_parameter(self.torch, init, shape, part, self.dtype, dp, f"{self.name}.{name}")
 
     def _everywhere(self, init: Init, size: int, name: str) -> Tensor:
         dp = self.grid.everywhere
@@ -98,11 +100,11 @@ class ColumnParallelLinear(ParallelLayer):
         self.out_features_per_rank = divide(out_features, self.group.size, f"{name}: out_features")
         self.gather_output, self.sequence_parallel = gather_output, sequence_parallel
         self.activation = activation
-        part = own(self.group.rank, self.out_features_per_rank)
-        self.weight = self._columns(init, (in_features, out_features), (ALL, part), "weight")
+        part, local = own(self.group.rank, self.out_features_per_rank), (in_features, self.out_features_per_rank)
+        self.weight = self._columns(init, (in_features, out_features), (ALL, part), local, "weight")
         self.bias = None
         if bias:
-            dp = self.grid.columns
+            dp = self.weight.dp
             self.bias = make_parameter(self.torch, bias_init, (out_features,), (part,), dtype, dp, f"{name}.bias")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -146,8 +148,8 @@ class RowParallelLinear(ParallelLayer):
         self.in_features, self.out_features = in_features, out_features
         self.in_features_per_rank = divide(in_features, self.group.size, f"{name}: in_features")
         self.input_is_parallel, self.sequence_parallel = input_is_parallel, sequence_parallel
-        part = own(self.group.rank, self.in_features_per_rank)
-        self.weight = self._columns(init, (in_features, out_features), (part, ALL), "weight")
+        part, local = own(self.group.rank, self.in_features_per_rank), (self.in_features_per_rank, out_features)
+        self.weight = self._columns(init, (in_features, out_features), (part, ALL), local, "weight")
         self.bias = self._everywhere(bias_init, out_features, "bias") if bias else None
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:

@@ -2,8 +2,9 @@
 
 The rule: activations are split by rows, so that their address range is the plain row-major matrix, which every PE can
 read, norms and additions find whole rows in their own memory, and every collective can take them. Weights are split by
-columns, so that each PE has the weights of its own outputs in its own HBM slice. What is short and needed everywhere
-(gains, biases that are added to rows) is replicated.
+columns, so that each PE has the weights of its own outputs in its own HBM slice: over as many cubes as there is enough
+for, since a PE with a few columns would read all activations for little work, and write outputs in tiny pieces. What
+is short and needed everywhere (gains, biases that are added to rows) is replicated.
 
 Not offered: activations split by columns. With fewer rows than PEs, some PEs hold no activations.
 """
@@ -12,11 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy, Split
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
+
+ENOUGH_COLUMNS = 32  # of a weight for one PE: the native tile's
+ENOUGH_BYTES = 64 * 1024  # or so much of it: 256 ns of a PE's link
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,19 @@ class Grid:
     @property
     def size(self) -> int:
         return self.cubes * self.pes
+
+    @classmethod
+    def holding(cls, weight: Tensor) -> Grid:
+        """The part of a grid that `for_weight` has chosen for a weight."""
+        assert weight.dp.num_cubes is not None
+        assert weight.dp.num_pes is not None
+        return cls(weight.dp.num_cubes, weight.dp.num_pes)
+
+    def for_weight(self, inputs: int, outputs: int, dtype: str) -> Grid:
+        """So many cubes of it as a weight is enough for."""
+        nbytes = inputs * outputs * dtype_of(dtype).itemsize
+        pes = max(outputs // ENOUGH_COLUMNS, nbytes // ENOUGH_BYTES)
+        return Grid(max(1, min(self.cubes, -(-pes // self.pes))), self.pes)
 
     @property
     def rows(self) -> DPPolicy:

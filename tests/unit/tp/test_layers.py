@@ -219,18 +219,23 @@ def test_every_init_names_the_full_weight_and_each_rank_takes_its_part() -> None
     assert len(np.unique(pattern)) > 40  # of 48
 
 
-def test_weights_lie_where_they_are_used_and_activations_by_rows() -> None:
+def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_over_all() -> None:
+    """2 cubes of 4 PEs: 8 PEs are worth 256 columns of 32, or 512 KiB of 64 KiB; 32 columns are worth one."""
+
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
-        layer = tp.ColumnParallelLinear(16, 64, torch=torch)
-        y = layer(placed(torch, numbers(1, 16, 16)))
-        assert layer.weight.local_shape == (16, 4)  # 32 columns a rank over 2 cubes of 4 PEs
+        few, many = (tp.ColumnParallelLinear(16, n, torch=torch) for n in (64, 512))
+        tall = tp.RowParallelLinear(2 * 8192, 32, torch=torch)
+        assert few.weight.local_shape == (16, 8)  # 32 columns a rank over the 4 PEs of a cube
+        assert many.weight.local_shape == (16, 32)
+        assert tall.weight.local_shape == (8192, 4)  # 512 KiB a rank
+        assert {part.sip for part in few.weight.placement} == {rank}
+        y = few(placed(torch, numbers(1, 16, 16)))
         assert y.local_shape == (2, 32)  # 16 rows over 8 PEs
-        assert {part.sip for part in layer.weight.placement} == {rank}
-        small = tp.ColumnParallelLinear(16, 64, torch=torch, grid=tp.Grid.of(torch, cubes=1, pes=2))
-        assert small.weight.local_shape == (16, 16)
-        assert len(torch.launches[-1].pes) == 8
-        return small(placed(torch, numbers(1, 16, 16))).numpy()
+        small = tp.ColumnParallelLinear(16, 512, torch=torch, grid=tp.Grid.of(torch, cubes=1, pes=2))
+        assert small.weight.local_shape == (16, 128)
+        assert len(small(placed(torch, numbers(1, 16, 16))).placement) == 2
+        return None
 
     run_ranks(2, body)
 
@@ -273,12 +278,12 @@ def test_what_does_not_fit_is_refused_with_a_reason(make: object, match: str) ->
 
 def test_large_products_go_through_tcm_in_blocks_and_share_rows_within_a_cube() -> None:
     """600 rows of 1024 f16 are 1.2 MB, more than half of a PE's 1 MB; so there are several blocks."""
-    x, w = numbers(1, 600, 1024), numbers(2, 1024, 24, scale=0.03)
+    x, w = numbers(1, 600, 1024), numbers(2, 1024, 24, scale=0.03)  # 48 KiB of weights: one cube's
 
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
-        plan = tp.launches.LinearPlan(torch, tp.Grid.of(torch), 600, 1024, 24, 2)
-        assert (plan.row_parts, plan.in_tcm) == (4, True)  # 3 columns a PE: 4 * 600 / 4 + 3 * 4 is the least
+        plan = tp.launches.LinearPlan(torch, tp.Grid.of(torch, cubes=1), 600, 1024, 24, 2)
+        assert (plan.row_parts, plan.in_tcm) == (4, True)  # 6 columns a PE: 4 * 600 / 4 + 6 * 4 is the least
         assert plan.block_rows < 600
         layer = tp.ColumnParallelLinear(1024, 24, init=w, torch=torch)
         return layer(placed(torch, x)).numpy()
