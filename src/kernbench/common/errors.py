@@ -15,11 +15,16 @@ KernBenchError                 anything a user can cause and fix; the command tu
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
+        DistributedTypeError   of `torch.distributed`, an argument that is no tensor, list or op; a TypeError too
+        DistributedError       of `torch.distributed`, any other; a ValueError and a RuntimeError too, as in PyTorch
+            ProcessGroupError          there is no process group, or one already, or another one
+            CollectiveMismatchError    ranks of a group call different things
+    SpawnException             ranks that were spawned failed; carries what each of them raised; a RuntimeError too
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -137,18 +142,29 @@ class BlockedKernel:
 
 
 class DeadlockError(KernBenchError):
-    """Nothing can happen any more, and somebody still waits. `blocked` holds every kernel that cannot go on, by PE."""
+    """Nothing can happen any more, and somebody still waits.
+
+    `blocked` holds every kernel that cannot go on, by PE; `unmatched` every collective that some ranks never called.
+    """
 
     def __init__(
-        self, what: str, blocked: Sequence[BlockedKernel] = (), *, where: str | None = None, hint: str | None = None
+        self,
+        what: str,
+        blocked: Sequence[BlockedKernel] = (),
+        *,
+        unmatched: Sequence[str] = (),
+        where: str | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.blocked = tuple(blocked)
+        self.unmatched = tuple(unmatched)
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
+        lines += [f"  unmatched: {call}" for call in self.unmatched]
         lines += [f"  blocked: {kernel}" for kernel in self.blocked]
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
@@ -171,3 +187,33 @@ class DataError(KernBenchError):
 
 class UsageError(KernBenchError):
     """A wrong argument on the command line or in a call."""
+
+
+class DistributedTypeError(UsageError, TypeError):
+    """An argument of `torch.distributed` that is no tensor, no list of tensors, no op. Also a TypeError."""
+
+
+class DistributedError(UsageError, ValueError, RuntimeError):
+    """A wrong call of `torch.distributed`. Also what PyTorch raises: ValueError from its own checks, RuntimeError from
+    those of a backend.
+    """
+
+
+class ProcessGroupError(DistributedError):
+    """There is no process group where one is needed, or one already, or the caller is not a member of it."""
+
+
+class CollectiveMismatchError(DistributedError):
+    """Ranks of a group call different things where all must call the same."""
+
+
+class SpawnException(KernBenchError, RuntimeError):
+    """Ranks that were spawned failed. `errors` holds what each of them raised, by rank; ranks that were only ended
+    because of them are not in it.
+    """
+
+    def __init__(
+        self, what: str, errors: Mapping[int, BaseException], *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.errors = dict(errors)

@@ -1,9 +1,10 @@
 """Run a bench on a machine: once for each chosen device, all in one simulation, and say what came of it.
 
 A bench is a function of `torch` (a RuntimeContext) that works on one device. On several devices it runs as several
-ranks side by side, each with its own current device, so that what they do contends. One that drives the whole tray runs
-once, with device 0 as its current one until it chooses another. Simulated time ends when the last
-of them and all they issued is done; freeing tensors afterwards, and verification, take none of it.
+ranks side by side, each with its own current device, so that what they do contends; on all devices they are the ranks
+that `torch.distributed` knows, as programs that torchrun starts. One that drives the whole tray runs once, with device
+0 as its current one until it chooses another. Simulated time ends when the last of them and all they issued is done;
+freeing tensors afterwards, and verification, take none of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.planned_trains import Mode
@@ -168,8 +170,11 @@ def run_bench(
     sites = engine.values.sites
     executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops, sites=sites)
     try:
-        bodies = [partial(_on_device, torch, device, fn, params or {}) for device in ranks]
-        returned = torch.ranks.run(bodies)
+        team = Team(len(ranks)) if len(ranks) > 1 else None
+        bodies = [partial(_on_device, torch, device, team, fn, params or {}) for device in ranks]
+        returned = torch.ranks.run(bodies, [f"device {device}" for device in ranks] if team is not None else ())
+        if team is not None:
+            torch.team_ends(team, failed=False)
         total_ns = engine.now_ns
         data = checks.verify(executor) if verify else []
         completion = _completion(torch, stated=len(checks) > 0 or not verify)
@@ -193,10 +198,16 @@ def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:
     return Completion(ok=True)
 
 
-def _on_device(torch: RuntimeContext, device: int, fn: Bench, params: Mapping[str, object]) -> object:
+def _on_device(
+    torch: RuntimeContext, device: int, team: Team | None, fn: Bench, params: Mapping[str, object]
+) -> object:
     torch.ahbm.set_device(device)
+    if team is not None:
+        torch.workers.bind(Worker(team, device))
     returned = fn(torch, **params)
     torch.wait_all()
+    if team is not None:
+        team.ended.append(device)
     return returned
 
 

@@ -3,33 +3,39 @@
 Calls return when the device has done what they ask for: a tensor is mapped and written, a kernel has run on every PE.
 While one rank waits, others run (`ranks.py`). A launch with `wait=False` returns at once; reading a tensor waits for
 all that was issued before. A tensor that nothing refers to any more is freed at the next call.
+
+Ranks and what they do together are `torch.multiprocessing` and `torch.distributed`, in modules of these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 
 import numpy as np
-from greenlet import getcurrent
+from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
 
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import LaunchError, UsageError
+from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
+from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.deploy import DeviceMemory
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
+from kernbench.runtime_api.distributed import DistributedContext
 from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launch_call import LaunchCall
 from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
+from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
 from kernbench.values.graph import Value
@@ -41,25 +47,37 @@ Size = int | Sequence[int]
 class RuntimeContext:
     """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
 
-    `checks` keeps what programs state about their results; without it nothing is kept.
+    `checks` keeps what programs state about their results; without it nothing is kept. `backend` makes what carries
+    collectives out for a process group.
     """
 
     def __init__(
-        self, engine: GraphEngine, *, device: int = 0, correlation_id: str = "run", checks: Checks | None = None
+        self,
+        engine: GraphEngine,
+        *,
+        device: int = 0,
+        correlation_id: str = "run",
+        checks: Checks | None = None,
+        backend: Callable[[RuntimeContext], Backend] | None = None,
     ) -> None:
         self.engine = engine
-        self.ahbm = AhbmNamespace(engine.graph.spec.n_sips, device)
+        n_sips = engine.graph.spec.n_sips
+        self.ahbm = AhbmNamespace(n_sips, device, self._finish_on)
         self.accelerator = AcceleratorNamespace(self.ahbm)
         self.checks = checks if checks is not None else Checks(enabled=False)
         self._queue = HostQueue(engine, correlation_id)
         self._store = TensorStore(self._queue)
         self._launcher = Launcher(self._queue)
+        self.workers = Workers()
+        self.multiprocessing = MultiprocessingNamespace(self, self.ranks, self.ahbm, self.workers)
+        make_backend = None if backend is None else lambda: backend(self)
+        self.distributed = DistributedContext(self, self.ranks, self.workers, n_sips, make_backend)
 
     def __enter__(self) -> RuntimeContext:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, LaunchError):  # the machine is sound, and may be given to another context
+        if isinstance(error, LaunchError | SpawnException):  # the machine is sound, and may be given to another context
             self._queue.wait([stop for launch in self.launches for stop in launch.stops], "failed kernels to stop")
         self.close(wait=error is None)
 
@@ -248,6 +266,37 @@ class RuntimeContext:
         for launch in self.launches:
             if launch.rank() is getcurrent() and not launch.is_waited:
                 self.wait(launch)
+
+    def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
+        """Return when no launch of this program is under way that has one of these tensors."""
+        for launch in self._launcher.under_way():
+            if launch.rank() is getcurrent() and any(kept is tensor for kept in launch.keeps for tensor in tensors):
+                self.wait(launch)
+
+    def _finish_on(self, sip: int) -> None:
+        for launch in self.launches:
+            if launch.rank() is getcurrent() and sip in launch.sips and not launch.is_waited:
+                self.wait(launch)
+
+    # ---- ranks
+
+    def check_ours(self, tensor: Tensor) -> None:
+        """Raise UsageError for a tensor of another context, or after closing."""
+        self._store.check_ours(tensor)
+
+    def stop_launches(self, programs: Collection[greenlet]) -> None:
+        """Stop what these programs, which are no more, have running."""
+        for launch in self._launcher.under_way():
+            if launch.rank() in programs:
+                self._launcher.stop(launch)
+
+    def team_starts(self, team: Team) -> None:
+        """Ranks are to be started; raises UsageError where they cannot be."""
+        self.distributed.team_starts(team)
+
+    def team_ends(self, team: Team, *, failed: bool) -> None:
+        """All ranks of a team are no more; raises UsageError for what only some of them have called."""
+        self.distributed.team_ends(team, failed=failed)
 
     def check(
         self,

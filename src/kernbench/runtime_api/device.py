@@ -5,6 +5,9 @@ Each rank has a device of its own; a program that never chose one uses the conte
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
@@ -13,11 +16,12 @@ from kernbench.common.errors import UsageError
 
 
 class AhbmNamespace:
-    """`torch.ahbm`."""
+    """`torch.ahbm`, with the names that `torch.cuda` has. `finish` waits for what the caller has running on a SIP."""
 
-    def __init__(self, device_count: int, default: int = 0) -> None:
+    def __init__(self, device_count: int, default: int, finish: Callable[[int], None]) -> None:
         self._count = device_count
         self._default = self._checked(default)
+        self._finish = finish
         self._chosen: WeakKeyDictionary[greenlet, int] = WeakKeyDictionary()
 
     def set_device(self, device: int) -> None:
@@ -28,6 +32,23 @@ class AhbmNamespace:
         """The SIP that the calling rank works on."""
         return self._chosen.get(getcurrent(), self._default)
 
+    @contextmanager
+    def device(self, device: int) -> Iterator[None]:
+        """`with torch.ahbm.device(1):` works on that SIP, and afterwards on the one before."""
+        before, me = self.current_device(), getcurrent()
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self._chosen[me] = before
+
+    def synchronize(self, device: int | None = None) -> None:
+        """Return when all that the caller has running on a SIP, its current one by default, is done.
+
+        Raises LaunchError for a launch of the caller's that failed there.
+        """
+        self._finish(self.current_device() if device is None else self._checked(device))
+
     def device_count(self) -> int:
         """How many SIPs the machine has."""
         return self._count
@@ -35,10 +56,13 @@ class AhbmNamespace:
     def is_available(self) -> bool:
         return True
 
-    def _checked(self, device: int) -> int:
-        if isinstance(device, bool) or not isinstance(device, int) or not 0 <= device < self._count:
+    def is_initialized(self) -> bool:
+        return True
+
+    def _checked(self, device: object) -> int:
+        if isinstance(device, bool) or not isinstance(device, Integral) or int(device) not in range(self._count):
             raise UsageError(f"no device {device!r}", hint=f"this machine has SIPs 0 to {self._count - 1}")
-        return device
+        return int(device)
 
 
 class AcceleratorNamespace:
@@ -52,6 +76,14 @@ class AcceleratorNamespace:
 
     def current_device_index(self) -> int:
         return self._ahbm.current_device()
+
+    @contextmanager
+    def device_index(self, device: int) -> Iterator[None]:
+        with self._ahbm.device(device):
+            yield
+
+    def synchronize(self, device: int | None = None) -> None:
+        self._ahbm.synchronize(device)
 
     def device_count(self) -> int:
         return self._ahbm.device_count()

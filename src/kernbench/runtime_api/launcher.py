@@ -32,6 +32,12 @@ class Launcher:
         self._engine = queue.engine
         self._done_before: dict[Launch, DoneCounts] = {}  # transfers, when it was submitted
         self.launches: list[Launch] = []
+        self._under_way: list[Launch] = []  # those that may not be over
+
+    def under_way(self) -> list[Launch]:
+        """Launches that are not over, in order of submission."""
+        self._under_way = [launch for launch in self._under_way if not launch.is_over]
+        return self._under_way
 
     def messages(self, call: LaunchCall, device: int) -> list[KernelLaunchMsg]:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
@@ -88,6 +94,7 @@ class Launcher:
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._done_before[launch] = done_before
         self.launches.append(launch)
+        self._under_way.append(launch)
         for handle in launch.handles:
             if self._engine.tally is not None:
                 self._engine.tally.watch(handle.request.id)
@@ -103,6 +110,13 @@ class Launcher:
             self._finish(launch)
         elif launch.failures and not launch.is_aborted:
             self._abort(launch)
+
+    def stop(self, launch: Launch) -> None:
+        """End a launch wherever it is under way, and say nothing of how it ends."""
+        launch.is_aborted = launch.is_waited = True
+        for part in launch.handles:
+            if not part.is_done:
+                self._stop(launch, part)
 
     def _abort(self, launch: Launch) -> None:
         """A launch that is to fail fast has failed on one SIP: stop it on the others."""

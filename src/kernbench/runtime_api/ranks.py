@@ -6,6 +6,9 @@ submit their requests as if each had a processor of its own, and what they submi
 run at one instant run in the order in which what they waited for happened, ranks that set out together in their own
 order.
 
+A rank that raises ends those that it was started with, once what else was to happen at that instant has happened: who
+fails at the same time is heard too. When nothing can move, the report says of each rank what it waits for.
+
 `wait` works the same in a rank and outside of any. What collectives need is here too: events that the host itself
 makes (`event`), and programs started from within a rank (`run`).
 """
@@ -14,6 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakSet
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -25,6 +30,14 @@ from kernbench.triton_emu.kernel_runner import KernelThread
 Body = Callable[[], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What programs returned, by number, and what those that failed have raised, the first to fail first."""
+
+    results: list[object]
+    errors: dict[int, BaseException]
+
+
 class Ranks:
     """The host programs of one engine."""
 
@@ -32,7 +45,10 @@ class Ranks:
         self._engine = engine
         self._main: greenlet | None = None  # while ranks run
         self._ready: deque[greenlet] = deque()
-        self._blocked: dict[greenlet, str] = {}  # what each waits for, for the report when nothing happens any more
+        self._blocked: dict[greenlet, str | None] = {}  # what each waits for, for the report; None: others it started
+        self._names: WeakKeyDictionary[greenlet, str] = WeakKeyDictionary()
+        self._ended: WeakSet[greenlet] = WeakSet()  # may clean up, and may not wait
+        self.unmatched: list[Callable[[], Sequence[str]]] = []  # asked when nothing can move: who never came, and where
 
     @property
     def in_rank(self) -> bool:
@@ -53,11 +69,7 @@ class Ranks:
         missing = [event for event in events if not event.processed]
         if not missing:
             return
-        if isinstance(getcurrent(), KernelThread):
-            raise UsageError(
-                f"a kernel calls the host, which waits for {what}",
-                hint="use tl inside a kernel; make, read and launch outside of it",
-            )
+        _refuse_kernels(what)
         if self.in_rank:
             self._give_way(missing, what)
         else:
@@ -65,55 +77,74 @@ class Ranks:
                 if not self._engine.run_until_done(event):
                     raise self._deadlock([what])
 
-    def run(self, bodies: Sequence[Body]) -> list[object]:
+    def run(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
+        outcome = self.run_all(bodies, names)
+        for error in outcome.errors.values():
+            raise error
+        return outcome.results
+
+    def run_all(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> Outcome:
+        """As `run`, but says what each of those that failed has raised. `names` are for the report of a deadlock."""
+        _refuse_kernels("programs to end")
         group = _Group(bodies, self.event())
-        if self.in_rank:
-            self._start(group)
-            self.wait([group.over], "the programs it started")
-        else:
-            self._run_from_main(group)
-        for other in group.members:
-            self._kill(other)
+        try:
+            if self.in_rank:
+                self._start(group, names)
+                self._give_way([group.over], None)
+            else:
+                self._run_from_main(group, names)
+        finally:  # of a program that is ended itself, too
+            group.is_ended = True
+            for other in group.members:
+                self._kill(other)
         if self._engine.races is not None:
             self._engine.races.joined(group.members)
-        if group.error is not None:
-            raise group.error
-        return group.results
+        return Outcome(group.results, group.errors)
 
     # ---- inside
 
-    def _run_from_main(self, group: _Group) -> None:
-        self._main = getcurrent()
+    def _run_from_main(self, group: _Group, names: Sequence[str]) -> None:
+        main = self._main = getcurrent()
+        assert group.over.callbacks is not None
+        group.over.callbacks.append(lambda _: self._ready.append(main))  # its turn comes as a rank's does
         try:
-            self._start(group)
-            while not group.over.triggered:
-                while self._ready and not group.over.triggered:
-                    self._ready.popleft().switch()
-                if not group.over.triggered and not self._engine.run_until(self._ready):
-                    raise self._deadlock(list(self._blocked.values()))
+            self._start(group, names)
+            while True:
+                while self._ready:
+                    following = self._ready.popleft()
+                    if following is main:
+                        return
+                    following.switch()
+                if not self._engine.run_until(self._ready):
+                    raise self._deadlock(self._waiting())
         finally:
-            for left in [*self._ready, *self._blocked]:
+            group.is_ended = True
+            for left in [*group.members, *self._ready, *self._blocked]:
                 self._kill(left)
             self._ready.clear()
             self._blocked.clear()
             self._main = None
 
-    def _start(self, group: _Group) -> None:
+    def _start(self, group: _Group, names: Sequence[str]) -> None:
         assert self._main is not None
         group.members = [greenlet(body, self._main) for body in group.programs()]
+        self._names.update(zip(group.members, names, strict=False))
         if self._engine.races is not None:
             self._engine.races.forked(group.members)
         self._ready.extend(group.members)
 
-    def _give_way(self, events: Sequence[simpy.Event], what: str) -> None:
+    def _give_way(self, events: Sequence[simpy.Event], what: str | None) -> None:
         me = getcurrent()
+        if me in self._ended:
+            raise GreenletExit
         left = len(events)
 
         def happened(_: simpy.Event) -> None:
             nonlocal left
             left -= 1
-            if not left and self._blocked.pop(me, None) is not None:
+            if not left and me in self._blocked:
+                del self._blocked[me]
                 self._ready.append(me)
 
         for event in events:
@@ -123,11 +154,17 @@ class Ranks:
         assert self._main is not None
         self._main.switch()
 
+    def _waiting(self) -> list[str]:
+        """What each rank waits for, those aside that wait for ranks they started, by name."""
+        waiting = [(self._names.get(rank), what) for rank, what in self._blocked.items() if what is not None]
+        return [what if name is None else f"{name}: {what}" for name, what in waiting]
+
     def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
         listed = "; ".join(waiting) or "nothing that is known"
         return DeadlockError(
             "deadlock: nothing is left that could happen, and the host still waits",
             self._engine.blocked_kernels(),
+            unmatched=[text for ask in self.unmatched for text in ask()],
             where=f"the host waits for: {listed}",
             hint="look for a component that takes a packet and never answers it, or a kernel that waits for what "
             "nobody sends",
@@ -135,9 +172,18 @@ class Ranks:
 
     def _kill(self, rank: greenlet) -> None:
         self._blocked.pop(rank, None)
-        if not rank.dead:
+        if not rank.dead and rank is not self._main:
+            self._ended.add(rank)
             rank.parent = getcurrent()  # where control goes when it has ended
             rank.throw(GreenletExit)
+
+
+def _refuse_kernels(what: str) -> None:
+    if isinstance(getcurrent(), KernelThread):
+        raise UsageError(
+            f"a kernel calls the host, which waits for {what}",
+            hint="use tl inside a kernel; make, read and launch outside of it",
+        )
 
 
 class HostEvent(simpy.Event):
@@ -163,7 +209,8 @@ class _Group:
         self.over = over
         self.members: list[greenlet] = []
         self.results: list[object] = [None] * len(bodies)
-        self.error: BaseException | None = None
+        self.errors: dict[int, BaseException] = {}
+        self.is_ended = False  # who is left is being ended, and what it raises now is no failure of its own
         self._left = len(bodies)
         if not bodies:
             over.succeed()
@@ -178,9 +225,11 @@ class _Group:
             except GreenletExit:
                 raise
             except BaseException as error:
-                self.error = self.error or error
+                if self.is_ended:
+                    return
+                self.errors[number] = error
             self._left -= 1
-            if not self.over.triggered and (self.error is not None or not self._left):
+            if not self.over.triggered and (self.errors or not self._left):
                 self.over.succeed()
 
         return run

@@ -1,0 +1,111 @@
+"""A collective as one rank calls it: the name, the group, the rank's place in it, and where its tensors lie.
+
+This is all that an algorithm gets to know of a call. Arguments were checked before: tensors are on the rank's own SIP,
+have one dtype, and the sizes that follow from the collective.
+
+    name            inputs                        outputs
+    all_reduce      the tensor                    the same tensor
+    reduce          the tensor                    the same tensor on `root`, nothing elsewhere
+    broadcast       the tensor on `root`          the same tensor there; the tensor elsewhere
+    all_gather      the tensor                    a tensor per rank, or one that holds all of them one after the other
+    reduce_scatter  a tensor per rank, or one     the tensor
+    all_to_all      one tensor, cut along axis 0  one tensor, cut along axis 0
+    gather          the tensor                    a tensor per rank on `root`, nothing elsewhere
+    scatter         a tensor per rank on `root`   the tensor
+    send            the tensor, for `peer`        nothing
+    recv            nothing                       the tensor, from `peer`
+    barrier         nothing                       nothing
+
+Ranks in a call (`rank`, `root`, `peer`) count within the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import Literal
+
+from kernbench.common.launch import TensorArg
+
+CollectiveName = Literal[
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "barrier",
+]
+Per = Literal["rank", "cube"]
+
+
+class ReduceOp(StrEnum):
+    """How the elements of several ranks become one. As a value it equals its name in small letters."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MIN = "min"
+    MAX = "max"
+    AVG = "avg"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CallGroup:
+    """Who takes part: the SIP of each rank, in the order of ranks. `name` is unique among the groups that exist."""
+
+    name: str
+    sips: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.sips)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """One rank's call. See the table above for what its tensors are."""
+
+    name: CollectiveName
+    group: CallGroup
+    rank: int
+    inputs: tuple[TensorArg, ...] = ()
+    outputs: tuple[TensorArg, ...] = ()
+    op: ReduceOp | None = None  # of all_reduce, reduce and reduce_scatter
+    root: int | None = None  # of reduce, broadcast, gather and scatter
+    peer: int | None = None  # of send and recv
+    tag: int = 0  # of send and recv; messages between two ranks arrive in order, whatever their tags
+    per: Per = "rank"  # of all_reduce: "cube" makes the part of every cube an addend of its own
+    input_splits: tuple[int, ...] = ()  # of all_to_all: how many rows of the input go to each rank
+    output_splits: tuple[int, ...] = ()  # and how many of the output come from each
+
+    @property
+    def sip(self) -> int:
+        """Where this rank is."""
+        return self.group.sips[self.rank]
+
+    @property
+    def is_root(self) -> bool:
+        return self.rank == self.root
+
+    @property
+    def tensors(self) -> tuple[TensorArg, ...]:
+        """Those that go in, then those that come out."""
+        return self.inputs + self.outputs
+
+    @property
+    def dtype(self) -> str | None:
+        """That of all tensors; None for a barrier."""
+        return self.tensors[0].dtype if self.tensors else None
+
+    @property
+    def numel(self) -> int:
+        """How many elements go in here, or come out where nothing goes in."""
+        return sum(prod(tensor.shape) for tensor in self.inputs or self.outputs)

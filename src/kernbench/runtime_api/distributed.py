@@ -1,0 +1,306 @@
+"""`torch.distributed`: collectives and messages between ranks, with PyTorch's calls and PyTorch's meaning.
+
+A rank is a SIP. A call is checked, compared with what the other ranks of the group call (`matching.py`), and started on
+the caller's SIP: nothing waits on the host for another rank, waiting happens on the devices. Without `async_op` it
+returns when the caller's part is done, and other ranks run meanwhile; with it, at once, with a `Work` to wait for. What
+the caller has running on the tensors of a call is done before it starts, and before a barrier all that it has running.
+
+A rank's tensor is one tensor however it is placed on the rank's SIP. `per="cube"` of `all_reduce` is ours: the part of
+each cube is an addend of its own.
+
+Left out: other backends, objects instead of tensors, and sizes that differ between ranks, `all_to_all_single` aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernbench.ccl.calls import CollectiveCall, Per, ReduceOp
+from kernbench.common.errors import DistributedError, ProcessGroupError
+from kernbench.runtime_api import collective_args as args
+from kernbench.runtime_api.collective_call import Member, Request
+from kernbench.runtime_api.groups import Group, ProcessGroups
+from kernbench.runtime_api.process_group import ProcessGroup
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.work import Work
+
+__all__ = ["DistributedContext", "ProcessGroup", "ReduceOp", "Work"]
+Op = ReduceOp | str
+PER = ("rank", "cube")
+
+
+class _Types:
+    """Types by their names in `torch.distributed`."""
+
+    ReduceOp = ReduceOp
+    ProcessGroup = ProcessGroup
+    Work = Work
+
+
+class DistributedContext(ProcessGroups, _Types):
+    """`torch.distributed`."""
+
+    # ---- the same for all
+
+    def all_reduce(
+        self, tensor: Tensor, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False, *, per: Per = "rank"
+    ) -> Work | None:
+        """Every rank's tensor becomes the op over those of all ranks.
+
+        `per="cube"` takes the part of each cube, of a tensor with a row for each, as an addend of its own: afterwards
+        each holds the op over all cubes of all ranks.
+        """
+        only = args.one_tensor(tensor, "tensor")
+        if per not in PER:
+            raise DistributedError(f"per is {per!r}", hint="use 'rank' or 'cube'")
+        text = "" if per == "rank" else f"per={per!r}"
+        call = Request("all_reduce", (only,), (only,), numel=only.numel(), op=op, per=per, more=text)
+        return self._collective(call, group, async_op)
+
+    def all_gather(
+        self, tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
+    ) -> Work | None:
+        """On every rank, tensor i of the list becomes the tensor of rank i."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        outputs = args.tensor_list(tensor_list, "tensor_list", chosen.group.size())
+        args.same_numel(outputs, only.numel(), f"it takes the tensor of a rank, as long as '{only.name}'")
+        args.different_tensors(outputs, (only,), chosen.rank)
+        return self._collective(Request("all_gather", (only,), outputs, numel=only.numel()), group, async_op)
+
+    def all_gather_into_tensor(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
+    ) -> Work | None:
+        """On every rank, the output becomes the inputs of all ranks, one after the other."""
+        output, only = args.one_tensor(output_tensor, "output_tensor"), args.one_tensor(input_tensor, "input_tensor")
+        size = self._member(group).group.size()
+        args.same_numel((output,), size * only.numel(), f"{size} ranks give {only.numel()} elements each")
+        args.different_tensors((output,), (only,))
+        call = Request("all_gather", (only,), (output,), numel=only.numel(), title="all_gather_into_tensor")
+        return self._collective(call, group, async_op)
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        input_list: Sequence[Tensor],
+        op: Op = ReduceOp.SUM,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        """The output of rank i becomes the op over tensor i of the lists of all ranks."""
+        only, size = args.one_tensor(output, "output"), self._member(group).group.size()
+        inputs = args.tensor_list(input_list, "input_list", size)
+        args.same_numel(inputs, only.numel(), f"it goes into the output of a rank, as long as '{only.name}'")
+        args.different_tensors((only,), inputs)
+        return self._collective(Request("reduce_scatter", inputs, (only,), numel=only.numel(), op=op), group, async_op)
+
+    def reduce_scatter_tensor(
+        self, output: Tensor, input: Tensor, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False
+    ) -> Work | None:
+        """The output of rank i becomes the op over part i of the inputs of all ranks."""
+        only, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
+        size = self._member(group).group.size()
+        args.same_numel((whole,), size * only.numel(), f"{size} ranks take {only.numel()} elements each")
+        args.different_tensors((only,), (whole,))
+        call = Request("reduce_scatter", (whole,), (only,), numel=only.numel(), op=op, title="reduce_scatter_tensor")
+        return self._collective(call, group, async_op)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        """Part i of every rank's input goes to rank i, whose output becomes the parts, in the order of ranks.
+
+        Parts are rows along axis 0, equally many without split sizes.
+        """
+        into, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
+        size = self._member(group).group.size()
+        gives = args.row_splits(whole, input_split_sizes, size, "input_split_sizes")
+        takes = args.row_splits(into, output_split_sizes, size, "output_split_sizes")
+        if whole.shape[1:] != into.shape[1:]:
+            raise DistributedError(
+                f"rows of shape {list(whole.shape[1:])} do not fit into rows of shape {list(into.shape[1:])}",
+                hint="let input and output differ along axis 0 only",
+            )
+        args.different_tensors((into,), (whole,))
+        row = whole.numel() // whole.shape[0] if whole.shape[0] else 1
+        text = "" if not (input_split_sizes or output_split_sizes) else f"gives {list(gives)}, takes {list(takes)}"
+        call = Request(
+            "all_to_all", (whole,), (into,), numel=row, title="all_to_all_single", gives=gives, takes=takes, more=text
+        )
+        return self._collective(call, group, async_op)
+
+    def barrier(self, group: Group = None, async_op: bool = False) -> Work | None:
+        """Return when all ranks have called it: a collective without tensors, which takes its time on the devices.
+
+        What the caller has running is done before.
+        """
+        self._member(group)
+        self._host.wait_all()
+        return self._collective(Request("barrier"), group, async_op)
+
+    # ---- with a root
+
+    def reduce(
+        self, tensor: Tensor, dst: int, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False
+    ) -> Work | None:
+        """The tensor of rank `dst` becomes the op over those of all ranks; the others' is not to be used then."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        root = chosen.number_of(dst, "dst")
+        outputs = (only,) if root == chosen.rank else ()
+        call = Request("reduce", (only,), outputs, numel=only.numel(), op=op, root=root, more=f"dst={dst}")
+        return self._collective(call, group, async_op)
+
+    def broadcast(self, tensor: Tensor, src: int, group: Group = None, async_op: bool = False) -> Work | None:
+        """Every rank's tensor becomes that of rank `src`."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        root = chosen.number_of(src, "src")
+        inputs = (only,) if root == chosen.rank else ()
+        call = Request("broadcast", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
+        return self._collective(call, group, async_op)
+
+    def gather(
+        self,
+        tensor: Tensor,
+        gather_list: Sequence[Tensor] | None = None,
+        dst: int = 0,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        """On rank `dst`, which gives a list, tensor i of it becomes the tensor of rank i."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        root = chosen.number_of(dst, "dst")
+        outputs = _list_on_root("gather_list", gather_list, chosen, root, "destination")
+        args.same_numel(outputs, only.numel(), f"it takes the tensor of a rank, as long as '{only.name}'")
+        args.different_tensors(outputs, (only,), chosen.rank)
+        call = Request("gather", (only,), outputs, numel=only.numel(), root=root, more=f"dst={dst}")
+        return self._collective(call, group, async_op)
+
+    def scatter(
+        self,
+        tensor: Tensor,
+        scatter_list: Sequence[Tensor] | None = None,
+        src: int = 0,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        """The tensor of rank i becomes tensor i of the list that rank `src` gives."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        root = chosen.number_of(src, "src")
+        inputs = _list_on_root("scatter_list", scatter_list, chosen, root, "source")
+        args.same_numel(inputs, only.numel(), f"it goes into the tensor of a rank, as long as '{only.name}'")
+        args.different_tensors((only,), [each for at, each in enumerate(inputs) if at != chosen.rank])
+        call = Request("scatter", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
+        return self._collective(call, group, async_op)
+
+    # ---- messages
+
+    def isend(self, tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> Work:
+        """Send a tensor to a rank, and return at once; its elements may change when the work is done."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        peer = chosen.number_of(dst, "dst")
+        args.another_rank(peer, chosen.rank, "destination")
+        number, more = args.whole_number(tag, "tag"), f"dst={dst}, tag={tag}"
+        return self._message(Request("send", (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen)
+
+    def irecv(self, tensor: Tensor, src: int, group: Group = None, tag: int = 0) -> Work:
+        """Receive what a rank sends next, and return at once; the elements are there when the work is done."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        if src is None:
+            raise DistributedError("irecv needs a source", hint="name the rank with src=, or use recv, which waits")
+        peer = chosen.number_of(src, "src")
+        args.another_rank(peer, chosen.rank, "source")
+        number, more = args.whole_number(tag, "tag"), f"src={src}, tag={tag}"
+        return self._message(Request("recv", (), (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen)
+
+    def send(self, tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> None:
+        """Send a tensor to a rank; returns when it has left."""
+        self.isend(tensor, dst, group, tag).wait()
+
+    def recv(self, tensor: Tensor, src: int | None = None, group: Group = None, tag: int = 0) -> int:
+        """Receive what a rank sends next, or whichever sends first; returns the sender when the elements are there."""
+        if src is None:
+            args.one_tensor(tensor, "tensor")
+            src = self._next_sender(self._member(group), args.whole_number(tag, "tag"))
+        self.irecv(tensor, src, group, tag).wait()
+        return src
+
+    # ---- inside
+
+    def _member(self, group: Group) -> Member:
+        """The caller as a rank of a group; raises ProcessGroupError for one that is none."""
+        world, world_rank = self._here()
+        chosen = self._chosen(world, group)
+        if world_rank is None and world.size > 1:
+            raise ProcessGroupError(
+                f"the main program is no rank of {chosen.title}",
+                hint="call collectives in ranks: torch.multiprocessing.spawn(fn, args, nprocs) runs fn(rank, *args)",
+            )
+        rank = chosen.rank_of(world_rank or 0)
+        if rank < 0:
+            raise ProcessGroupError(
+                f"rank {world_rank} is not in {chosen.title}, which has ranks {list(chosen.ranks)}",
+                hint="let only members call",
+            )
+        return Member(world, chosen, rank)
+
+    def _collective(self, request: Request, group: Group, async_op: bool) -> Work | None:
+        member = self._member(group)
+        call = self._checked(request, member)
+        agreement = member.world.backend.agreement(call)
+        member.group.calls.enter(member.rank, request.said(call, member, agreement))
+        work = self._start(request, call, member)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def _message(self, request: Request, member: Member) -> Work:
+        call = self._checked(request, member)
+        agreement = member.world.backend.agreement(call)
+        assert call.peer is not None
+        is_send = call.name == "send"
+        ends = (member.rank, call.peer) if is_send else (call.peer, member.rank)
+        member.group.messages.enter(*ends, request.said(call, member, agreement), is_send=is_send)
+        return self._start(request, call, member, None if is_send else member.group.ranks[call.peer])
+
+    def _next_sender(self, member: Member, tag: int) -> int:
+        """Who sends the caller a message with that tag; waits until somebody does."""
+        messages = member.group.messages
+        while (sender := messages.first_sender_to(member.rank, tag)) is None:
+            sent = self._ranks.event()
+            messages.listen(member.rank, sent.succeed)
+            self._ranks.wait([sent], f"recv: a message from any rank with tag {tag}")
+        return member.group.ranks[sender]
+
+    def _checked(self, request: Request, member: Member) -> CollectiveCall:
+        """The call as the backend gets it, checked as far as all have in common."""
+        for tensor in request.tensors:
+            self._host.check_ours(tensor)
+        args.same_dtype(*request.tensors)
+        args.on_sip(request.tensors, member.group.placed.sips[member.rank])
+        return request.call(member, None if request.op is None else args.reduce_op(request.op, request.tensors[0]))
+
+    def _start(self, request: Request, call: CollectiveCall, member: Member, source: int | None = None) -> Work:
+        self._host.wait_for_users(request.tensors)
+        return Work(self._host, member.world.backend.start(call, request.inputs, request.outputs), source)
+
+
+def _list_on_root(name: str, given: object, member: Member, root: int, kind: str) -> tuple[Tensor, ...]:
+    """The list that the root gives, and only the root."""
+    if member.rank == root:
+        if not given:
+            raise DistributedError(
+                f"Argument ``{name}`` must be specified on {kind} rank.",
+                hint=f"give a list of {member.group.size()} tensors, one for each rank of the group",
+            )
+        return args.tensor_list(given, name, member.group.size())
+    if given:
+        raise DistributedError(
+            f"Argument ``{name}`` must NOT be specified on non-{kind} ranks.", hint="give None on other ranks"
+        )
+    return ()

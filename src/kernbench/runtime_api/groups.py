@@ -1,0 +1,342 @@
+"""Process groups as a program sees them: made, asked about and destroyed.
+
+A main program makes the world for all ranks that it then spawns; or every rank that was spawned makes it for itself,
+as under PyTorch, and those of one team that do are in one world. A rank that leaves (`destroy_process_group`) may make
+a new world with the others that do. When the ranks of a team are no more, so are their worlds; after a failure also
+that of the main program, since its ranks stopped in the middle of something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Literal, Protocol
+from weakref import WeakKeyDictionary
+
+from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
+from kernbench.runtime_api.ccl_backend import Backend
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
+from kernbench.runtime_api.ranks import Ranks
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.workers import Team, Worker, Workers
+
+BACKEND = "ahbm"
+Group = ProcessGroup | NonMember | None
+NOT_INITIALIZED = (
+    "Default process group has not been initialized, please make sure to call init_process_group."  # as in PyTorch
+)
+
+
+class CollectiveHost(Protocol):
+    """What collectives need of the context."""
+
+    def wait(self, what: Launch) -> object:
+        """Return when a launch is done; raises LaunchError for one that failed."""
+
+    def wait_all(self) -> None:
+        """Return when all that the calling program issued is done."""
+
+    def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
+        """Return when no launch of the calling program is under way that has one of these tensors."""
+
+    def check_ours(self, tensor: Tensor) -> None:
+        """Raise UsageError for a tensor of another context."""
+
+
+class GroupNames:
+    """`torch.distributed.group` and `GroupMember`: names for the world, and for what non-members get."""
+
+    NON_GROUP_MEMBER: Literal[NonMember.NON_GROUP_MEMBER] = NonMember.NON_GROUP_MEMBER
+
+    def __init__(self, world: Callable[[], ProcessGroup | None]) -> None:
+        self._world = world
+
+    @property
+    def WORLD(self) -> ProcessGroup | None:  # noqa: N802  # PyTorch's name
+        """The group of all ranks; None where there is none."""
+        return self._world()
+
+
+class ProcessGroups:
+    """The part of `torch.distributed` that makes groups and tells about them."""
+
+    def __init__(
+        self,
+        host: CollectiveHost,
+        ranks: Ranks,
+        workers: Workers,
+        n_sips: int,
+        make_backend: Callable[[], Backend] | None,
+    ) -> None:
+        self._host = host
+        self._ranks = ranks
+        self._workers = workers
+        self._n_sips = n_sips
+        self._make_backend = make_backend
+        self._main: World | None = None  # made by a main program
+        self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # made by ranks, and not left
+        self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has made
+        self._by_team: dict[tuple[Team, int], World] = {}  # the n-th one of its ranks
+        self.group = self.GroupMember = GroupNames(lambda: self._world_group())
+        ranks.unmatched.append(lambda: [*self._open_calls()])
+
+    # ---- making and destroying
+
+    def is_available(self) -> bool:
+        """Whether this context can make process groups."""
+        return self._make_backend is not None
+
+    def init_process_group(
+        self,
+        backend: str | None = BACKEND,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+        world_size: int = -1,
+        rank: int = -1,
+    ) -> None:
+        """Make the group of all ranks: once in the main program before it spawns, or once in every rank.
+
+        The world has a rank for each SIP, or for each rank that was spawned. `init_method` and `timeout` are there for
+        scripts that give them, and change nothing: ranks are programs of one process, which find each other without,
+        and a wait that cannot end is reported at once. Raises ProcessGroupError for a second world, and
+        DistributedError for a size or rank other than the caller's.
+        """
+        if backend not in (BACKEND, None):
+            raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
+        if init_method is not None and not isinstance(init_method, str):
+            raise DistributedTypeError(f"init_method is {init_method!r}", hint="leave it out")
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise DistributedTypeError(f"timeout is {timeout!r}", hint="leave it out, or give a datetime.timedelta")
+        worker = self._workers.current()
+        if self._world() is not None:
+            raise ProcessGroupError(
+                "trying to initialize the default process group twice!",
+                hint="call it once in the main program, for all ranks, or once in every rank; or "
+                "destroy_process_group() first",
+            )
+        if worker is None:
+            size = self._checked_size(world_size, range(1, self._n_sips + 1), self._n_sips)
+            _check_rank(rank, 0)
+            self._main = self._new_world(size, None)
+            return
+        size = self._checked_size(world_size, range(worker.team.size, worker.team.size + 1), worker.team.size)
+        _check_rank(rank, worker.rank)
+        times = self._times.get(worker, 0)
+        world = self._by_team.get((worker.team, times))
+        if world is None:
+            world = self._by_team[worker.team, times] = self._new_world(size, worker.team)
+        self._own[worker] = world
+        self._times[worker] = times + 1
+
+    def destroy_process_group(self, group: Group = None) -> None:
+        """The caller uses a group no more, or none at all; what it has under way is done first.
+
+        A main program destroys for all ranks.
+        """
+        world, rank = self._here()
+        self._host.wait_all()
+        chosen = self._chosen(world, group)
+        for each in world.groups if chosen is world.default else [chosen]:
+            world.leave(each, rank)
+        if chosen is world.default:
+            worker = self._workers.current()
+            if worker is not None:
+                self._own.pop(worker, None)
+            if len(world.default.left) == world.size:
+                self._drop(world)
+
+    def new_group(
+        self, ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None
+    ) -> ProcessGroup | NonMember:
+        """A group of some ranks of the world, all by default, in the order of their numbers.
+
+        Every rank of the world calls it, in the same order; those that are not in the group get NON_GROUP_MEMBER. A
+        main program that has made the world makes groups for its ranks, too.
+        """
+        world, rank = self._here()
+        if backend not in (BACKEND, None):
+            raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise DistributedTypeError(f"timeout is {timeout!r}", hint="leave it out, or give a datetime.timedelta")
+        group = world.new_group(_checked_ranks(ranks, world.size), rank)
+        return group if rank is None or rank in group.ranks else NonMember.NON_GROUP_MEMBER
+
+    # ---- asking
+
+    def is_initialized(self) -> bool:
+        """Whether the caller is in a process group."""
+        return self._world() is not None
+
+    def get_backend(self, group: Group = None) -> str:
+        self._chosen(self._here()[0], group)
+        return BACKEND
+
+    def get_rank(self, group: Group = None) -> int:
+        """The caller's number in a group, -1 for one that is not in it; 0 for a main program."""
+        world, rank = self._here()
+        if group is NonMember.NON_GROUP_MEMBER:
+            return -1
+        return self._chosen(world, group).rank_of(rank or 0)
+
+    def get_world_size(self, group: Group = None) -> int:
+        """How many ranks a group has; -1 for a caller that is not in it."""
+        world, rank = self._here()
+        if group is NonMember.NON_GROUP_MEMBER:
+            return -1
+        chosen = self._chosen(world, group)
+        return chosen.size() if rank is None or rank in chosen.ranks else -1
+
+    def get_process_group_ranks(self, group: Group = None) -> list[int]:
+        """The numbers in the world of a group's ranks, in the order of their numbers in the group."""
+        return list(self._chosen(self._here()[0], group).ranks)
+
+    def get_group_rank(self, group: Group, global_rank: int) -> int:
+        """The number in a group of a rank of the world."""
+        chosen = self._chosen(self._here()[0], group)
+        if global_rank not in chosen.ranks:
+            raise DistributedError(
+                f"Global rank {global_rank} is not part of {chosen.title}", hint=f"it has ranks {list(chosen.ranks)}"
+            )
+        return chosen.rank_of(global_rank)
+
+    def get_global_rank(self, group: Group, group_rank: int) -> int:
+        """The number in the world of a group's rank."""
+        chosen = self._chosen(self._here()[0], group)
+        if isinstance(group_rank, bool) or not isinstance(group_rank, int) or not 0 <= group_rank < chosen.size():
+            raise DistributedError(
+                f"Group rank {group_rank!r} is not part of {chosen.title}",
+                hint=f"it has ranks 0 to {chosen.size() - 1}",
+            )
+        return chosen.ranks[group_rank]
+
+    # ---- teams of ranks
+
+    def team_starts(self, team: Team) -> None:
+        """Ranks are to be started; raises ProcessGroupError when the main program's world has another number."""
+        if self._main is not None and self._main.size != team.size:
+            raise ProcessGroupError(
+                f"spawn starts {team.size} ranks, and the process group has {self._main.size}",
+                hint=f"spawn(..., nprocs={self._main.size}); or init_process_group(world_size={team.size}) before, or "
+                "let every rank call it",
+            )
+
+    def team_ends(self, team: Team, *, failed: bool) -> None:
+        """All ranks of a team are no more; raises CollectiveMismatchError for what only some of them have called."""
+        undone: list[str] = []
+        for world in [*self._worlds()]:
+            if world.team in (None, team):
+                left = [*world.open_calls(lambda rank: rank in team.ended)]
+                undone += left
+                if failed or left or world.default.left or world.team is team:
+                    self._drop(world)
+        if undone and not failed:
+            raise CollectiveMismatchError(
+                "all ranks have ended, and some never called what others did",
+                where="; ".join(undone),
+                hint="let every rank of a group call the same collectives, and receive what is sent",
+            )
+
+    # ---- inside
+
+    def _world(self) -> World | None:
+        """The world that the caller is in."""
+        worker = self._workers.current()
+        if worker is None or self._main is None:
+            return self._main if worker is None else self._own.get(worker)
+        return self._own.get(worker, None if worker.rank in self._main.default.left else self._main)
+
+    def _here(self) -> tuple[World, int | None]:
+        """The caller's world and its number there, None for a main program; raises ProcessGroupError for no world."""
+        world, worker = self._world(), self._workers.current()
+        if world is None:
+            raise ProcessGroupError(
+                NOT_INITIALIZED,
+                hint=f"torch.distributed.init_process_group('{BACKEND}') before spawn, or in every rank",
+            )
+        return world, None if worker is None else worker.rank
+
+    def _who_asks(self) -> int:
+        worker = self._workers.current()
+        return 0 if worker is None else worker.rank
+
+    def _world_group(self) -> ProcessGroup | None:
+        world = self._world()
+        return None if world is None else world.default
+
+    def _chosen(self, world: World, group: object) -> ProcessGroup:
+        """The group that an argument means, the world by default; raises an error for one that cannot be used."""
+        if group is None:
+            return world.default
+        if group is NonMember.NON_GROUP_MEMBER:
+            raise ProcessGroupError(
+                "the caller is not in this group: new_group gave it NON_GROUP_MEMBER",
+                hint="let only members call: if torch.distributed.get_rank() in ranks",
+            )
+        if not isinstance(group, ProcessGroup):
+            raise DistributedTypeError(f"group is {group!r}", hint="give what new_group returned, or leave it out")
+        if group not in world.groups or self._who_asks() in group.left:
+            raise ProcessGroupError(
+                f"{group.title} has been destroyed, or is of another world", hint="make it again with new_group"
+            )
+        return group
+
+    def _new_world(self, size: int, team: Team | None) -> World:
+        if self._make_backend is None:
+            raise ProcessGroupError("this context has no backend for collectives", hint="make it with backend=...")
+        taken = [world.default.name for world in self._worlds()]
+        name = next(name for n in range(1, len(taken) + 2) if (name := f"world#{n}" if n > 1 else "world") not in taken)
+        return World(name, size, self._make_backend(), self._who_asks, team)
+
+    def _worlds(self) -> Iterator[World]:
+        if self._main is not None:
+            yield self._main
+        yield from self._by_team.values()
+
+    def _drop(self, world: World) -> None:
+        """A world is no more."""
+        if world is self._main:
+            self._main = None
+        self._by_team = {key: other for key, other in self._by_team.items() if other is not world}
+        for worker in [worker for worker, other in self._own.items() if other is world]:
+            del self._own[worker]
+        world.close()
+
+    def _open_calls(self) -> Iterator[str]:
+        for world in self._worlds():
+            yield from world.open_calls(lambda rank, team=world.team: team is not None and rank in team.ended)  # type: ignore[misc]  # mypy: a default in a lambda
+
+    def _checked_size(self, given: object, fitting: range, default: int) -> int:
+        if given == -1 or given is None:
+            return default
+        if isinstance(given, bool) or not isinstance(given, int) or given not in fitting:
+            raise DistributedError(
+                f"world_size is {given!r}, and there are {fitting[-1]} ranks",
+                hint=f"leave it out, or give {fitting[-1]}",
+            )
+        return given
+
+
+def _check_rank(given: object, rank: int) -> None:
+    if given not in (-1, None, rank) or isinstance(given, bool):
+        raise DistributedError(
+            f"rank is {given!r}, and the caller is rank {rank}", hint=f"leave it out, or give {rank}"
+        )
+
+
+def _checked_ranks(ranks: object, size: int) -> list[int]:
+    if ranks is None:
+        return list(range(size))
+    if not isinstance(ranks, Sequence | range) or not all(
+        isinstance(r, int) and not isinstance(r, bool) for r in ranks
+    ):
+        raise DistributedTypeError(f"ranks is {ranks!r}", hint="give a list of whole numbers")
+    hint = f"give each rank once, of 0 to {size - 1}"
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise DistributedError(f"ranks is {list(ranks)!r}", hint=hint)
+    if not all(0 <= rank < size for rank in ranks):
+        raise DistributedError(
+            f"ranks is {list(ranks)!r}: the new group's rank should be within the world_size set by init_process_group",
+            hint=hint,
+        )
+    return sorted(ranks)

@@ -1,0 +1,175 @@
+"""Whether ranks call the same things: the n-th collective of a group is one call that all its ranks make.
+
+The first rank that comes says what it is; a rank that comes with another one is refused, and told both. No rank waits
+here for another: waiting happens on the devices. Messages between two ranks are paired in the order in which they were
+sent and asked for, since that is the order in which they arrive; one that is asked for with another size, type or tag
+than the one that arrives is refused.
+
+A call that not all its ranks have made is open. When nothing can move any more, open calls say who never came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernbench.common.errors import CollectiveMismatchError
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a rank calls. `facts` must be the same for all; `gives` and `takes` are rows for each rank, where they may
+    differ.
+    """
+
+    text: str
+    facts: Mapping[str, object]
+    gives: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
+class _Open:
+    """A call that some ranks of a group have made."""
+
+    number: int
+    said: dict[int, Said] = field(default_factory=dict)  # by rank in the group
+
+
+class CallOrder:
+    """The calls of one group. `ranks` are the numbers in the world of its ranks, for messages."""
+
+    def __init__(self, title: str, ranks: Sequence[int]) -> None:
+        self._title = title
+        self._ranks = tuple(ranks)
+        self._made = [0] * len(ranks)  # calls by each rank so far
+        self._open: dict[int, _Open] = {}  # by number, oldest first
+
+    def enter(self, rank: int, said: Said) -> None:
+        """A rank makes its next call; raises CollectiveMismatchError where others made another one."""
+        number = self._made[rank]
+        entry = self._open.setdefault(number, _Open(number))
+        for other, theirs in entry.said.items():
+            self._compare(number, rank, said, other, theirs)
+        self._made[rank] += 1
+        entry.said[rank] = said
+        if len(entry.said) == len(self._ranks):
+            del self._open[number]
+
+    def _compare(self, number: int, rank: int, said: Said, other: int, theirs: Said) -> None:
+        names = _differing(said, theirs)
+        if names:
+            differ = _both(said, theirs, ["collective"] if "collective" in names else names)
+        elif said.gives and (said.gives[other], said.takes[other]) != (theirs.takes[rank], theirs.gives[rank]):
+            here, there = self._ranks[rank], self._ranks[other]
+            differ = (
+                f"rank {here} gives {said.gives[other]} rows to rank {there}, which takes {theirs.takes[rank]}, "
+                f"and takes {said.takes[other]}, where it gives {theirs.gives[rank]}"
+            )
+        else:
+            return
+        raise CollectiveMismatchError(
+            f"ranks call different things: rank {self._ranks[rank]} calls {said.text}, rank {self._ranks[other]} "
+            f"called {theirs.text}",
+            where=f"call {number + 1} of {self._title}: {differ}",
+            hint="let every rank of a group call the same collectives in the same order, with equal sizes and dtypes",
+        )
+
+    def open_calls(self, ended: Callable[[int], bool]) -> Iterator[str]:
+        """What some have called and others never did. `ended`: whether the program of a rank of the world has."""
+        for entry in self._open.values():
+            by_text: dict[str, list[int]] = {}
+            for rank, said in entry.said.items():
+                by_text.setdefault(said.text, []).append(self._ranks[rank])
+            came = ", ".join(f"{ranks_named(sorted(ranks))} called {text}" for text, ranks in by_text.items())
+            missing = [self._missing(rank, entry.number, ended) for rank in self._absent(entry)]
+            yield f"call {entry.number + 1} of {self._title}: {came}; never called by {', '.join(missing)}"
+
+    def _absent(self, entry: _Open) -> list[int]:
+        return [rank for rank in range(len(self._ranks)) if rank not in entry.said]
+
+    def _missing(self, rank: int, number: int, ended: Callable[[int], bool]) -> str:
+        world_rank = self._ranks[rank]
+        if ended(world_rank):
+            return f"rank {world_rank}, whose program has ended"
+        behind = self._made[rank] < number
+        return f"rank {world_rank}" + (f", which has made {self._made[rank]} calls" if behind else "")
+
+
+@dataclass(eq=False)
+class _Posted:
+    rank: int
+    said: Said
+    is_send: bool
+
+
+class MessageOrder:
+    """The messages between ranks of one group, each pair of sender and receiver by itself."""
+
+    def __init__(self, title: str, ranks: Sequence[int]) -> None:
+        self._title = title
+        self._ranks = tuple(ranks)
+        self._posted: dict[
+            tuple[int, int], deque[_Posted]
+        ] = {}  # by sender and receiver: those without their other end
+        self._listeners: dict[int, list[Callable[[], object]]] = {}  # by receiver: called when it is sent something
+
+    def enter(self, sender: int, receiver: int, said: Said, *, is_send: bool) -> None:
+        """One end of a message is posted; raises CollectiveMismatchError where the other end is of another kind."""
+        if is_send:
+            for listener in self._listeners.pop(receiver, ()):
+                listener()
+        queue = self._posted.setdefault((sender, receiver), deque())
+        if not queue or queue[0].is_send == is_send:
+            queue.append(_Posted(sender if is_send else receiver, said, is_send))
+            return
+        other = queue[0]
+        names = _differing(said, other.said)
+        if names:
+            differ = _both(said, other.said, names)
+            mine = self._ranks[sender if is_send else receiver]
+            raise CollectiveMismatchError(
+                f"a message is received as another than it was sent: rank {mine} calls {said.text}, rank "
+                f"{self._ranks[other.rank]} called {other.said.text}",
+                where=f"{self._title}: {differ}",
+                hint="messages from one rank to another arrive in the order in which they are sent: receive them in "
+                "that order, with the same size, dtype and tag",
+            )
+        queue.popleft()
+
+    def first_sender_to(self, receiver: int, tag: int) -> int | None:
+        """Who has sent a message with that tag to a rank that has not asked for it, the lowest rank first."""
+        for sender in range(len(self._ranks)):
+            queue = self._posted.get((sender, receiver))
+            if queue and queue[0].is_send and queue[0].said.facts["tag"] == tag:
+                return sender
+        return None
+
+    def listen(self, receiver: int, listener: Callable[[], object]) -> None:
+        """Call that when a message is sent to a rank next."""
+        self._listeners.setdefault(receiver, []).append(listener)
+
+    def open_calls(self) -> Iterator[str]:
+        """Messages that only one end has posted."""
+        for (sender, receiver), queue in self._posted.items():
+            for posted in queue:
+                missing = f"rank {self._ranks[receiver]} never received it"
+                if not posted.is_send:
+                    missing = f"rank {self._ranks[sender]} never sent it"
+                yield f"message of {self._title}: rank {self._ranks[posted.rank]} called {posted.said.text}; {missing}"
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0, 2, 3`."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _differing(one: Said, other: Said) -> list[str]:
+    """The facts that are not the same, by name."""
+    names = dict.fromkeys((*one.facts, *other.facts))
+    return [name for name in names if one.facts.get(name) != other.facts.get(name)]
+
+
+def _both(one: Said, other: Said, names: Sequence[str]) -> str:
+    return "; ".join(f"{name}: {one.facts.get(name, 'none')} and {other.facts.get(name, 'none')}" for name in names)

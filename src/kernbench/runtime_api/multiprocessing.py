@@ -1,0 +1,133 @@
+"""`torch.multiprocessing`: `spawn` runs a function once for each rank, all of them side by side on one clock.
+
+The signature is PyTorch's, the execution is not: ranks are programs of one process that give way to each other when
+they wait for the device (`ranks.py`). They share Python's memory, and host code takes no simulated time. A rank works
+on the SIP of its number until it chooses another with `torch.ahbm.set_device`.
+
+One rank that fails ends all of them, and what the ended ones had running on devices is stopped.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from greenlet import getcurrent, greenlet
+
+from kernbench.common.errors import KernBenchError, SpawnException, UsageError
+from kernbench.runtime_api.device import AhbmNamespace
+from kernbench.runtime_api.ranks import Ranks
+from kernbench.runtime_api.workers import Team, Worker, Workers
+
+__all__ = ["MultiprocessingNamespace", "SpawnException"]
+
+Worked = Callable[..., object]
+
+
+class TeamHost(Protocol):
+    """What starting and ending ranks needs of the context."""
+
+    def wait_all(self) -> None:
+        """Return when all that the calling program issued is done."""
+
+    def stop_launches(self, programs: Collection[greenlet]) -> None:
+        """Stop what these programs, which are no more, have running."""
+
+    def team_starts(self, team: Team) -> None:
+        """Ranks are to be started; raises UsageError where they cannot be."""
+
+    def team_ends(self, team: Team, *, failed: bool) -> None:
+        """All ranks of a team are no more; raises an error for what they left undone, unless some failed."""
+
+
+class MultiprocessingNamespace:
+    """`torch.multiprocessing`."""
+
+    def __init__(self, host: TeamHost, ranks: Ranks, ahbm: AhbmNamespace, workers: Workers) -> None:
+        self._host = host
+        self._ranks = ranks
+        self._ahbm = ahbm
+        self._workers = workers
+
+    def spawn(self, fn: Worked, args: Sequence[object] = (), nprocs: int = 1, join: bool = True) -> None:
+        """Run `fn(rank, *args)` for ranks 0 to nprocs - 1, and return when all of them, and all they issued, are done.
+
+        Raises SpawnException when ranks fail: it names every one that did, and why. Raises DeadlockError when nothing
+        can move and ranks still wait.
+        """
+        self._check(fn, args, nprocs, join)
+        team = Team(nprocs)
+        self._host.team_starts(team)
+        programs: list[greenlet] = []
+        bodies = [partial(self._work, Worker(team, rank), fn, tuple(args), programs) for rank in range(nprocs)]
+        failed = True
+        try:
+            outcome = self._ranks.run_all(bodies, [f"rank {rank}" for rank in range(nprocs)])
+            failed = bool(outcome.errors)
+        finally:
+            if failed:
+                self._host.stop_launches(programs)
+            self._host.team_ends(team, failed=failed)
+        if outcome.errors:
+            _raise(outcome.errors, nprocs)
+
+    def _work(self, worker: Worker, fn: Worked, args: tuple[object, ...], programs: list[greenlet]) -> None:
+        """What the program of a rank does."""
+        programs.append(getcurrent())
+        self._workers.bind(worker)
+        self._ahbm.set_device(worker.rank)
+        try:
+            fn(worker.rank, *args)
+        except SystemExit as left:
+            if left.code not in (None, 0):
+                raise
+        worker.team.ended.append(worker.rank)
+        self._host.wait_all()
+
+    def _check(self, fn: object, args: object, nprocs: object, join: object) -> None:
+        if not callable(fn):
+            raise UsageError(
+                f"spawn: fn is {fn!r}", hint="give a function: spawn(fn, args, nprocs) calls fn(rank, *args)"
+            )
+        if isinstance(args, str) or not isinstance(args, Sequence):
+            raise UsageError(f"spawn: args is {args!r}", hint=f"give a tuple: args=({args!r},)")
+        most = self._ahbm.device_count()
+        if isinstance(nprocs, bool) or not isinstance(nprocs, int) or not 1 <= nprocs <= most:
+            raise UsageError(
+                f"spawn: nprocs is {nprocs!r}, and the machine has {most} SIPs, one for each rank",
+                hint=f"use 1 to {most}, or a machine with more: --set system.sips.count=N",
+            )
+        if join is not True:
+            raise UsageError(
+                f"spawn: join is {join!r}, and ranks run only while their starter waits: it lets time pass for them",
+                hint="leave join out; what is to run beside the ranks goes into one of them",
+            )
+        if self._workers.current() is not None:
+            raise UsageError(
+                "spawn is called by a program that is a rank itself",
+                hint='call it in the main program; a bench that spawns runs with device="whole" (--device whole)',
+            )
+
+
+def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
+    """Raise what several ranks have raised; what is no failure of a program, Ctrl-C, as it is."""
+    for error in errors.values():
+        if not isinstance(error, Exception | SystemExit):
+            raise error
+    first = next(iter(errors.values()))
+    ranks = sorted(errors)
+    named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    reasons = "\n".join(_reason(rank, errors[rank]) for rank in ranks)
+    what = f"{named} of {nprocs} failed; the others were ended\n{reasons}"
+    raise SpawnException(what if len(ranks) < nprocs else f"all {nprocs} ranks failed\n{reasons}", errors) from first
+
+
+def _reason(rank: int, error: BaseException) -> str:
+    """What a rank has raised, and where it did."""
+    text = f"{type(error).__name__}: {error}".replace("\n", "\n  ")
+    if not isinstance(error, KernBenchError):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        text += f"\n    where: {frame.filename}:{frame.lineno}  {frame.line}"
+    return f"  rank {rank}: {text}"

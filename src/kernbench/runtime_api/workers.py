@@ -1,0 +1,52 @@
+"""Which rank a host program is: programs that were started together as a team are its ranks, numbered from 0.
+
+A program that belongs to no team is a main program: it starts teams, and has no rank of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from greenlet import getcurrent, greenlet
+
+from kernbench.common.errors import UsageError
+from kernbench.triton_emu.kernel_runner import KernelThread
+
+
+@dataclass(eq=False)
+class Team:
+    """Ranks that were started together. `ended` are those whose program has returned."""
+
+    size: int
+    ended: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Worker:
+    """One rank of a team."""
+
+    team: Team
+    rank: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}"
+
+
+class Workers:
+    """The ranks among a context's host programs."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[greenlet, Worker] = WeakKeyDictionary()
+
+    def bind(self, worker: Worker) -> None:
+        """The program that calls is that rank from now on."""
+        self._of[getcurrent()] = worker
+
+    def current(self) -> Worker | None:
+        """The rank that calls; None for a main program. Raises UsageError for a kernel."""
+        if isinstance(getcurrent(), KernelThread):
+            raise UsageError(
+                "a kernel asks the host which rank it is", hint="pass the rank to the kernel as an argument"
+            )
+        return self._of.get(getcurrent())
