@@ -20,8 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
-
-Group = object  # what torch.distributed.new_group returned
+from kernbench.runtime_api.groups import Group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
