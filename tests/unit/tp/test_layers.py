@@ -290,3 +290,30 @@ def test_large_products_go_through_tcm_in_blocks_and_share_rows_within_a_cube() 
 
     assert close(run_ranks(1, body, check_races=True)[0], wide(x) @ wide(w))
     assert machine(1).spec.cube.tcm_allocatable_bytes == 1 << 20
+
+
+def test_a_weight_of_many_columns_lies_over_cubes_and_rows_too_long_for_tcm_are_streamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """518 columns over 8 PEs come out uneven: 65 and 64. With 4 KiB to count on, 20 rows of 256 f16 do not fit."""
+    x, w, b = numbers(1, 20, 256), numbers(2, 256, 518, scale=0.06), numbers(3, 518)
+    wanted = wide(x) @ wide(w) + wide(b)
+
+    def body(rank: int, torch: RuntimeContext) -> object:
+        tp.initialize_model_parallel(torch=torch)
+        layer = tp.ColumnParallelLinear(256, 518, bias=True, init=w, bias_init=b, torch=torch)
+        assert sorted({shape[1] for shape in layer.weight.local_shapes.values()}) == [64, 65]
+        return layer(placed(torch, x)).numpy()
+
+    assert close(run_ranks(1, body, check_races=True)[0], wanted)
+    monkeypatch.setattr(tp.launches, "tcm_budget", lambda torch: 4096)
+    plans: list[bool] = []
+    made = tp.launches.LinearPlan.__init__
+
+    def noting(self: tp.launches.LinearPlan, *args: object) -> None:
+        made(self, *args)  # type: ignore[arg-type]
+        plans.append(self.in_tcm)
+
+    monkeypatch.setattr(tp.launches.LinearPlan, "__init__", noting)
+    assert close(run_ranks(1, body, check_races=True)[0], wanted)
+    assert plans == [False]
