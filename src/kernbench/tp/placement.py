@@ -1,0 +1,115 @@
+"""Where the tensors of a rank lie on its SIP: over which cubes and PEs, and split how.
+
+The rule: activations are split by rows, so that their address range is the plain row-major matrix, which every PE can
+read, norms and additions find whole rows in their own memory, and every collective can take them. Weights are split by
+columns, so that each PE has the weights of its own outputs in its own HBM slice: over as many cubes as there is enough
+for, since a PE with a few columns would read all activations for little work, and write outputs in tiny pieces. What
+is short and needed everywhere (gains, biases that are added to rows) is replicated.
+
+Not offered: activations split by columns. With fewer rows than PEs, some PEs hold no activations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import DPPolicy, Split
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.tensor import Tensor
+
+ENOUGH_COLUMNS = 32  # of a weight for one PE: the native tile's
+ENOUGH_BYTES = 64 * 1024  # or so much of it: 256 ns of a PE's link
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The cubes and PEs of a SIP that a rank's layers use: the first `cubes`, and in each the first `pes`."""
+
+    cubes: int
+    pes: int
+
+    @classmethod
+    def of(cls, torch: RuntimeContext, cubes: int | None = None, pes: int | None = None) -> Grid:
+        """All of a SIP, or so much of it; raises UsageError for more than there is and for physical addresses."""
+        spec = torch.spec
+        if spec.system.address_model != "va":
+            raise UsageError(
+                "parallel layers need virtual addresses: their PEs read each other's parts of a tensor",
+                where="system.address_model",
+                hint="set system.address_model to va",
+            )
+        counts = []
+        for what, asked, there in (("cubes", cubes, spec.sip.n_cubes), ("pes", pes, spec.cube.n_pes)):
+            if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= there):
+                raise UsageError(f"{what} is {asked!r}", hint=f"give 1 to {there}, or leave it out for all")
+            counts.append(there if asked is None else asked)
+        return cls(*counts)
+
+    @property
+    def size(self) -> int:
+        return self.cubes * self.pes
+
+    @classmethod
+    def holding(cls, weight: Tensor) -> Grid:
+        """The part of a grid that `for_weight` has chosen for a weight."""
+        assert weight.dp.num_cubes is not None
+        assert weight.dp.num_pes is not None
+        return cls(weight.dp.num_cubes, weight.dp.num_pes)
+
+    def for_weight(self, inputs: int, outputs: int, dtype: str) -> Grid:
+        """So many cubes of it as a weight is enough for."""
+        nbytes = inputs * outputs * dtype_of(dtype).itemsize
+        pes = max(outputs // ENOUGH_COLUMNS, nbytes // ENOUGH_BYTES)
+        return Grid(max(1, min(self.cubes, -(-pes // self.pes))), self.pes)
+
+    @property
+    def rows(self) -> DPPolicy:
+        """Of activations."""
+        return self._split("row_wise")
+
+    @property
+    def columns(self) -> DPPolicy:
+        """Of weights."""
+        return self._split("column_wise")
+
+    @property
+    def everywhere(self) -> DPPolicy:
+        """All of it in every PE."""
+        return self._split("replicate")
+
+    def _split(self, split: Split) -> DPPolicy:
+        return DPPolicy(cube=split, pe=split, num_cubes=self.cubes, num_pes=self.pes)
+
+    def launch(self, torch: RuntimeContext, name: str, kernel: object, *args: object, **named: object) -> Launch:
+        """Run a kernel on every PE of the grid, whatever its tensors lie on: program ids are then places in it."""
+        where: dict[str, object] = {"target_cubes": range(self.cubes), "target_pes": range(self.pes)}
+        return torch.launch(name, kernel, *args, **where, **named)  # type: ignore[arg-type]  # no name is `wait`
+
+
+def check_activation(torch: RuntimeContext, x: object, features: int | None, what: str) -> Tensor:
+    """Raise UsageError for what is no (tokens, features) matrix of this rank's SIP whose rows lie end to end."""
+    if not isinstance(x, Tensor):
+        raise UsageError(f"{what}: got a {type(x).__name__}", hint="give a tensor of this context")
+    if x.ndim != 2 or (features is not None and x.shape[1] != features):
+        wants = "any number" if features is None else str(features)
+        raise UsageError(f"{what}: got a tensor of shape {x.shape}", hint=f"give (tokens, features), features: {wants}")
+    if 1 in x.dp.split_axes(x.ndim):
+        raise UsageError(
+            f"{what}: the columns of '{x.name}' are split over PEs, so its rows do not lie end to end",
+            hint="place it by rows: dp=Grid.of(torch).rows",
+        )
+    check_device(torch, x, what)
+    return x
+
+
+def check_device(torch: RuntimeContext, x: Tensor, what: str) -> None:
+    """Raise UsageError for a tensor of another SIP than the calling rank's."""
+    here = torch.ahbm.current_device()
+    if x.allocation.sip != here:
+        raise UsageError(
+            f"{what}: '{x.name}' is on SIP {x.allocation.sip}, this rank works on SIP {here}",
+            hint="call torch.ahbm.set_device(rank) before tensors and layers are made",
+        )
