@@ -275,7 +275,7 @@ class DistributedContext(ProcessGroups, _Types):
         source = None if is_send else member.group.ranks[call.peer]
         if end.number is not None:
             return self._start(request, replace(call, number=end.number), member, source)
-        what = f"{end.said.text}, whose other end is not there"
+        what = f"the other end of {end.said.text}"
 
         def when_matched() -> None:
             self._ranks.wait([both], what)

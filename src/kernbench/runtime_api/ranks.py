@@ -59,23 +59,25 @@ class Ranks:
         """Something that the host will make happen: `event.succeed()`."""
         return HostEvent(self._engine)
 
-    def wait(self, events: Sequence[simpy.Event], what: str = "an event") -> None:
-        """Return when all events have happened; raises DeadlockError when some never will."""
+    def wait(self, events: Sequence[simpy.Event], what: str | None = "an event") -> None:
+        """Return when all events have happened; raises DeadlockError when some never will. `what` is for the report:
+        None where others say it.
+        """
         self._wait(events, what)
         if self._engine.races is not None:
             self._engine.races.heard(events)
 
-    def _wait(self, events: Sequence[simpy.Event], what: str) -> None:
+    def _wait(self, events: Sequence[simpy.Event], what: str | None) -> None:
         missing = [event for event in events if not event.processed]
         if not missing:
             return
-        _refuse_kernels(what)
+        _refuse_kernels(what or "others")
         if self.in_rank:
             self._give_way(missing, what)
         else:
             for event in missing:
                 if not self._engine.run_until_done(event):
-                    raise self._deadlock([what])
+                    raise self._deadlock([what] if what is not None else [])
 
     def run(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
@@ -257,8 +259,8 @@ class Background:
     def has_failed(self) -> bool:
         return bool(self._group.errors)
 
-    def wait(self, what: str) -> None:
+    def wait(self) -> None:
         """Return when it is over; raises what it raised."""
-        self._ranks.wait([self._group.over], what)
+        self._ranks.wait([self._group.over], None)  # the program itself says what it waits for
         for error in self._group.errors.values():
             raise error

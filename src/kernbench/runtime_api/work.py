@@ -70,7 +70,7 @@ class LaterWork(Work):
         self._program = program
 
     def wait(self) -> bool:
-        self._program.wait(self._title)
+        self._program.wait()
         return True
 
     def is_completed(self) -> bool:

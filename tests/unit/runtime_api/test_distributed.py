@@ -435,7 +435,7 @@ def test_a_bench_on_all_devices_is_a_rank_of_each() -> None:
 
     def bench(torch: RuntimeContext) -> None:
         torch.zeros(1)
-        torch.distributed._make_backend = lambda: HostBackend(torch)
+        torch.distributed._make_backend = lambda _: HostBackend(torch)
         torch.distributed.init_process_group()
         torch.distributed.barrier()
         ranks.append((torch.distributed.get_rank(), torch.distributed.get_world_size(), torch.ahbm.current_device()))
@@ -448,7 +448,7 @@ def test_a_bench_that_spawns_drives_the_whole_tray() -> None:
     ranks: list[int] = []
 
     def bench(torch: RuntimeContext) -> None:
-        torch.distributed._make_backend = lambda: HostBackend(torch)
+        torch.distributed._make_backend = lambda _: HostBackend(torch)
         torch.distributed.init_process_group("ahbm")
 
         def worker(rank: int, dist: DistributedContext) -> None:

@@ -192,13 +192,6 @@ def test_there_is_one_world_at_a_time(tray: Tray) -> None:
         tray.dist.init_process_group()
 
 
-def test_a_context_without_a_backend_has_no_process_groups() -> None:
-    with RuntimeContext(GraphEngine(machine())) as torch:
-        assert not torch.distributed.is_available()
-        with pytest.raises(ProcessGroupError, match="no backend"):
-            torch.distributed.init_process_group()
-
-
 def test_spawn_starts_as_many_ranks_as_the_process_group_has(tray: Tray) -> None:
     tray.dist.init_process_group()
     with pytest.raises(ProcessGroupError, match="spawn starts 2 ranks, and the process group has 3") as caught:
@@ -347,12 +340,43 @@ def test_a_message_is_received_as_it_was_sent(tray: Tray) -> None:
             tray.dist.recv(tray.torch.zeros(n), src=0, tag=tag)
 
     tray.spawn(worker, 3, 4)
-    for tag, n, differ in [(5, 4, "tag: 5 and 3"), (3, 6, "elements: 6 and 4")]:
-        with pytest.raises(SpawnException) as caught:
-            tray.spawn(worker, tag, n)
-        error = str(caught.value.errors[1])
-        assert f"rank 1 calls recv(f16[{n}], src=0, tag={tag}), rank 0 called send(f16[4], dst=1, tag=3)" in error
-        assert f"group 'world': {differ}" in error
+    with pytest.raises(SpawnException) as caught:
+        tray.spawn(worker, 3, 6)
+    error = str(caught.value.errors[1])
+    assert "rank 1 calls recv(f16[6], src=0, tag=3), rank 0 called send(f16[4], dst=1, tag=3)" in error
+    assert "group 'world': elements: 6 and 4" in error
+
+
+def test_a_message_with_a_tag_that_nobody_asks_for_is_reported(tray: Tray) -> None:
+    def worker(rank: int) -> None:
+        if rank == 0:
+            tray.dist.send(tray.torch.zeros(4), dst=1, tag=3)
+        if rank == 1:
+            tray.dist.recv(tray.torch.zeros(4), src=0, tag=5)
+
+    error = str(deadlock(tray, worker))
+    assert "the host waits for: rank 0: the other end of send(f16[4], dst=1, tag=3); rank 1: the other end" in error
+    assert "rank 0 called send(f16[4], dst=1, tag=3); rank 1 never received it" in error
+    assert "rank 1 called recv(f16[4], src=0, tag=5); rank 0 never sent it" in error
+
+
+def test_messages_with_other_tags_overtake_each_other(tray: Tray) -> None:
+    """Both receives are posted in the other order than the sends, and both exchanges are posted before any wait."""
+
+    def worker(rank: int) -> None:
+        torch, dist, other = tray.torch, tray.dist, 1 - rank
+        if rank > 1:
+            return
+        first, second = torch.full((4,), rank + 1), torch.full((4,), rank + 10)
+        into_first, into_second = torch.zeros(4), torch.zeros(4)
+        work = [dist.isend(first, other, tag=1), dist.isend(second, other, tag=2)]
+        work += [dist.irecv(into_second, other, tag=2), dist.irecv(into_first, other, tag=1)]
+        for each in work:
+            each.wait()
+        assert into_first.numpy().tolist() == [other + 1] * 4
+        assert into_second.numpy().tolist() == [other + 10] * 4
+
+    tray.spawn(worker)
 
 
 # ---- ranks that never come

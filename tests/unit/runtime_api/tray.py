@@ -10,6 +10,7 @@ import pytest
 from tests.unit.runtime_api.host_backend import HostBackend
 
 from kernbench.ccl.calls import CollectiveCall
+from kernbench.ccl.config import CclSource
 from kernbench.common.errors import SpawnException
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.distributed import DistributedContext
@@ -32,7 +33,7 @@ class Tray:
         self.backends: list[HostBackend] = []
         self.torch = RuntimeContext(GraphEngine(machine(sips)), backend=self._backend)
 
-    def _backend(self, torch: RuntimeContext) -> HostBackend:
+    def _backend(self, torch: RuntimeContext, _: CclSource) -> HostBackend:
         self.backends.append(HostBackend(torch))
         return self.backends[-1]
 
