@@ -110,6 +110,17 @@ def test_the_report_reads_line_by_line(torch: RuntimeContext) -> None:
     ]
 
 
+def test_both_kernels_of_a_pe_are_named(torch: RuntimeContext) -> None:
+    torch.engine.reserve_communication_tcm([0], 0, 4096)
+    x = torch.zeros(8, 8, dp=MINE)
+    torch.launch("compute", kernel, x, target_pes=0, wait=False)
+    torch.launch("communicate", kernel, x, target_pes=0, stream="communication", wait=False)
+    with pytest.raises(DeadlockError) as caught:
+        torch.wait_all()
+    assert [(b.pe, b.kernel) for b in caught.value.blocked] == [(0, "compute"), (0, "communicate")]
+    assert len({b.waits_for for b in caught.value.blocked}) == 1  # both wait in the same load
+
+
 def test_a_kernel_that_was_aborted_in_a_command_is_reported_until_its_engine_is_done(torch: RuntimeContext) -> None:
     def half(x: Any, tl: Any) -> None:
         if tl.program_id(0) == 1:

@@ -296,8 +296,8 @@ class KernelFailure:
 class PeResult:
     """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile.
 
-    `dma_ns`, `compute_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of the
-    other stream ran at the same time, what that one did then is in them.
+    `dma_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of the other stream
+    ran at the same time, what that one did then is in them.
     """
 
     sip: int

@@ -84,6 +84,17 @@ APPROXIMATED = (
         "kernels that issue many composites ahead",
     ),
     Fact(
+        "two kernels on a PE",
+        "a compute and a communication kernel share the CPU that issues their commands, and every queue behind it",
+        "each stream has a CPU of its own (`tl.cycles` of one never delays the other) and TCM of its own; engines, DMA "
+        "channels and links are shared in the order of asking, and tiles of composites wait for those of composites "
+        "issued before, of either stream. Where both ran at one time, a launch's HBM bytes and the busy times of its "
+        "DMA and TCM ports count what the PE did for both; ops, flops and compute times are the launch's own",
+        "approximated",
+        "optimistic",
+        "collectives that overlap with compute and declare much scalar work",
+    ),
+    Fact(
         "launches and mappings",
         "arguments, code and page-table entries are bytes on the same links",
         "control messages: they pay every node and wire on their path, whatever they carry, and take no bandwidth",

@@ -42,6 +42,7 @@ ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, args=(3,)), "KernelLaunchMsg.args holds 3"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, named_args={"n": 3}), "KernelLaunchMsg.args holds 3"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, failure_policy="x"), "failure_policy is 'x'"),
+        (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, stream="x"), "stream is 'x'"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, target_start_ns=-1.0), "target_start_ns is -1.0"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, target_cubes=()), r"target_cubes is \(\)"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, target_pes=(1, 1)), r"target_pes is \(1, 1\)"),

@@ -52,7 +52,7 @@ class TestRules:
         port, now, last = ServerQueue(), 0, 0.0
         for gap, ns in asked:
             now += gap
-            token = TileToken(TilePlan(0, ()), None)
+            token = TileToken(TilePlan(0, ()), PipelineContext({}, 1, lambda token: None, request=None))
             end = port.serve(token, now, ns)
             assert token.start_ns == max(now, last)
             assert end == token.start_ns + ns
@@ -69,7 +69,7 @@ class TestRules:
         for gap, ns, is_store in asked:
             now += gap
             engine.env.run(until=engine.env.timeout(gap))
-            token = TileToken(TilePlan(0, ()), None)
+            token = TileToken(TilePlan(0, ()), PipelineContext({}, 1, lambda token: None, request=None))
             end = (tcm.store if is_store else tcm.fetch)(token, 512 * ns)
             busy |= set(range(int(token.start_ns), int(end)))
         assert engine.now_ns == now

@@ -65,6 +65,7 @@ class Tiles:
     """Describes tiles of two stages."""
 
     pe = PE
+    stream = "compute"
 
     def entries(self, subject):
         heads = ((f"{PE}.pe_dma", "memory", "read", ("tile",)), (f"{PE}.pe_gemm", "gemm", "gemm", ("tile",)))
@@ -243,6 +244,21 @@ def test_a_launch_that_did_nothing_has_no_sums() -> None:
     three_ops(log)
     assert tally.take(LAUNCH) == {}
     assert tally.take(OTHER) == THREE_OPS
+
+
+def test_launches_of_two_streams_of_one_pe_have_sums_of_their_own() -> None:
+    log = OpLog()
+    tally = tally_of(log, LAUNCH, OTHER, later := ("c", "r2"))
+    tally.begin(PE, OTHER, "communication")
+    for busy_ns in (1.0, 2.0):
+        three_ops(log)
+        log.record(0.0, busy_ns, f"{PE}.pe_math", "math", "exp", {}, flops=5, stream="communication")
+    tally.begin(PE, later, "compute")  # the other stream's launch goes on
+    log.record(0.0, 4.0, f"{PE}.pe_math", "math", "exp", {}, flops=5, stream="communication")
+    three_ops(log)
+    assert tally.take(OTHER) == {f"{PE}.pe_math": Work(3, 7.0, 15)}
+    assert tally.take(LAUNCH) == times(2)
+    assert tally.take(later) == THREE_OPS
 
 
 @pytest.mark.parametrize("chunk_records", range(1, 8))

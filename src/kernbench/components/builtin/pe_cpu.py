@@ -60,7 +60,9 @@ from kernbench.triton_emu.tl_core import KernelEnv
 
 
 class Use(NamedTuple):
-    """What the DMA engine, the compute slots and the TCM ports of a PE have done since time began."""
+    """What the DMA engine, the compute slots and the TCM ports of a PE have done since time began; the slots for one
+    stream, the others for both.
+    """
 
     dma_ns: float
     slots_ns: tuple[float, ...]  # each compute slot, the shared one first
@@ -174,7 +176,7 @@ class PeCpuComponent(ActiveComponent):
         self.reply(packet)
         if turn is not None and turn is not self._turns[turn.launch.stream][0]:
             self._turns[turn.launch.stream].remove(turn)
-            self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(), None))
+            self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(turn), None))
         return None
 
     def _begin(self, turn: Turn) -> None:
@@ -195,7 +197,7 @@ class PeCpuComponent(ActiveComponent):
         return self.ipcq.describe(cmd, launch)
 
     def _serve(self, turn: Turn) -> Process:
-        start_ns, before = self.env.now, self._use()
+        start_ns, before = self.env.now, self._use(turn)
         stream = turn.launch.stream
         self.ctx.begin_launch(self._pe, turn.launch.id, stream)
         error = yield from self._run(turn)
@@ -254,7 +256,7 @@ class PeCpuComponent(ActiveComponent):
 
     # ---- what the kernel cost
 
-    def _use(self) -> Use:
+    def _use(self, turn: Turn) -> Use:
         """What the PE's engines have done; one that was not needed yet has done nothing."""
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
@@ -262,13 +264,13 @@ class PeCpuComponent(ActiveComponent):
         tcm = self.ctx.component_so_far(self._tcm_id)
         return Use(
             getattr(dma, "busy_ns", 0.0),
-            tuple(slot.busy_ns for slot in getattr(scheduler, "compute_slots", ())),
+            tuple(slot.busy_ns_for(turn.launch.stream) for slot in getattr(scheduler, "compute_slots", ())),
             getattr(tcm, "busy_ns", 0.0),
             self.ctx.hbm_traffic_by(self._dma_id),
         )
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
-        now, end_ns = self._use(), self.env.now
+        now, end_ns = self._use(turn), self.env.now
         take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", None)
         composites = take_composites(turn.launch.stream) if take_composites and turn.runner is not None else ()
         since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
@@ -282,7 +284,7 @@ class PeCpuComponent(ActiveComponent):
             error,
             tuple((node, use) for node, use in since if use.burst_bytes),
             turn.is_aborted,
-            now.tcm_ns - before.tcm_ns,
+            min(now.tcm_ns - before.tcm_ns, end_ns - start_ns),  # ports are taken ahead, for the other stream too
             composites,
             turn.tcm_peak_bytes,
         )

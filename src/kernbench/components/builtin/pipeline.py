@@ -17,7 +17,7 @@ from kernbench.common.commands import DmaRequest
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
-from kernbench.common.messages import Request
+from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.components.base import ActiveComponent, Context
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -197,6 +197,7 @@ class PipelineContext:
         "addresses",
         "completed_tiles",
         "engines",
+        "is_communication",
         "on_done",
         "on_fetched",
         "operands",
@@ -224,6 +225,7 @@ class PipelineContext:
         self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
         self.request = request
+        self.is_communication = stream_of(request) == "communication"
         self.record = record  # writes a tile down, returns the op-log id of its last stage; None without a log
         self.on_fetched = on_fetched
 
@@ -293,11 +295,12 @@ class TileToken:
 class ServerQueue:
     """Something that serves one request at a time, in the order of asking."""
 
-    __slots__ = ("busy_ns", "free_ns", "holder")
+    __slots__ = ("busy_ns", "communication_ns", "free_ns", "holder")
 
     def __init__(self) -> None:
         self.free_ns = 0.0
         self.busy_ns = 0.0
+        self.communication_ns = 0.0  # of that, for kernels of the communication stream
         self.holder = NOBODY  # the stage that it serves last, see `TileToken.ref`
 
     def serve(self, token: TileToken, now: float, ns: float) -> float:
@@ -309,9 +312,15 @@ class ServerQueue:
             token.causes += (token.index, LANE, now, self.holder)
         self.holder = token.number << STAGE_BITS | token.index
         self.busy_ns += ns
+        if token.context.is_communication:
+            self.communication_ns += ns
         token.start_ns = start
         self.free_ns = end = start + ns
         return end
+
+    def busy_ns_for(self, stream: LaunchStream) -> float:
+        """For how long it was taken for one of the two streams."""
+        return self.communication_ns if stream == "communication" else self.busy_ns - self.communication_ns
 
 
 def work_ns(amount: int, per_ns: float) -> float:

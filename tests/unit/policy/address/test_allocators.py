@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from kernbench.common.errors import AddressError, AllocationError
 from kernbench.common.units import GIB, KIB, MIB
-from kernbench.policy.address.allocator import AddressConfig, CubeSramAllocator, PEMemAllocator
+from kernbench.policy.address.allocator import (
+    AddressConfig,
+    CubeSramAllocator,
+    PEMemAllocator,
+    TcmLease,
+    TcmRingAllocator,
+)
 from kernbench.policy.address.phyaddr import McpuSubUnit, PeSubUnit, PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 
@@ -75,6 +81,19 @@ def test_memory_of_another_owner_is_refused() -> None:
     for addr in (CubeSramAllocator(0, 1, CFG).alloc(64), mcpu, pe.alloc_tcm(64)):
         with pytest.raises(AllocationError, match="is not in it"):
             sram.free(addr, 64)
+
+
+def test_rings_are_placed_in_the_part_of_a_tcm_that_is_kept_for_them() -> None:
+    rings = TcmRingAllocator(0, 2, 1, TcmLease(1000, 5000))
+    ring = rings.alloc(4096, align=16)
+    assert ring == PhysAddr.pe_tcm_addr(0, 2, 1, 1008)
+    with pytest.raises(AllocationError, match=r"sip0\.cube2\.pe1 TCM for rings overflow: 4096 bytes required"):
+        rings.alloc(4096)
+    for addr in (PhysAddr.pe_tcm_addr(0, 2, 0, 1008), PhysAddr.cube_sram_addr(0, 2, 1008)):
+        with pytest.raises(AllocationError, match="is not in it"):
+            rings.free(addr, 4096)
+    rings.free(ring, 4096)
+    assert rings.tcm.used_bytes == 0
 
 
 def test_sram_is_shared_by_the_cube() -> None:
