@@ -171,7 +171,8 @@ def test_a_function_that_cannot_be_a_bench_is_refused_at_its_line(fn: object) ->
 def test_every_shipped_bench_can_be_run_without_a_parameter_and_has_a_seed() -> None:
     for spec in list_all():
         assert all(param.default is not None for param in spec.params), spec.name
-        assert "seed" in [param.name for param in spec.params], spec.name
+        has_seed = "seed" in [param.name for param in spec.params]
+        assert has_seed or spec.name == "ccl-bench", spec.name  # whose numbers are not drawn
 
 
 def test_matmul_composite_reads_the_variables_of_the_record() -> None:
