@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -241,6 +239,12 @@ def test_a_group_of_all_sips_is_on_the_machines_grid_and_one_of_some_is_a_ring()
     assert (whole.cube_w, whole.cube_h, whole.n_pes) == (4, 4, 8)
 
 
+def test_a_ring_is_one_ring_in_whatever_rows_the_machine_draws_it() -> None:
+    where = group_of(load_spec(None, machine(count=4, topology="ring_1d", w=2, h=2)))
+    assert (where.w, where.h) == (4, 1)
+    assert reach(where, (1, 0, 0), "global_E", "global_W", "global_N") == [(2, 0, 0), (0, 0, 0), None]
+
+
 @pytest.mark.parametrize(
     ("sips", "hint"),
     [
@@ -250,14 +254,15 @@ def test_a_group_of_all_sips_is_on_the_machines_grid_and_one_of_some_is_a_ring()
     ],
 )
 def test_a_grid_that_does_not_hold_its_sips_is_refused_with_the_fix(sips: dict[str, object], hint: str) -> None:
-    with pytest.raises(TopologyError, match="does not hold|not a square") as refused:
+    with pytest.raises(TopologyError, match=r"does not hold|not a square") as refused:
         load_spec(None, sips)
     assert hint in str(refused.value)
 
 
 def test_a_description_that_was_not_checked_is_refused_here_too() -> None:
     spec = load_spec(None, machine(count=6, topology="torus_2d", w=3, h=2))
-    wrong = replace(spec, system=replace(spec.system, sips=replace(spec.system.sips, w=2)))
+    sips = spec.system.sips.model_copy(update={"w": 2})
+    wrong = spec.model_copy(update={"system": spec.system.model_copy(update={"sips": sips})})
     with pytest.raises(UsageError, match="a grid of 2 x 2 SIPs does not hold 6") as refused:
         group_of(wrong)
     assert "w and h whose product is count" in str(refused.value)
