@@ -50,11 +50,19 @@ class Communicators:
         self._lent: dict[str, list[Lent]] = {}  # by communicator
 
     def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
-        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, and
-        AllocationError where a PE's TCM has no room for rings, or a kernel that runs there has it.
+        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, or while
+        kernels use the one there is, and AllocationError where a PE's TCM has no room for rings, or a kernel that runs
+        there has it.
         """
         chosen = check_rings(config or RingConfig())
-        if name in self._engine.communicators:
+        former = self._engine.communicators.get(name)
+        if former is not None:
+            if former.users or name not in self._lent:
+                whose = f"{former.users} kernels use it" if former.users else "another host program installed it"
+                raise UsageError(
+                    f"communicator '{name}' cannot be made anew: {whose}",
+                    hint="wait for the launches that use it, and close the program that made it",
+                )
             self.uninstall(name)
         self.reserve(group)
         self._lent[name] = []
