@@ -32,6 +32,7 @@ from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.launch import TensorArg
+from kernbench.sim_engine.communication_tcm import collective_bytes
 from kernbench.topology.spec import MachineSpec
 
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
@@ -134,7 +135,7 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "replicas": work.replicas,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
-        "work_bytes": config.work_bytes,
+        "work_bytes": _work_bytes(call, config),
         "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
@@ -146,6 +147,12 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         facts["input_splits"] = _splits(call, call.inputs[0], call.input_splits)
         facts["output_splits"] = _splits(call, call.outputs[0], call.output_splits)
     return facts
+
+
+def _work_bytes(call: CollectiveCall, config: AlgorithmConfig) -> int:
+    """The TCM that the kernel has: collectives and messages from rank to rank share what is kept for them."""
+    of_collectives = collective_bytes(config.work_bytes)
+    return config.work_bytes - of_collectives if call.name in ("send", "recv") else of_collectives
 
 
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:
