@@ -63,7 +63,7 @@ class _Op:
 class SendOp(_Op):
     """A send: `index` chunks of it are posted, and `in_pe` have not left yet, posted or not."""
 
-    __slots__ = ("cmd", "in_pe", "index", "left", "ring")
+    __slots__ = ("cmd", "in_pe", "index", "ring")
 
     def __init__(
         self, cmd: SendCmd, ring: TxRing, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]
@@ -73,7 +73,6 @@ class SendOp(_Op):
         self.ring = ring
         self.index = 0
         self.in_pe = 0
-        self.left: Callable[[], object] | None = None  # what to do when a chunk has left
 
     @property
     def is_posted(self) -> bool:

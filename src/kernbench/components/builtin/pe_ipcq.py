@@ -9,8 +9,10 @@ over the fabric, and then sends a credit: a small message to a word in the sende
 communication channel. Receives of one direction are served in the order of asking.
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. Not modelled: contention for TCM ports between slots and engines, and the time to
-set up rings.
+`poll_ns` from the start of the wait. One that finds its message in the ring when its turn comes has not waited. Not
+modelled: contention for TCM ports between slots and engines, the time to set up rings, and that other requests on the
+DMA engine's link to the network keep the last byte of a send back: the message then arrives later, but the send is over
+as if it had been alone.
 """
 
 from __future__ import annotations
@@ -222,7 +224,6 @@ class PeIpcqComponent(PeEngine):
         config, message = op.ring.communicator.config, op.cmd.message
         message.wire_bytes = message.nbytes or config.credit_bytes
         message.chunks = op.in_pe = -(-message.wire_bytes // config.slot_size)
-        op.left = partial(self._left, op)
 
     def _begin_send(self, op: SendOp) -> None:
         if op.is_cancelled:
@@ -255,7 +256,7 @@ class PeIpcqComponent(PeEngine):
             ring.sent += 1
             if op.is_posted:
                 ring.ops.popleft()
-            self._dma.post(slot, nbytes, chunk, op.left)
+            self._dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _left(self, op: SendOp) -> None:
         """The last byte of a chunk has left the PE."""
@@ -348,7 +349,10 @@ class PeIpcqComponent(PeEngine):
                 op.waited = (since_ns,)
             at_ns = self._noticed_ns(ring.communicator, since_ns)
         ring.is_reading = True
-        self.ctx.at(at_ns, self._read, ring)
+        if at_ns == self.env.now and op.cmd.reads_slots:
+            self._read(ring)
+        else:
+            self.ctx.at(at_ns, self._read, ring)
 
     def _receiver_of(self, ring: RxRing) -> RecvOp | None:
         """The first receive that takes what this ring has."""
