@@ -52,7 +52,7 @@ class Placement:
 class Work:
     """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
     where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
-    of a gather or scatter, or else a part has.
+    of a gather or scatter, or else a part has; 0 where blocks differ.
     """
 
     tensor: TensorArg | None  # that says who takes part
@@ -134,6 +134,12 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
         return Work(target, at.cubes, at.pes, n_elem, spread=(False, False))
+    if (
+        call.input_splits or call.output_splits
+    ):  # sizes differ from rank to rank: who takes part must not depend on them
+        pes = at.pes if at.pe_replicas else tuple(range(spec.cube.n_pes))
+        cubes = at.cubes if at.cube_replicas else at.cubes[:1]
+        return Work(target, cubes, pes, 0, spread=(not at.pe_replicas, False))
     is_small = target.span_bytes < SPREAD_FROM_BYTES
     pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
     return Work(target, at.cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
