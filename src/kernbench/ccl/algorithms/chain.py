@@ -5,7 +5,7 @@ chunk by chunk: for large messages.
 from __future__ import annotations
 
 from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
-from kernbench.ccl.algorithms.trees import WINDOW, broadcast, chain, reduce
+from kernbench.ccl.algorithms.trees import WINDOW, broadcast, chain, live, reduce
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
@@ -35,7 +35,7 @@ def kernel(
 ) -> None:
     part, n = my_part(t_ptr, tl, spread)
     ranks = chain(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=ranks.live, window=WINDOW)
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live(1), window=WINDOW)
     if collective == "reduce":
         reduce(lane, part, n, ranks, n_sips)
     else:

@@ -65,9 +65,10 @@ def kernel(
     is_mesh = per == "cube" and cube_w * cube_h > 1
     cube = tl.program_id(1) if is_mesh else 0
     tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root) if is_mesh else trees.ALONE
-    is_direct = n_sips - 1 + len(tree.children) <= n_rings
+    most = trees.MOST_IN_MESH if is_mesh else 0
+    is_direct = n_sips - 1 + most <= n_rings
     rounds = DIRECT_ROUNDS if is_direct else 2 * (n_sips - 1)
-    live = max(tree.live + 3 * rounds, rings.LIVE)
+    live = max(trees.live(most) + 3 * rounds, rings.LIVE)
     lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live, window=rings.WINDOW)
 
     def exchange(x: TensorHandle) -> Rounds:

@@ -23,7 +23,7 @@ from kernbench.ccl.algorithms.parts import (
     kernel_args,
     my_part,
 )
-from kernbench.ccl.algorithms.trees import WINDOW, all_reduce, cube_mesh
+from kernbench.ccl.algorithms.trees import MOST_IN_MESH, WINDOW, all_reduce, cube_mesh, live
 from kernbench.ccl.work import Work
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
@@ -57,8 +57,9 @@ def kernel(
     part, n = my_part(t_ptr, tl, None)
     cube = tl.program_id(1) if cube_w * cube_h > 1 else 0
     tree = cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root)
-    live = tree.live + (n_sips if sip_topo_kind == SIP_TOPO_RING else max(sip_topo_w, sip_topo_h)) + 2
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live, window=WINDOW)
+    values = n_sips if sip_topo_kind == SIP_TOPO_RING else max(sip_topo_w, sip_topo_h)
+    room = live(MOST_IN_MESH if cube_w * cube_h > 1 else 0) + values + 2
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=room, window=WINDOW)
 
     def exchange(x: TensorHandle) -> Rounds:
         return alone(_between_sips(lane, x, sip_rank, n_sips, sip_topo_kind, sip_topo_w, sip_topo_h))

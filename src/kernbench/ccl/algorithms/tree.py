@@ -7,7 +7,16 @@ cube, the cubes of a SIP are a tree too, whose root is a node of the tree of ran
 from __future__ import annotations
 
 from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
-from kernbench.ccl.algorithms.trees import WINDOW, Neighbours, all_reduce, binomial, broadcast, reduce
+from kernbench.ccl.algorithms.trees import (
+    WINDOW,
+    Neighbours,
+    all_reduce,
+    binomial,
+    broadcast,
+    live,
+    most_in_binomial,
+    reduce,
+)
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
@@ -39,12 +48,12 @@ def kernel(
 ) -> None:
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
     tree = binomial(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
-    addends = n_sips
+    addends, most = n_sips, most_in_binomial(n_sips)
     if per == "cube":
-        addends *= len(cubes)
+        addends, most = addends * len(cubes), most + most_in_binomial(len(cubes))
         inner = binomial(tl.program_id(1), len(cubes), 0, lambda at: f"cube_{cubes[at]}")
         tree = Neighbours(tree.parent, inner.children + tree.children) if inner.parent is None else inner
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=tree.live, window=WINDOW)
+    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live(most), window=WINDOW)
     if collective == "all_reduce":
         all_reduce(lane, part, n, tree, addends)
     elif collective == "reduce":

@@ -28,13 +28,21 @@ class Neighbours(NamedTuple):
     parent: str | None
     children: tuple[str, ...]
 
-    @property
-    def live(self) -> int:
-        """Chunks in TCM at a time: those received and loaded ahead, those being sent up and down, sums and stores."""
-        return (AHEAD + 1) * (len(self.children) + 2) + 2 * WINDOW + 4
-
 
 ALONE = Neighbours(None, ())
+MOST_IN_MESH = 4  # children of the root of a cube mesh
+
+
+def live(children: int) -> int:
+    """Chunks in TCM at a time where nobody has more children than that: received and loaded ahead, being sent up and
+    down, sums and stores. Chunks are the same on all PEs, so this must not depend on the PE.
+    """
+    return (AHEAD + 1) * (children + 2) + 2 * WINDOW + 4
+
+
+def most_in_binomial(size: int) -> int:
+    """How many children the root of a binomial tree has."""
+    return (size - 1).bit_length()
 
 
 def binomial(position: int, size: int, root: int, direction: Callable[[int], str]) -> Neighbours:
