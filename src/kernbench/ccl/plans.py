@@ -98,13 +98,7 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
             hint="choose another: algorithm= of the call, or ccl.yaml",
         )
-    if call.op is None:
-        return
-    if call.dtype == "bool":
-        raise UsageError(
-            f"{call.name} of bool tensors", hint="convert them to u8 first: max is then any of them, min is all"
-        )
-    if call.op is not ReduceOp.SUM and "op" not in module.names:
+    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",

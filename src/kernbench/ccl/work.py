@@ -52,7 +52,7 @@ class Placement:
 class Work:
     """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
     where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
-    of a gather or scatter, or else a part has.
+    of a gather or scatter, or else a part has; 0 for an all_to_all, whose blocks may differ.
     """
 
     tensor: TensorArg | None  # that says who takes part
@@ -129,14 +129,15 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
     at = Placement.of(target)
-    smaller = source if call.name == "all_gather" else target
-    n_elem = prod(smaller.shape)
+    is_uneven = call.name == "all_to_all"  # ranks may have more than others: what they do must not depend on it
+    n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
         return Work(target, at.cubes, at.pes, n_elem, spread=(False, False))
-    is_small = target.span_bytes < SPREAD_FROM_BYTES
+    is_small = target.span_bytes < SPREAD_FROM_BYTES and not is_uneven
     pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
-    return Work(target, at.cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
+    cubes = at.cubes if at.cube_replicas or not is_uneven else tuple(range(spec.sip.n_cubes))
+    return Work(target, cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
