@@ -49,7 +49,7 @@ class LaunchPlan:
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
     config: AlgorithmConfig
-    signature: tuple[object, ...] = field(repr=False)  # the same on every rank, or the collective cannot be done
+    signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
@@ -80,7 +80,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         work.cubes,
         work.pes,
         config,
-        (module.name, config.chunk_bytes, *work.signature),
+        {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
 
 

@@ -173,6 +173,7 @@ class PeIpcqComponent(PeEngine):
         self._rx: dict[tuple[Communicator, str], RxRing] = {}
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
         self._users: dict[RequestId, Communicator] = {}  # launches that have asked for something here
+        self._orphans: list[_Op] = []  # of communicators that are no more, until their launches are stopped
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
 
     @cached_property
@@ -211,7 +212,9 @@ class PeIpcqComponent(PeEngine):
             return
         if communicator.failure is None:
             communicator.failure = f"kernel '{launch.kernel_ref.name}' ended on {self.pe} before its end"
-        for op in list(self._ops_of(launch, communicator)):
+        left = [op for op in self._orphans if op.launch.id == launch.id]
+        self._orphans = [op for op in self._orphans if op.launch.id != launch.id]
+        for op in (*left, *self._ops_of(launch.id, communicator)):
             op.is_cancelled = True
             op.done(())
         for ring in self._tx.values():
@@ -235,13 +238,21 @@ class PeIpcqComponent(PeEngine):
             rings = [self._rx_ring(communicator, name) for name in communicator.directions_of(self.key)]
         return tuple(RingWait("recv", ring.direction, ring.peer, len(ring.arrived), n_slots) for ring in rings)
 
-    def _ops_of(self, launch: KernelLaunchMsg, communicator: Communicator) -> Iterator[_Op]:
+    def _ops_of(self, launch_id: RequestId, communicator: Communicator) -> Iterator[_Op]:
         for tx in self._tx.values():
-            yield from (op for op in tx.ops if op.launch.id == launch.id)
+            yield from (op for op in tx.ops if op.launch.id == launch_id)
         for rx in self._rx.values():
-            if rx.op is not None and rx.op.launch.id == launch.id and not rx.op.is_cancelled:
+            if rx.op is not None and rx.op.launch.id == launch_id and not rx.op.is_cancelled:
                 yield rx.op
-        yield from (op for op in self._posted.get(communicator, []) if op.launch.id == launch.id)
+        yield from (op for op in self._posted.get(communicator, []) if op.launch.id == launch_id)
+
+    def _is_over(self, op: _Op) -> bool:
+        """Whether the launch of a command that is about to begin was stopped in the meantime."""
+        if op.launch.id in self._users:
+            return False
+        op.is_cancelled = True
+        op.done(())
+        return True
 
     # ---- rings
 
@@ -312,6 +323,9 @@ class PeIpcqComponent(PeEngine):
         return ring
 
     def _forget(self, communicator: Communicator) -> None:
+        """Its rings are no more; what launches that are being stopped have asked for stays until they are."""
+        for launch_id in [each for each, used in self._users.items() if used is communicator]:
+            self._orphans += list(self._ops_of(launch_id, communicator))
         for rings in (self._tx, self._rx):
             for key in [key for key in rings if key[0] is communicator]:
                 rings.pop(key)
@@ -328,7 +342,7 @@ class PeIpcqComponent(PeEngine):
         message.chunks = op.in_pe = len(op.sizes)
 
     def _begin_send(self, ring: TxRing, op: SendOp) -> None:
-        if op.is_cancelled:
+        if self._is_over(op):
             return
         ring.ops.append(op)
         if len(ring.ops) == 1:
@@ -422,7 +436,7 @@ class PeIpcqComponent(PeEngine):
 
     def _post(self, communicator: Communicator, op: RecvOp) -> None:
         """A receive is asked for: its message may be here already."""
-        if op.is_cancelled:
+        if self._is_over(op):
             return
         op.waits_since_ns = self.env.now
         self._posted.setdefault(communicator, []).append(op)
