@@ -50,7 +50,7 @@ class LaunchPlan:
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
     config: AlgorithmConfig
-    signature: tuple[object, ...] = field(repr=False)  # the same on every rank, or the collective cannot be done
+    signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
@@ -81,7 +81,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         work.cubes,
         work.pes,
         config,
-        (module.name, config.chunk_bytes, *work.signature),
+        {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
 
 
@@ -99,13 +99,7 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
             hint="choose another: algorithm= of the call, or ccl.yaml",
         )
-    if call.op is None:
-        return
-    if call.dtype == "bool":
-        raise UsageError(
-            f"{call.name} of bool tensors", hint="convert them to u8 first: max is then any of them, min is all"
-        )
-    if call.op is not ReduceOp.SUM and "op" not in module.names:
+    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",
