@@ -280,7 +280,7 @@ class PeIpcqComponent(PeEngine):
             params,
             op.cmd.deps,
             causes=causes,
-            stream=op.launch.stream,
+            stream=op.user.launch.stream,
         )
         op.done((message.record,))
 
@@ -420,7 +420,7 @@ class PeIpcqComponent(PeEngine):
             params,
             sent,
             causes=causes,
-            stream=op.launch.stream,
+            stream=op.user.launch.stream,
         )
         ring.last_record = record
         op.done((record,))
