@@ -47,7 +47,7 @@ class Communicators:
         self.work_bytes = WORK_BYTES
         self._engine = engine
         self._sips: dict[int, None] = {}  # that have TCM reserved
-        self._lent: dict[str, list[Lent]] = {}  # by communicator
+        self._lent: dict[str, dict[int, Lent]] = {}  # by communicator and address
 
     def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
         """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, or while
@@ -65,9 +65,14 @@ class Communicators:
                 )
             self.uninstall(name)
         self.reserve(group)
-        self._lent[name] = []
+        self._lent[name] = {}
         made = Communicator(
-            name, chosen, partial(peer_of, group), partial(directions_of, group), partial(self._allocate, name)
+            name,
+            chosen,
+            partial(peer_of, group),
+            partial(directions_of, group),
+            partial(self._allocate, name),
+            partial(self._give_back, name),
         )
         self._engine.communicators[name] = made
         return made
@@ -99,7 +104,7 @@ class Communicators:
     def uninstall(self, name: str) -> None:
         """Take a communicator back, with its rings and whatever lies in them."""
         self._engine.communicators.pop(name).close()
-        for lent in self._lent.pop(name):
+        for lent in self._lent.pop(name).values():
             self._free(lent)
 
     def unreceived(self) -> list[Unreceived]:
@@ -135,8 +140,11 @@ class Communicators:
                 raise AllocationError(
                     error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"
                 ) from None
-        self._lent[communicator].append(Lent(pe, kind, address, nbytes))
+        self._lent[communicator][address.raw] = Lent(pe, kind, address, nbytes)
         return address.raw
+
+    def _give_back(self, communicator: str, address: int) -> None:
+        self._free(self._lent[communicator].pop(address))
 
     def _free(self, lent: Lent) -> None:
         if lent.kind == "hbm":

@@ -123,7 +123,7 @@ class RxRing:
 
     __slots__ = (
         "arrived", "base", "communicator", "credit_to", "direction", "idle_since_ns", "is_reading", "last_record",
-        "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "taken",
+        "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "stop_listening", "taken",
     )  # fmt: skip
 
     def __init__(self, communicator: Communicator, direction: str, peer: PeKey, base: int, notice_ns: float) -> None:
@@ -142,6 +142,7 @@ class RxRing:
         self.last_record: int | None = None  # of the receive before
         self.on_arrived: Callable[[Chunk], object]
         self.on_fetched: Callable[[], object]
+        self.stop_listening: Callable[[], None]
 
     @property
     def head_since_ns(self) -> float:

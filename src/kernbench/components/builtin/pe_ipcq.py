@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import KernelError, RingWait
+from kernbench.common.errors import AllocationError, KernelError, RingWait
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
@@ -201,15 +201,59 @@ class PeIpcqComponent(PeEngine):
         if ring is None:
             peer = self._peer(communicator, direction)
             config = communicator.config
-            base = communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
+            base = self._allocate_ring(communicator)
             port, address = self._dma.locate(base)
             notice_ns = 0.0 if config.buffer_kind == "tcm" else self.ctx.latency_ns(port.path[::-1])
             ring = self._rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
             ring.on_arrived, ring.on_fetched = partial(self._arrived, ring), partial(self._fetched, ring)
             heard = partial(self._landed, ring)
-            communicator.on_close.append(self.ctx.listen(port.path[-1], address, config.ring_bytes, heard))
+            ring.stop_listening = self.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
+            communicator.on_close.append(ring.stop_listening)
             communicator.on_close.append(partial(self._forget, communicator))
         return ring
+
+    def _allocate_ring(self, communicator: Communicator) -> int:
+        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
+        they are used again.
+        """
+        config = communicator.config
+        while True:
+            try:
+                return communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
+            except AllocationError:
+                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self._rx.values()))):
+                    raise
+
+    def _dropped(self, ring: RxRing) -> bool:
+        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
+
+        The sender's credit word stays: a credit may still be on its way there.
+        """
+        communicator, direction = ring.communicator, ring.direction
+        if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
+            return False
+        if any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ())):
+            return False
+        back = self._peer(communicator, direction).direction
+        sender: MessageQueue = self.sibling(PeId(*ring.peer).part("pe_ipcq"), MESSAGE_QUEUE)
+        if not sender.disconnect(communicator, back, ring.taken):
+            return False
+        del self._rx[communicator, direction]
+        ring.stop_listening()
+        communicator.free(ring.base)
+        return True
+
+    def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
+        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+        ring = self._tx.get((communicator, direction))
+        if ring is None:
+            return True
+        if ring.sent != taken or any(
+            isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops
+        ):
+            return False
+        del self._tx[communicator, direction]
+        return True
 
     def _forget(self, communicator: Communicator) -> None:
         for rings in (self._tx, self._rx):
