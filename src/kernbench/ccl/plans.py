@@ -34,6 +34,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.launch import TensorArg
 from kernbench.topology.spec import MachineSpec
 
+_OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
 _KERNELS = 256  # remembered: a kernel that is launched again is the same object again
 
@@ -49,7 +50,7 @@ class LaunchPlan:
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
     config: AlgorithmConfig
-    signature: tuple[object, ...] = field(repr=False)  # the same on every rank, or the collective cannot be done
+    agreement: Mapping[str, object] = field(repr=False)  # by name, what must be the same on every rank
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
@@ -80,7 +81,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         work.cubes,
         work.pes,
         config,
-        (module.name, config.chunk_bytes, *work.signature),
+        {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, **work.agreement()},
     )
 
 
@@ -135,7 +136,9 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
         "work_bytes": config.work_bytes,
-        "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
+        "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
+        if config.buffer_kind == "tcm"
+        else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
         facts["op"] = call.op.value

@@ -19,6 +19,7 @@ from kernbench.topology.spec import MachineSpec
 
 Spread = tuple[bool, bool]  # whether PEs, and whether cubes, split a tensor among them
 SPREAD_FROM_BYTES = 16 * 1024  # a smaller tensor takes longer to spread than to move
+SPREAD_CUBE_FROM_BYTES = 2 * 1024  # the part of a cube, which moves from cube to cube several times
 LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "reduce_scatter": "inputs"}
 
 
@@ -65,12 +66,17 @@ class Work:
     spread: Spread | None = None
     replicas: Spread = (False, False)
 
-    @property
-    def signature(self) -> tuple[object, ...]:
-        """What must be the same on every rank: lanes pair PEs of one number."""
-        shards = Placement.of(self.tensor).shards if self.tensor is not None else ()
-        own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in shards) if self.spread is None else ()
-        return self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own
+    def agreement(self) -> dict[str, object]:
+        """What must be the same on every rank, by name: lanes pair PEs of one number, with equal parts."""
+        held = Placement.of(self.tensor).shards if self.tensor is not None and self.spread is None else ()
+        return {
+            "elements": self.n_elem,
+            "cubes": self.cubes,
+            "PEs": self.pes,
+            "split over (PEs, cubes)": self.spread,
+            "replicated on (PEs, cubes)": self.replicas,
+            "bytes on (cube, PE)": tuple((cube, pe, nbytes) for cube, pe, _, nbytes in held),
+        }
 
 
 def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
@@ -184,7 +190,7 @@ def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> 
     replicas = (at.pe_replicas, False) if "replicas" in takes else (False, False)
     in_order = all(offset == n * nbytes for n, (_, _, offset, _) in enumerate(at.shards))
     is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
-    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_FROM_BYTES:
+    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_CUBE_FROM_BYTES:
         pes = tuple(range(spec.cube.n_pes))
         return Work(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
     return Work(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)
