@@ -105,7 +105,7 @@ def test_the_report_reads_line_by_line(torch: RuntimeContext) -> None:
     assert str(caught.value).splitlines()[:4] == [
         "deadlock: nothing is left that could happen, and the host still waits",
         "  where: the host waits for: kernel 'k'",
-        f"  blocked: kernel 'k' on sip 0, cube 0, pe 2 waits for a DMA read of 32 bytes at {own:#x}",
+        f"  blocked: kernel 'k' on rank 0 (sip 0, cube 0, pe 2) waits for a DMA read of 32 bytes at {own:#x}",
         f"    at {__file__}:{line}  {source}",
     ]
 

@@ -25,6 +25,15 @@ APPROXIMATED = (
         "gathers and scatters of many short runs; set pe_dma's overhead_ns where it is known",
     ),
     Fact(
+        "messages between PEs",
+        "rings are set up by software, and messages share the TCM's ports and the DMA's one port with other work",
+        "setting up takes no time; slots are read and written at the rate of their memory and wait for no engine; on "
+        "the DMA's link to the network a message queues behind the flits of requests that were there before",
+        "approximated",
+        "optimistic",
+        "many small messages next to large stores",
+    ),
+    Fact(
         "address translation",
         "a TLB that misses, and page walks that read memory",
         "a lookup never misses; every DMA request pays tlb_overhead_ns once (0 ns by default), however many pages it "

@@ -21,7 +21,6 @@ from kernbench.common.errors import BlockedKernel, RingWait
 from kernbench.triton_emu.call_site import definition_of, line_of
 from kernbench.triton_emu.kernel_runner import KernelRunner
 
-
 RingsOf = Callable[[SendCmd | RecvCmd], tuple[RingWait, ...]]
 
 

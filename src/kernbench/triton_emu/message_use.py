@@ -19,7 +19,7 @@ def _mentions(function: object, seen: list[CodeType]) -> bool:
     while isinstance(function, partial):
         function = function.func
     if not isinstance(function, FunctionType):
-        function = getattr(function, "__func__", getattr(type(function), "__call__", None))
+        function = getattr(function, "__func__", vars(type(function)).get("__call__"))
     if not isinstance(function, FunctionType) or function.__code__ in seen:
         return False
     return _code_mentions(function.__code__, function, seen)

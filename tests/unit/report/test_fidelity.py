@@ -49,6 +49,7 @@ def test_what_blocks_say_they_leave_out_is_told():
         "pe_math": ("different functions", "vector functions"),
         "pe_fetch_store": ("register banks", "register file"),
         "pe_scheduler": ("a limit on commands", "queues inside a PE"),
+        "pe_ipcq": ("contention for TCM ports", "messages between PEs"),
         "pe_cpu": ("scalar code", "scalar code and instruction fetch"),
     }
     topics = [fact.topic for fact in FACTS]

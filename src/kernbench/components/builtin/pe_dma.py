@@ -142,8 +142,8 @@ class PeDmaComponent(PeEngine):
     )
 
     __slots__ = (
-        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns", "_timings",
-        "_under_way", "_virtual", "_write",
+        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns",
+        "_timings", "_under_way", "_virtual", "_write",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
