@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class World:
         self,
         machine: Machine,
         ranks: Sequence[int] | None = None,
-        ccl: Mapping[str, object] | None = None,
+        ccl: Mapping[str, object] | Path | None = None,
         check_races: bool = False,
     ) -> None:
         self.engine = GraphEngine(load_topology(None, machine.overrides()), check_races=check_races)
@@ -88,6 +89,7 @@ class World:
         self._installed: object = None
         self.plans: list[LaunchPlan] = []
         self.time_ns = 0.0
+        self.tcm_peak_bytes = 0
 
     def tensors(self, arrays: Sequence[Array], dp: DPPolicy | None = None, space: str = "hbm") -> list[Tensor]:
         """One for each rank, on its SIP."""
@@ -146,6 +148,7 @@ class World:
             )
         for launch in launches:
             self.torch.wait(launch)
+        self.tcm_peak_bytes = max(pe.tcm_peak_bytes for launch in launches for pe in launch.pes)
         self.time_ns = max(launch.end_ns for launch in launches) - min(launch.start_ns for launch in launches)
         check_received(self.torch.communicators.unreceived())
 

@@ -7,6 +7,7 @@ hold a single slot of 256 bytes, and chunks are short: whatever can get stuck do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -338,3 +339,108 @@ def test_bools_are_not_reduced() -> None:
     world = World(Machine(sips=2))
     with pytest.raises(UsageError, match="bool"):
         world.all_reduce([np.zeros(4, bool)] * 2)
+
+
+# ------------------------------------------------------------------------------------------------------- cost and room
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("n", [2, 5])
+def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(algorithm: str, n: int) -> None:
+    world = World(Machine(sips=n), ccl={"defaults": {"chunk_bytes": 1 << 20, "work_bytes": 64 * 1024}})
+    world.all_reduce([np.zeros(150_000, np.float32)] * n, algorithm=algorithm)
+    assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
+
+
+def test_a_large_ring_all_reduce_is_bound_by_pcie() -> None:
+    n, nbytes = 3, 1 << 20
+    world = World(Machine(sips=n, per_corner=2))
+    world.all_reduce([np.zeros(nbytes // 2, np.float16)] * n, algorithm="ring_allreduce")
+    bound_ns = 2 * (n - 1) / n * nbytes / 128  # every SIP sends and receives that much over a link of 128 GB/s
+    assert bound_ns < world.time_ns < 1.1 * bound_ns
+
+
+def test_small_messages_are_bound_by_rounds() -> None:
+    times = {}
+    for algorithm in ALGORITHMS:
+        world = World(Machine(sips=8))
+        world.all_reduce([np.zeros(16, np.float16)] * 8, algorithm=algorithm)
+        times[algorithm] = world.time_ns
+    # one round, log2(8) rounds, up and down a tree of that depth, 7 rounds, 2 * 7 steps
+    order = ["hierarchical_all_pes", "recursive_doubling", "tree", "lrab_hierarchical_allreduce", "ring_allreduce"]
+    assert sorted(times, key=lambda name: times[name]) == order
+
+
+def test_the_center_is_a_better_root_than_the_corner() -> None:
+    times = []
+    for root in ("center", "corner"):
+        world = World(Machine(sips=2, cube_w=4, cube_h=4), ccl={"defaults": {"root": root}})
+        arrays = [np.zeros((16, 8), np.float16)] * 2
+        world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="lrab_hierarchical_allreduce")
+        times.append(world.time_ns)
+    assert times[0] < 0.85 * times[1]  # 4 + 4 hops instead of 6 + 6, and the same exchange
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "lrab_hierarchical_allreduce", "recursive_doubling"])
+def test_chunks_overlap_what_one_message_does_in_turn(algorithm: str) -> None:
+    times = []
+    for chunk_bytes in (8192, 65536):
+        world = World(Machine(sips=4, cube_w=3), ccl={"defaults": {"chunk_bytes": chunk_bytes, "work_bytes": 1 << 20}})
+        arrays = [np.zeros((3, 30_000), np.float16)] * 4  # 30,000 bytes per PE: one chunk, or 4
+        dp = DPPolicy(cube="row_wise", pe="column_wise", num_pes=2)
+        world.all_reduce(arrays, dp, per="cube", algorithm=algorithm)
+        times.append(world.time_ns)
+    assert times[0] < 0.95 * times[1]
+
+
+# ------------------------------------------------------------------------------------------- an algorithm of the user's
+
+OWN = '''
+"""All-reduce of the cubes' rows to cube 0 of SIP 0 and back, one after the other: as ADR-0050 has its kernels."""
+
+TOPO_NAME_TO_KIND = {"ring_1d": 0}
+
+
+def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4):
+    return n_elem, cube_w, cube_h, world_size
+
+
+def row_all_reduce(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, sip_topo_w, sip_topo_h, *, times=1, tl):
+    cube = tl.program_id(1)
+    mine = t_ptr + cube * n_elem * 2
+    acc = tl.load(mine, shape=(n_elem,), dtype="f16") * times
+    if cube < cube_w - 1:
+        acc = acc + tl.recv("E", shape=(n_elem,), dtype="f16")
+    if cube > 0:
+        tl.send("W", acc)
+        acc = tl.recv("W", shape=(n_elem,), dtype="f16")
+    else:
+        for step in range(n_sips - 1):
+            own = acc if step == 0 else got
+            tl.send("global_E", own)
+            got = tl.recv("global_W", shape=(n_elem,), dtype="f16")
+            total = got if step == 0 else total + got
+        acc = acc + total
+    if cube < cube_w - 1:
+        tl.send("E", acc)
+    tl.store(mine, acc)
+
+
+kernel = row_all_reduce
+'''
+
+
+def test_an_algorithm_in_a_file_of_its_own(tmp_path: Path, rng: np.random.Generator) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "ccl.yaml").write_text(
+        "defaults: { algorithm: mine }\nalgorithms:\n  mine: { module: mine.py, params: { times: 2 } }\n"
+    )
+    world = World(Machine(sips=3, cube_w=3), ccl=tmp_path / "ccl.yaml")
+    arrays = [whole(rng, 3, 50) for _ in range(3)]
+    expected = np.broadcast_to(2 * sum(a.sum(0, dtype=np.float16) for a in arrays), (3, 50))
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube"), expected)
+    with pytest.raises(UsageError, match="can only sum, not MAX"):
+        world.all_reduce(arrays, PER_CUBE, per="cube", op="max")
+    grid = Machine(sips=4, cube_w=2, topology="torus_2d", sip_w=2, sip_h=2)
+    with pytest.raises(UsageError, match="does not know SIPs in a torus_2d"):
+        World(grid, ccl=tmp_path / "ccl.yaml").all_reduce([whole(rng, 2, 8)] * 4, PER_CUBE, per="cube")

@@ -1,5 +1,5 @@
-"""Collectives on small machines against numpy: a case is one collective, and its result is worked out from the inputs of
-all ranks by numpy alone, element by element, without a thought to who holds what.
+"""Collectives on small machines against numpy: a case is one collective, and its result is worked out from all ranks'
+inputs by numpy alone, element by element, without a thought to who holds what.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class Tray:
         return found
 
     def outcome(self, case: Case) -> str:
-        """"right", or why it was refused. Raises AssertionError for a result that is wrong, and whatever else happens
+        """ "right", or why it was refused. Raises AssertionError for a result that is wrong, and whatever else happens
         but a refusal.
         """
         try:

@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Integral
 from typing import NamedTuple
 
+from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 from kernbench.ccl.topologies import Group, directions_of, group_of, peer_of
 from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
 from kernbench.common.ids import PeId
@@ -19,6 +20,16 @@ from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Commu
 from kernbench.common.units import is_power_of_two
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
+
+__all__ = [
+    "ALIGN",
+    "WORLD",
+    "Communicators",
+    "check_received",
+    "check_rings",
+    "load_ccl_config",
+    "resolve_algorithm_config",
+]
 
 WORLD = "world"
 ALIGN = 256  # of rings: a slot never shares a burst with another

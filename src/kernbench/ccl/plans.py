@@ -35,6 +35,7 @@ from kernbench.common.launch import TensorArg
 from kernbench.sim_engine.communication_tcm import collective_bytes
 from kernbench.topology.spec import MachineSpec
 
+_OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
 _KERNELS = 256  # remembered: a kernel that is launched again is the same object again
 
@@ -130,7 +131,9 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
         "work_bytes": _work_bytes(call, config),
-        "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
+        "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
+        if config.buffer_kind == "tcm"
+        else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
         facts["op"] = call.op.value
