@@ -1,5 +1,5 @@
-"""Collectives on small machines against numpy: a case is one collective, and its result is worked out from all ranks'
-inputs by numpy alone, element by element, without a thought to who holds what.
+"""Collectives on small machines against numpy: a case is one collective, and its result is worked out by numpy from the
+inputs of all ranks, without a thought to who holds what.
 """
 
 from __future__ import annotations
@@ -190,6 +190,15 @@ def rows_between(case: Case, rank: int, peer: int, ranks: int) -> Array:
     return numbers(case, rank * ranks + peer, (uneven(rank, peer, case.shape[0]), *case.shape[1:]))
 
 
+def cube_parts(case: Case, whole: Array, cubes: int) -> list[Array]:
+    """What each cube holds of a tensor, where cubes hold different parts."""
+    split = PLACEMENTS[case.placement].cube
+    if split == "replicate":
+        return [whole]
+    parts = np.array_split(whole, cubes, 0 if split == "row_wise" else -1)
+    return [part for part in parts if part.size]
+
+
 def expected(case: Case, rank: int, ranks: int, cubes: int = 1) -> list[Array]:
     """What a rank has afterwards, one array for each of its outputs."""
     name, shape, everyone = case.collective, case.shape, range(ranks)
@@ -197,9 +206,10 @@ def expected(case: Case, rank: int, ranks: int, cubes: int = 1) -> list[Array]:
         is_here = name == "all_reduce" or rank == case.root
         return [reduced(case, [numbers(case, each, shape) for each in everyone])] if is_here else []
     if name == "all_reduce_per_cube":
-        here = cubes if "rows per cube" in case.placement or case.placement == "rows per PE" else 1
-        addends = [addend for each in everyone for addend in numbers(case, each, (cubes, *shape)).reshape(here, -1)]
-        return [np.stack([reduced(case, addends)] * here).reshape(cubes, *shape)]
+        addends = [part for each in everyone for part in cube_parts(case, numbers(case, each, (cubes, *shape)), cubes)]
+        own = len(addends) // ranks
+        axis = 0 if PLACEMENTS[case.placement].cube == "row_wise" else -1
+        return [np.concatenate([reduced(case, addends)] * own, axis)]
     if name == "broadcast":
         return [numbers(case, case.root, shape)]
     if name in ("all_gather", "gather"):

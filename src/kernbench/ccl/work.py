@@ -110,6 +110,8 @@ def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Wo
         return _per_cube(call, spec, takes)
     many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
     by_blocks = call.name == "all_to_all" or (call.name in ("all_gather", "reduce_scatter") and len(many) == 1)
+    if len(many) == call.group.size == 1:  # a list of one, or one block
+        by_blocks = Placement.of(call.inputs[0]) != Placement.of(call.outputs[0])
     if by_blocks and "spread" in takes:
         return _by_blocks(call, spec)
     tensor = _tensor(call)
