@@ -335,7 +335,7 @@ def test_a_collective_that_an_algorithm_does_not_do_is_refused() -> None:
     assert "does no all_reduce" in error.what
 
 
-def test_bools_are_not_reduced() -> None:
+def test_bools_are_not_added() -> None:
     world = World(Machine(sips=2))
     with pytest.raises(UsageError, match="bool"):
         world.all_reduce([np.zeros(4, bool)] * 2)

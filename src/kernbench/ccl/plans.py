@@ -100,7 +100,13 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
             hint="choose another: algorithm= of the call, or ccl.yaml",
         )
-    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
+    if call.op is None:
+        return
+    if call.dtype == "bool" and call.op not in (ReduceOp.MIN, ReduceOp.MAX):
+        raise UsageError(
+            f"{call.name} with {call.op.name} of bool tensors", hint="max is any of them, min is all of them"
+        )
+    if call.op is not ReduceOp.SUM and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",
