@@ -32,8 +32,10 @@ from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.launch import TensorArg
+from kernbench.sim_engine.communication_tcm import collective_bytes
 from kernbench.topology.spec import MachineSpec
 
+_OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
 _KERNELS = 256  # remembered: a kernel that is launched again is the same object again
 
@@ -49,7 +51,7 @@ class LaunchPlan:
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
     config: AlgorithmConfig
-    signature: tuple[object, ...] = field(repr=False)  # the same on every rank, or the collective cannot be done
+    signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
@@ -80,7 +82,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         work.cubes,
         work.pes,
         config,
-        (module.name, config.chunk_bytes, *work.signature),
+        {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
 
 
@@ -98,13 +100,7 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
             hint="choose another: algorithm= of the call, or ccl.yaml",
         )
-    if call.op is None:
-        return
-    if call.dtype == "bool":
-        raise UsageError(
-            f"{call.name} of bool tensors", hint="convert them to u8 first: max is then any of them, min is all"
-        )
-    if call.op is not ReduceOp.SUM and "op" not in module.names:
+    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",
@@ -134,8 +130,10 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "replicas": work.replicas,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
-        "work_bytes": config.work_bytes,
-        "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
+        "work_bytes": _work_bytes(call, config),
+        "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
+        if config.buffer_kind == "tcm"
+        else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
         facts["op"] = call.op.value
@@ -146,6 +144,12 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         facts["input_splits"] = _splits(call, call.inputs[0], call.input_splits)
         facts["output_splits"] = _splits(call, call.outputs[0], call.output_splits)
     return facts
+
+
+def _work_bytes(call: CollectiveCall, config: AlgorithmConfig) -> int:
+    """The TCM that the kernel has: collectives and messages from rank to rank share what is kept for them."""
+    of_collectives = collective_bytes(config.work_bytes)
+    return config.work_bytes - of_collectives if call.name in ("send", "recv") else of_collectives
 
 
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:

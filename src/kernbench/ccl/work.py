@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from kernbench.ccl.calls import CollectiveCall
 from kernbench.common.dtypes import dtype_of
@@ -17,8 +18,10 @@ from kernbench.common.errors import UsageError
 from kernbench.common.launch import TensorArg
 from kernbench.topology.spec import MachineSpec
 
+Columns = tuple[tuple[int, ...], tuple[int | None, int | None]]  # a shape, and the axes split over cubes and over PEs
 Spread = tuple[bool, bool]  # whether PEs, and whether cubes, split a tensor among them
 SPREAD_FROM_BYTES = 16 * 1024  # a smaller tensor takes longer to spread than to move
+SPREAD_CUBE_FROM_BYTES = 2 * 1024  # the part of a cube, which moves from cube to cube several times
 LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "reduce_scatter": "inputs"}
 
 
@@ -32,6 +35,7 @@ class Placement:
     cube_replicas: bool  # whether cubes do
     distinct: int  # parts
     shards: tuple[tuple[int, int, int, int], ...]  # cube, PE, offset, bytes
+    columns: Columns | None  # where others than rows are split: which elements a part has depends on the shape then
 
     @classmethod
     def of(cls, tensor: TensorArg) -> Placement:
@@ -45,14 +49,37 @@ class Placement:
             any(len({cube for cube, _ in each}) > 1 for each in holders.values()),
             len(holders),
             tuple((shard.cube, shard.pe, shard.offset_bytes, shard.nbytes) for shard in tensor.shards),
+            (tensor.shape, tensor.split_by) if any(tensor.split_axes) else None,
         )
+
+
+class Signature(NamedTuple):
+    """What must be the same on every rank, since lanes pair PEs of one number."""
+
+    cubes: tuple[int, ...]
+    pes: tuple[int, ...]
+    n_elem: int
+    spread: Spread | None
+    replicas: Spread
+    parts: tuple[tuple[int, int, int], ...]  # cube, PE and bytes, where each PE works on the part that it holds
+    columns: Columns | None
+
+    def __str__(self) -> str:
+        where = f"cubes {_listed(self.cubes)}, PEs {_listed(self.pes)}"
+        sizes = sorted({nbytes for _, _, nbytes in self.parts})
+        text = f"{where}, parts of {' and '.join(map(str, sizes))} bytes" if sizes else where
+        if self.columns is None:
+            return text
+        shape, (over_cubes, over_pes) = self.columns
+        axes = [f"axis {a} over {n}" for a, n in ((over_cubes, "cubes"), (over_pes, "PEs")) if a is not None]
+        return f"{text}, shape {list(shape)} with {' and '.join(axes)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
     where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
-    of a gather or scatter, or else a part has.
+    of a gather or scatter, or else a part has; 0 for an all_to_all, whose blocks may differ.
     """
 
     tensor: TensorArg | None  # that says who takes part
@@ -66,11 +93,11 @@ class Work:
     replicas: Spread = (False, False)
 
     @property
-    def signature(self) -> tuple[object, ...]:
-        """What must be the same on every rank: lanes pair PEs of one number."""
-        shards = Placement.of(self.tensor).shards if self.tensor is not None else ()
-        own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in shards) if self.spread is None else ()
-        return self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own
+    def signature(self) -> Signature:
+        at = Placement.of(self.tensor) if self.tensor is not None else None
+        own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in at.shards) if at and self.spread is None else ()
+        columns = at.columns if at else None
+        return Signature(self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own, columns)
 
 
 def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
@@ -83,6 +110,8 @@ def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Wo
         return _per_cube(call, spec, takes)
     many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
     by_blocks = call.name == "all_to_all" or (call.name in ("all_gather", "reduce_scatter") and len(many) == 1)
+    if len(many) == call.group.size == 1:  # a list of one, or one block
+        by_blocks = Placement.of(call.inputs[0]) != Placement.of(call.outputs[0])
     if by_blocks and "spread" in takes:
         return _by_blocks(call, spec)
     tensor = _tensor(call)
@@ -129,14 +158,15 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
     at = Placement.of(target)
-    smaller = source if call.name == "all_gather" else target
-    n_elem = prod(smaller.shape)
+    is_uneven = call.name == "all_to_all"  # ranks may have more than others: what they do must not depend on it
+    n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
         return Work(target, at.cubes, at.pes, n_elem, spread=(False, False))
-    is_small = target.span_bytes < SPREAD_FROM_BYTES
+    is_small = target.span_bytes < SPREAD_FROM_BYTES and not is_uneven
     pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
-    return Work(target, at.cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
+    cubes = at.cubes if at.cube_replicas or not is_uneven else tuple(range(spec.sip.n_cubes))
+    return Work(target, cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
@@ -178,7 +208,7 @@ def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> 
     replicas = (at.pe_replicas, False) if "replicas" in takes else (False, False)
     in_order = all(offset == n * nbytes for n, (_, _, offset, _) in enumerate(at.shards))
     is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
-    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_FROM_BYTES:
+    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_CUBE_FROM_BYTES:
         pes = tuple(range(spec.cube.n_pes))
         return Work(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
     return Work(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)
@@ -188,6 +218,13 @@ def _rectangle(cubes: Sequence[int], mesh_w: int) -> tuple[int, int]:
     """Width and height of the rectangle of the mesh around some cubes."""
     xs, ys = [cube % mesh_w for cube in cubes], [cube // mesh_w for cube in cubes]
     return max(xs) - min(xs) + 1, max(ys) - min(ys) + 1
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """`0 to 7`, or `0, 2, 5`."""
+    if len(numbers) > 2 and tuple(numbers) == tuple(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def _elements(tensor: TensorArg, nbytes: int) -> int:

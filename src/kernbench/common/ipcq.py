@@ -99,9 +99,10 @@ class Unreceived(NamedTuple):
 class Communicator:
     """PEs that know each other by directions, and the memory of their rings.
 
-    `peer_of` says who is in a direction of a PE, `directions_of` which it has, `allocate` finds memory for a ring or a
-    credit word: (PE, bytes, kind) to a physical address. `failure` is set when a kernel that used it has failed: what
-    its rings hold is then nobody's. `users` counts the kernels that have used it and still run, one per PE.
+    `peer_of` says who is in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
+    credit word, (PE, bytes, kind) to a physical address, and `free` takes it back. `failure` is set when a kernel that
+    used it has failed: what its rings hold is then nobody's. `users` counts the kernels that have used it and still
+    run, one per PE.
     """
 
     def __init__(
@@ -111,12 +112,14 @@ class Communicator:
         peer_of: Callable[[PeKey, str], Peer | None],
         directions_of: Callable[[PeKey], tuple[str, ...]],
         allocate: Callable[[PeKey, int, BufferKind], int],
+        free: Callable[[int], None],
     ) -> None:
         self.name = name
         self.config = config
         self.peer_of = peer_of
         self.directions_of = directions_of
         self.allocate = allocate
+        self.free = free
         self.failure: str | None = None
         self.users = 0
         self.unreceived: dict[Message, None] = {}  # sent and not received, in the order of sending

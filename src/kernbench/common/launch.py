@@ -64,7 +64,7 @@ class TensorArg:
     """A tensor as a kernel's argument. `va_base` is None where addresses are physical.
 
     A PE that holds no part has, of a tensor that is split, nothing: sizes of 0 along `split_axes`. One that is not
-    split is everybody's, wherever it lies.
+    split is everybody's, wherever it lies. `split_by` says which axis is split over cubes, and which over PEs.
     """
 
     name: str
@@ -75,6 +75,7 @@ class TensorArg:
     local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
+    split_by: tuple[int | None, int | None] = (None, None)
     span_bytes: int = field(init=False, repr=False)  # from the first byte of its address range to the last
 
     def __post_init__(self) -> None:

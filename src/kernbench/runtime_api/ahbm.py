@@ -55,8 +55,7 @@ class AhbmBackend:
                 self._communicators.uninstall(name)
 
     def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
-        algorithm, *placement = self._plan(call).signature
-        return {"algorithm": algorithm, "placement": tuple(placement)}
+        return self._plan(call).signature
 
     def start(self, call: CollectiveCall, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Launch:
         chosen = self._plan(call)

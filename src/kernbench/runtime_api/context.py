@@ -256,7 +256,9 @@ class RuntimeContext:
         for message in messages:
             for tensor in call.tensors:
                 mapping += self._store.map_in(tensor, message.sip, message.cubes(self.spec.sip.n_cubes))
-        self._queue.wait(mapping, f"mappings for kernel '{call.name}'")
+        if mapping:
+            self._queue.wait(mapping, f"mappings for kernel '{call.name}'")
+            messages = self._launcher.messages(call, self.ahbm.current_device())  # others may have taken its name
         launch = self._launcher.submit(call.name, messages, call.tensors)
         if call.options.wait:
             self.wait(launch)

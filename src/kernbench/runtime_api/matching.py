@@ -76,7 +76,8 @@ class CallOrder:
             f"ranks call different things: rank {self._ranks[rank]} calls {said.text}, rank {self._ranks[other]} "
             f"called {theirs.text}",
             where=f"call {number + 1} of {self._title}: {differ}",
-            hint="let every rank of a group call the same collectives in the same order, with equal sizes and dtypes",
+            hint="let every rank of a group call the same collectives in the same order, with equal sizes, dtypes and "
+            "placements",
         )
 
     def open_calls(self, ended: Sequence[int]) -> Iterator[str]:

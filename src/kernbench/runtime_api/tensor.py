@@ -129,9 +129,9 @@ class Tensor:
 
     def as_arg(self) -> TensorArg:
         """The tensor as a kernel's argument."""
-        split = self.dp.split_axes(self.ndim)
+        split, split_by = self.dp.split_axes(self.ndim), self.dp.split_by(self.ndim)
         shapes, space = self.local_shapes, self.space
-        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, shapes, split, space)
+        return TensorArg(self.name, self.shape, self.dtype, self.va_base, self.shards, shapes, split, space, split_by)
 
     # ---- reading
 

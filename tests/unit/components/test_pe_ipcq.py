@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from kernbench.common.dtypes import DTYPES
+from kernbench.common.errors import LaunchError
 from kernbench.components.builtin.ipcq_rings import SlotTier, noticed_ns
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -813,3 +814,33 @@ def test_a_second_program_on_a_machine_finds_it_as_the_first_did() -> None:
         with RuntimeContext(engine) as torch:
             took.append(torch.launch(messages(5), target_pes=range(2), target_cubes=0).exec_ns)
     assert took[0] == took[1]
+
+
+def test_idle_rings_make_room_for_others() -> None:
+    # Rings of 4 slots of 16 KiB: of the 256 KiB that are kept, three fit beside credit words; a PE hears from seven.
+    def kernel(tl: Any) -> None:
+        pe, x = tl.program_id(0), tl.full((64,), tl.program_id(0), "f32")
+        for step in range(1, 8):
+            tl.send_async(f"intra_{(pe + step) % 8}", x)
+            got = tl.recv(f"intra_{(pe - step) % 8}", (64,), "f32")
+            assert float(got[0]) == (pe - step) % 8
+
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        torch.install_ipcq(slot_size=16384)
+        for _ in range(3):
+            torch.launch(kernel, target_pes=range(8), target_cubes=0)
+
+
+def test_rings_in_use_are_not_given_up() -> None:
+    def kernel(tl: Any) -> None:
+        if tl.program_id(0) == 0:
+            for pe in (1, 2, 3):
+                tl.recv_async(f"intra_{pe}", (64,), "f32")
+        else:
+            tl.cycles(100)
+            tl.send("intra_0", tl.zeros((64,), "f32"))
+
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        torch.install_ipcq(slot_size=32768)
+        with pytest.raises(LaunchError, match="TCM for rings overflow"):
+            torch.launch(kernel, target_pes=range(4), target_cubes=0)

@@ -63,7 +63,7 @@ class _Op:
 class SendOp(_Op):
     """A send: `index` chunks of it are posted, and `in_pe` have not left yet, posted or not."""
 
-    __slots__ = ("cmd", "in_pe", "index", "left", "ring")
+    __slots__ = ("cmd", "in_pe", "index", "ring")
 
     def __init__(
         self, cmd: SendCmd, ring: TxRing, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]
@@ -73,7 +73,6 @@ class SendOp(_Op):
         self.ring = ring
         self.index = 0
         self.in_pe = 0
-        self.left: Callable[[], object] | None = None  # what to do when a chunk has left
 
     @property
     def is_posted(self) -> bool:
@@ -124,7 +123,7 @@ class RxRing:
 
     __slots__ = (
         "arrived", "base", "communicator", "credit_to", "direction", "idle_since_ns", "is_reading", "last_record",
-        "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "taken",
+        "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "stop_listening", "taken",
     )  # fmt: skip
 
     def __init__(self, communicator: Communicator, direction: str, peer: PeKey, base: int, notice_ns: float) -> None:
@@ -143,6 +142,7 @@ class RxRing:
         self.last_record: int | None = None  # of the receive before
         self.on_arrived: Callable[[Chunk], object]
         self.on_fetched: Callable[[], object]
+        self.stop_listening: Callable[[], None]
 
     @property
     def head_since_ns(self) -> float:

@@ -9,8 +9,10 @@ over the fabric, and then sends a credit: a small message to a word in the sende
 communication channel. Receives of one direction are served in the order of asking.
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. Not modelled: contention for TCM ports between slots and engines, and the time to
-set up rings.
+`poll_ns` from the start of the wait. One that finds its message in the ring when its turn comes has not waited. Not
+modelled: contention for TCM ports between slots and engines, the time to set up rings, and that other requests on the
+DMA engine's link to the network keep the last byte of a send back: the message then arrives later, but the send is over
+as if it had been alone.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import TypeVar
 
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import KernelError, RingWait
+from kernbench.common.errors import AllocationError, KernelError, RingWait
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
@@ -199,15 +201,59 @@ class PeIpcqComponent(PeEngine):
         if ring is None:
             peer = self._peer(communicator, direction)
             config = communicator.config
-            base = communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
+            base = self._allocate_ring(communicator)
             port, address = self._dma.locate(base)
             notice_ns = 0.0 if config.buffer_kind == "tcm" else self.ctx.latency_ns(port.path[::-1])
             ring = self._rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
             ring.on_arrived, ring.on_fetched = partial(self._arrived, ring), partial(self._fetched, ring)
             heard = partial(self._landed, ring)
-            communicator.on_close.append(self.ctx.listen(port.path[-1], address, config.ring_bytes, heard))
+            ring.stop_listening = self.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
+            communicator.on_close.append(ring.stop_listening)
             communicator.on_close.append(partial(self._forget, communicator))
         return ring
+
+    def _allocate_ring(self, communicator: Communicator) -> int:
+        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
+        they are used again.
+        """
+        config = communicator.config
+        while True:
+            try:
+                return communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
+            except AllocationError:
+                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self._rx.values()))):
+                    raise
+
+    def _dropped(self, ring: RxRing) -> bool:
+        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
+
+        The sender's credit word stays: a credit may still be on its way there.
+        """
+        communicator, direction = ring.communicator, ring.direction
+        if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
+            return False
+        if any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ())):
+            return False
+        back = self._peer(communicator, direction).direction
+        sender: MessageQueue = self.sibling(PeId(*ring.peer).part("pe_ipcq"), MESSAGE_QUEUE)
+        if not sender.disconnect(communicator, back, ring.taken):
+            return False
+        del self._rx[communicator, direction]
+        ring.stop_listening()
+        communicator.free(ring.base)
+        return True
+
+    def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
+        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+        ring = self._tx.get((communicator, direction))
+        if ring is None:
+            return True
+        if ring.sent != taken or any(
+            isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops
+        ):
+            return False
+        del self._tx[communicator, direction]
+        return True
 
     def _forget(self, communicator: Communicator) -> None:
         for rings in (self._tx, self._rx):
@@ -222,7 +268,6 @@ class PeIpcqComponent(PeEngine):
         config, message = op.ring.communicator.config, op.cmd.message
         message.wire_bytes = message.nbytes or config.credit_bytes
         message.chunks = op.in_pe = -(-message.wire_bytes // config.slot_size)
-        op.left = partial(self._left, op)
 
     def _begin_send(self, op: SendOp) -> None:
         if op.is_cancelled:
@@ -255,7 +300,7 @@ class PeIpcqComponent(PeEngine):
             ring.sent += 1
             if op.is_posted:
                 ring.ops.popleft()
-            self._dma.post(slot, nbytes, chunk, op.left)
+            self._dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _left(self, op: SendOp) -> None:
         """The last byte of a chunk has left the PE."""
@@ -348,7 +393,10 @@ class PeIpcqComponent(PeEngine):
                 op.waited = (since_ns,)
             at_ns = self._noticed_ns(ring.communicator, since_ns)
         ring.is_reading = True
-        self.ctx.at(at_ns, self._read, ring)
+        if at_ns == self.env.now and op.cmd.reads_slots:
+            self._read(ring)
+        else:
+            self.ctx.at(at_ns, self._read, ring)
 
     def _receiver_of(self, ring: RxRing) -> RecvOp | None:
         """The first receive that takes what this ring has."""

@@ -51,8 +51,12 @@ class DPPolicy:
 
     def split_axes(self, rank: int) -> tuple[int, ...]:
         """The axes of a tensor of `rank` dimensions that are split at either level."""
-        splits = (self.cube, self.pe)
-        return tuple(sorted({_axis_of(split, rank) for split in splits if split != "replicate"}))
+        return tuple(sorted({axis for axis in self.split_by(rank) if axis is not None}))
+
+    def split_by(self, rank: int) -> tuple[int | None, int | None]:
+        """The axis of a tensor of `rank` dimensions that is split over cubes, and the one over PEs."""
+        cube, pe = (None if split == "replicate" else _axis_of(split, rank) for split in (self.cube, self.pe))
+        return cube, pe
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,170 @@
+"""Every collective, by every algorithm that does it, against numpy: over machine shapes, placements, ops, element types
+and odd sizes. A call is right to the bit, or refused for the reason that is expected here; nothing else is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+
+import pytest
+from tests.oracle.collective_cases import (
+    ALGORITHMS,
+    BY_BLOCKS,
+    DTYPES,
+    OPS,
+    PLACEMENTS,
+    REDUCING,
+    Case,
+    Machine,
+    Tray,
+    cube_parts,
+    numbers,
+)
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.policy.placement.dp import ShardSpec, resolve_dp_policy
+
+MACHINES = (
+    Machine(2),
+    Machine(3, 3, 1, 2),
+    Machine(5, 1, 1, 3),
+    Machine(6, 1, 1, 2, "torus_2d", (2, 3)),
+    Machine(6, 1, 1, 1, "mesh_2d_no_wrap", (2, 3)),
+    Machine(4, 2, 2, 1, "torus_2d", (2, 2)),
+    Machine(4, 1, 1, 8),
+    Machine(2, 2, 2, 2, address_model="pa"),
+    Machine(3, 1, 1, 8, address_model="pa"),
+    Machine(1, 2, 1, 2),
+)
+SHAPES = ((7,), (333,), (1,), (5000,), (8,), (2,), (3, 7), (40, 125), (7, 3), (2, 3, 4))
+RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
+    (),
+    (("n_slots", 1), ("slot_size", 256), ("chunk_bytes", 256)),
+    (),
+    (("buffer_kind", "sram"), ("backpressure", "poll")),
+    (("buffer_kind", "hbm"), ("chunk_bytes", 1024), ("root", "corner")),
+)
+
+
+def cases(machine: Machine, collective: str) -> Iterator[Case]:
+    """Every algorithm with every placement; the rest goes round, from another start for each machine and collective."""
+    start = 7 * MACHINES.index(machine) + 3 * list(ALGORITHMS).index(collective)
+
+    def turning(values: tuple[object, ...]) -> Iterator[object]:
+        return islice(cycle(values), start % len(values), None)
+
+    shapes, dtypes, ops, rings = turning(SHAPES), turning(DTYPES), turning(OPS), turning(RINGS)
+    others, spaces, roots = turning((None, *PLACEMENTS)), turning(("hbm", "tcm", "hbm", "sram")), turning((0, 1, 2))
+    placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
+    for algorithm in ALGORITHMS[collective]:
+        for placement in placements:
+            case = Case(
+                collective,
+                algorithm,
+                next(shapes),  # type: ignore[arg-type]
+                next(dtypes),  # type: ignore[arg-type]
+                next(ops) if collective in REDUCING else "sum",  # type: ignore[arg-type]
+                placement,
+                next(others) if collective in BY_BLOCKS else None,  # type: ignore[arg-type]
+                next(spaces),  # type: ignore[arg-type]
+                next(roots) % machine.sips,  # type: ignore[operator]
+                start,
+                next(rings),  # type: ignore[arg-type]
+            )
+            splits_pes = any(PLACEMENTS[each].pe != "replicate" for each in (placement, case.other_placement) if each)
+            yield replace(case, space="hbm") if case.space == "sram" and splits_pes else case
+
+
+# ---------------------------------------------------------------------------------------------- what cannot be done
+
+
+def shards(case: Case, machine: Machine, placement: str, shape: tuple[int, ...]) -> list[ShardSpec]:
+    policy = PLACEMENTS[placement]
+    if case.space == "sram":
+        policy = replace(policy, num_pes=1)
+    itemsize = dtype_of(case.dtype).itemsize
+    return resolve_dp_policy(
+        policy, shape=shape, itemsize=itemsize, num_pe=machine.pes, num_cubes=machine.cubes, target_sip=0
+    )
+
+
+def refusal(case: Case, machine: Machine) -> str | None:
+    """Words of the reason why a case is refused; None for one that must be done."""
+    if case.op == "avg" and not dtype_of(case.dtype).is_float:
+        return "Cannot use ReduceOp.AVG"
+    if case.collective == "all_reduce_per_cube":
+        return _refusal_per_cube(case, machine)
+    return _refusal_of_blocks(case, machine) if case.collective in BY_BLOCKS else None
+
+
+def _refusal_per_cube(case: Case, machine: Machine) -> str | None:
+    """Cubes hold the same, or parts of several sizes; some algorithms want a rectangle of cubes."""
+    policy, shape = PLACEMENTS[case.placement], (machine.cubes, *case.shape)
+    if policy.cube == "replicate" and policy.num_cubes != 1 and machine.cubes > 1:
+        return "has no addend for each cube"
+    parts = cube_parts(case, numbers(case, 0, shape), machine.cubes)
+    if len({part.size for part in parts}) > 1:
+        return "has no addend for each cube"
+    is_rectangle = len(parts) <= machine.cube_w or len(parts) % machine.cube_w == 0
+    needs_one = case.algorithm in ("lrab_hierarchical_allreduce", "hierarchical_all_pes")
+    return None if is_rectangle or not needs_one else "no rectangle of the cube mesh"
+
+
+def _refusal_of_blocks(case: Case, machine: Machine) -> str | None:
+    """Rows must lie end to end, and without virtual addresses a PE reaches only what lies in one place, or its own."""
+    small = case.placement, case.shape
+    large = case.other_placement or case.placement, (machine.sips * case.shape[0], *case.shape[1:])
+    ends = {"all_gather_into_tensor": (small, large), "reduce_scatter_tensor": (large, small)}
+    source, target = ends.get(case.collective, (large, large))
+    if machine.sips == 1 and source == target and "all_to_all" not in case.collective:
+        return None  # a copy of parts
+    for placement, shape in (source, target):
+        policy = PLACEMENTS[placement]
+        if any(policy.split_axes(len(shape))):
+            return "columns of tensor"
+        if machine.address_model == "pa" and len({s.offset_bytes for s in shards(case, machine, placement, shape)}) > 1:
+            return "with physical addresses a PE does not reach all of it"
+    if machine.address_model == "pa":
+        holders = [[(s.cube, s.pe) for s in shards(case, machine, *each)] for each in (source, target)]
+        if len(holders[0]) > 1 and holders[0] != holders[1]:
+            return "with physical addresses the input must lie where the output does"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------- tests
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_a_collective_leaves_what_numpy_has_or_says_why_not(machine: Machine, collective: str) -> None:
+    if collective == "send_recv" and machine.sips == 1:
+        return  # a rank has nobody to send to
+    tray = Tray(machine)
+    for case in cases(machine, collective):
+        why, outcome = refusal(case, machine), tray.outcome(case)
+        if why is None:
+            assert outcome == "right", f"{case} on {machine}: {outcome}"
+        else:
+            assert why in outcome, f"{case} on {machine}: {outcome}, not: {why}"
+
+
+def test_together_the_cases_have_every_algorithm_with_every_op_type_and_placement() -> None:
+    """Of what is not refused, so that the test above cannot become hollow."""
+    done = [
+        case
+        for machine in MACHINES
+        for collective in ALGORITHMS
+        for case in cases(machine, collective)
+        if refusal(case, machine) is None
+    ]
+    for collective, algorithms in ALGORITHMS.items():
+        for algorithm in algorithms:
+            mine = [case for case in done if (case.collective, case.algorithm) == (collective, algorithm)]
+            by_blocks, per_cube = collective in BY_BLOCKS, collective == "all_reduce_per_cube"
+            assert len({case.dtype for case in mine}) >= len(DTYPES) - 2
+            assert {case.op for case in mine} == set(OPS if collective in REDUCING else ("sum",))
+            assert len({case.shape for case in mine}) >= len(SHAPES) - 2
+            assert {case.space for case in mine} == {"hbm", "tcm", "sram"}
+            assert len({case.placement for case in mine}) >= len(PLACEMENTS) - (2 if by_blocks or per_cube else 0)
