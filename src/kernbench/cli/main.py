@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
     "ccl": ("kernbench.cli.ccl:ccl", "Measure collectives by size, with the options and the table of nccl-tests."),
+    "tune-ccl": ("kernbench.cli.tune_ccl:tune_ccl", "Measure which algorithm is fastest at which size, for `auto`."),
     "fidelity": ("kernbench.cli.fidelity:fidelity", "What is exact, what is approximated, and in which direction."),
 }
 
