@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STEM = "sweep"
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#CC6677", "#AA4499")
 _GREY, _RED, _BLUE = "#BBBBBB", "#CC3311", "#4477AA"
+WIDE = 8  # an axis whose ends are that far apart is drawn in powers of two
+MAX_TICKS = 10
 MAX_NAMED = 12  # rows of the front that have their number next to them
 
 
@@ -64,10 +66,11 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
     places = {} if numeric else {str(flat.get(axis)): None for flat in flats}
     at = {text: place for place, text in enumerate(places)}
     if len(series) <= len(COLOURS):
-        for (label, points), colour in zip(series.items(), COLOURS, strict=False):
-            xs = [_place(value, at) for value, _ in points]
-            ordered = sorted(zip(xs, (y for _, y in points), strict=True))
-            axes.plot([x for x, _ in ordered], [y for _, y in ordered], "o-", color=colour, label=label, markersize=4)
+        for below, ((label, points), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
+            ordered = sorted((_place(value, at), y) for value, y in points)
+            size = 4.0 + 1.2 * (len(series) - 1 - below)  # lines that coincide stay visible below each other
+            xs, ys = [x for x, _ in ordered], [y for _, y in ordered]
+            axes.plot(xs, ys, "o-", color=colour, label=label, markersize=size, linewidth=size / 3)
         if others:
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2, fontsize=7)
     else:
@@ -75,7 +78,9 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
         axes.scatter([x for x, _ in cloud], [y for _, y in cloud], s=14, color=_BLUE, alpha=0.6, linewidths=0)
     if at:
         axes.set_xticks(list(at.values()), list(at))
-    _label(axes, _short(axis), str(objective))
+    else:
+        _scale(axes, [_place(flat.get(axis), at) for flat in flats])
+    _label(axes, _short(axis), _titled(objective))
 
 
 def _front(axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objective, front: Sequence[SweepRow]) -> None:
@@ -87,7 +92,21 @@ def _front(axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objectiv
     for x, y, number in best[:MAX_NAMED]:
         axes.annotate(f"{number}", (x, y), (4, 4), textcoords="offset points", fontsize=7, color=_RED)
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2, fontsize=7)
-    _label(axes, str(across), str(up))
+    _label(axes, _titled(across), _titled(up))
+
+
+def _scale(axes: Axes, xs: Sequence[float]) -> None:
+    """Powers of two stand evenly, and few values have a tick each."""
+    values = list(dict.fromkeys(sorted(xs)))
+    if values and values[0] > 0 and values[-1] >= WIDE * values[0]:
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+    if len(values) <= MAX_TICKS:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+
+
+def _titled(objective: Objective) -> str:
+    return f"{objective.column} ({'more' if objective.maximize else 'less'} is better)"
 
 
 def _label(axes: Axes, across: str, up: str) -> None:

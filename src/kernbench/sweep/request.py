@@ -113,7 +113,7 @@ def _drive(
 
 
 def _pool(request: SweepRequest, context: SweepContext) -> Pool:
-    local = [target for target in (context.target, context.cost) if target is not None and target.local is not None]
+    local = [target for target in (context.target, context.cost) if target is not None and target.is_local]
     if request.cluster is not None and not local:
         from kernbench.sweep.cluster_pool import ClusterPool
 

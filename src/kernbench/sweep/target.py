@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from hashlib import sha256
 from pathlib import Path
@@ -22,14 +22,22 @@ Function = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`place` is a module or the path of a file; `folder` is where the module's package lies. A `local` function
-    cannot be found by name.
+    """`place` is a module or the path of a file, or empty when the function cannot be found by name; `folder` is where
+    the module's package lies. The function itself is `held` where it is known, and stays behind when a target travels.
     """
 
     place: str
     name: str
     folder: str = ""
-    local: Function | None = field(default=None, compare=False, repr=False)
+    held: Function | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[Target], tuple[str, str, str]]:
+        return Target, (self.place, self.name, self.folder)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this process can call it."""
+        return not self.place
 
     def __str__(self) -> str:
         place = Path(self.place).name if is_file(self.place) else self.place
@@ -37,8 +45,8 @@ class Target:
 
     def load(self) -> Function:
         """The function; raises UsageError when it is not there."""
-        if self.local is not None:
-            return self.local
+        if self.held is not None:
+            return self.held
         try:
             found = reduce(getattr, self.name.split("."), self._module())
         except AttributeError:
@@ -71,14 +79,17 @@ def target_of(fn: Function) -> Target:
     """The name of a function, or a local target where it has none. Raises UsageError for what cannot be called."""
     if not callable(fn):
         raise UsageError(f"a sweep runs a function of torch, not {fn!r}", hint="give the function itself")
-    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    module = str(getattr(fn, "__module__", None) or "")
     name = str(getattr(fn, "__qualname__", ""))
-    if module is None or not name or "<" in name or _found(module, name) is not fn:
-        return Target("", name or repr(fn), local=fn)
-    file = getattr(module, "__file__", None)
-    if module.__name__ == "__main__" or module.__name__.startswith(PREFIX):
-        return Target(str(Path(file).resolve()), name) if file else Target("", name, local=fn)
-    return Target(module.__name__, name, _folder_of(module.__name__))
+    place, folder = "", ""
+    if module == "__main__" or module.startswith(PREFIX):
+        file = getattr(fn, "__globals__", {}).get("__file__")
+        place = str(Path(file).resolve()) if file and file.endswith(".py") else ""
+    elif _found(sys.modules.get(module), name) is fn:
+        place, folder = module, _folder_of(module)
+    if not name or "<" in name:  # a lambda, or one inside another function
+        place = ""
+    return Target(place, name or repr(fn), folder, fn)
 
 
 def read_target(text: str) -> Target:
@@ -86,11 +97,10 @@ def read_target(text: str) -> Target:
     place, name = split_identifier(text)
     if name is None:
         raise UsageError(f"'{text}' names no function", hint="write FILE.py:NAME or package.module:NAME")
-    module = load_user_module(place)
     where = str(Path(place).resolve()) if is_file(place) else place
+    module = load_user_module(place)
     target = Target(where, name, "" if is_file(place) else _folder_of(module.__name__))
-    target.load()
-    return target
+    return replace(target, held=target.load())
 
 
 def _found(module: object, name: str) -> object:
