@@ -93,7 +93,7 @@ def _take(found: SweepFile, key: str, node: Marked) -> None:
             found.over[name] = _axis(name, values)
             found.places[f"over.{name}"] = f"{values.mark}  over.{name}"
     elif key == "points":
-        if not isinstance(node.value, list):
+        if not isinstance(node.value, list) or not node.value:
             raise _wrong(node, key, f"points is {value!r}", "give a list of settings: [{m: 128}, {m: 256}]")
         found.points = [_settings(item, f"points[{at}]") for at, item in enumerate(node.value)]
     elif key in ("param", "set", "search"):

@@ -59,7 +59,7 @@ def request_of(options: SweepOptions) -> SweepRequest:
     spec = resolve(identifier)
     known = {param.name: param for param in spec.params}
     axes = _axes(options, file, known)
-    points = _points(file, known) if file.points is not None and not options.over else None
+    points = _points(file, known) if file.points is not None else None
     always = [*axes] if points is None else [name for name in known if all(name in point for point in points)]
     cost = options.cost or (file.near(texts["cost"]) if "cost" in texts else None)
     objective = options.objective or file.objective
@@ -102,13 +102,12 @@ def _out(options: SweepOptions, file: SweepFile, spec: BenchSpec) -> Path:
 
 def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) -> dict[str, list[Value]]:
     axes: dict[str, list[Value]] = {}
-    if not (options.over and file.points is not None):
-        for name, values in file.over.items():
-            where = file.places[f"over.{name}"]
-            parts = split_values(values, where) if isinstance(values, str) else values
-            axes[_name(name, known)] = [_value(name, part, known, where) for part in parts]
-            if not parts:
-                raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
+    for name, values in file.over.items():
+        where = file.places[f"over.{name}"]
+        parts = split_values(values, where) if isinstance(values, str) else values
+        axes[_name(name, known)] = [_value(name, part, known, where) for part in parts]
+        if not parts:
+            raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
     given: list[str] = []
     for text in options.over:
         name, equals, values = text.partition("=")

@@ -41,7 +41,7 @@ class ClusterPool:
             self._client = _connect(self._address)
         waiting = Waiting(tasks)
         futures: dict[str, Task] = {}
-        done = _distributed().as_completed(with_results=False)
+        done = _distributed().as_completed(loop=self._client.loop)
         room = max(LEAST_UNDER_WAY, UNDER_WAY * sum(self._client.nthreads().values()))
         while waiting or futures:
             while waiting and len(futures) < room:

@@ -93,23 +93,25 @@ def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None
     identity = context.identity()
     objectives = request.objectives or default_objectives(_examples(request))
     if request.out is None:
-        return _report(request, _drive(request, context, objectives, MemoryStore(), progress), objectives, identity, [])
+        driven = _drive(request, context, identity, objectives, MemoryStore(), progress)
+        return _report(request, driven, objectives, identity, [])
     with closing(SweepFolder(request.out, identity)) as folder:
         if request.retry_failed:
             folder.forget_failed()
-        driven = _drive(request, context, objectives, folder, progress)
+        driven = _drive(request, context, identity, objectives, folder, progress)
         return _report(request, driven, objectives, identity, folder.notes)
 
 
 def _drive(
     request: SweepRequest,
     context: SweepContext,
+    identity: Mapping[str, str],
     objectives: tuple[Objective, ...],
     store: Store,
     progress: Callable[[Progress], None] | None,
 ) -> Driven:
     with closing(_pool(request, context)) as pool:
-        return drive(_plan(request, context, objectives), pool, store, progress)
+        return drive(_plan(request, identity, objectives), pool, store, progress)
 
 
 def _pool(request: SweepRequest, context: SweepContext) -> Pool:
@@ -132,15 +134,14 @@ def _pool(request: SweepRequest, context: SweepContext) -> Pool:
     return LocalPool(context, request.workers or all_cores())
 
 
-def _plan(request: SweepRequest, context: SweepContext, objectives: tuple[Objective, ...]) -> Plan:
+def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> Plan:
     search = request.search
     if search is None or search.method != "optuna":
         return FixedPlan(_points(request))
     from kernbench.sweep.optuna_plan import OptunaPlan
 
     storage = search.storage or (str(request.out / STUDY) if request.out is not None else None)
-    identity = digest_of(context.identity())
-    return OptunaPlan(request.axes, request.params, search, objectives, storage, identity)
+    return OptunaPlan(request.axes, request.params, search, objectives, storage, digest_of(identity))
 
 
 def _points(request: SweepRequest) -> list[Point]:
@@ -171,6 +172,8 @@ def _check(request: SweepRequest, context: SweepContext) -> None:
         raise UsageError(f"no mode '{request.mode}'", hint=f"use one of {', '.join(MODES)}")
     if request.mode == "zip" and (request.points is not None or request.search is not None):
         raise UsageError("only axes without a search can be zipped", hint="leave zip out")
+    if request.mode == "zip":
+        zipped(request.axes, request.params)
     fn = request.target.load()
     for point in _examples(request):
         check_names(fn, point.params)
