@@ -213,7 +213,21 @@ def test_a_script_without_a_guard_ends_in_a_message(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "if __name__ == '__main__':" in done.stderr
+    assert "hint:  in a script, call kernbench.sweep under `if __name__ == '__main__':`" in done.stderr
+    assert done.stderr.count("Traceback") == 1  # its own, not that of every worker
+
+
+def test_a_function_of_the_script_itself_is_found_by_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import kernbench\n\ndef idle(tl):\n    tl.cycles(1)\n\n"
+        "def run(torch, n):\n    torch.launch('idle', idle, target_cubes=0)\n\n"
+        "if __name__ == '__main__':\n"
+        "    print([row.ok for row in kernbench.sweep(run, {'n': [1, 2]}, workers=1)])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("[True, True]\n", "")
 
 
 # ------------------------------------------------------------------------------------------------------------- resume

@@ -18,6 +18,8 @@ from kernbench.topology.layers import Overrides, Source, stacked
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 
+WORKER = "kernbench-sweep-worker"  # the name of processes that run points
+
 
 @dataclass(frozen=True, slots=True)
 class SweepContext:

@@ -14,12 +14,12 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.sweep.context import SweepContext
+from kernbench.sweep.context import WORKER, SweepContext
 from kernbench.sweep.pool import Waiting
 from kernbench.sweep.rows import failed_row
 from kernbench.sweep.work import Outcome, PointRunner, Task
@@ -102,7 +102,7 @@ class LocalPool:
             if self._false_starts >= STARTS:
                 raise UsageError(
                     f"worker processes end before they begin ({how})",
-                    hint="in a script, call kernbench.sweep under `if __name__ == '__main__':`; see what was printed",
+                    hint="what they printed says why",
                 )
         else:
             self._died[running.number] += 1
@@ -122,15 +122,9 @@ class _Worker:
         self.tasks: deque[Task] = deque()
         self.machine: str | None = None
         self.is_ready = False
-        self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), daemon=True)
-        before = {name: os.environ.get(name) for name in ONE_THREAD}
-        os.environ.update({name: "1" for name, value in before.items() if value is None})
-        try:
+        self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), name=WORKER, daemon=True)
+        with _one_blas_thread(), _without_main():
             self._process.start()
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
         theirs.close()
 
     def give(self, task: Task) -> None:
@@ -149,6 +143,34 @@ class _Worker:
         self._process.kill()
         self._process.join()
         self.pipe.close()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    added = [name for name in ONE_THREAD if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """While a process is started: it shall not import the script that this one runs. A function of that script is
+    loaded from its file, as that of any file.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    if "__file__" in hidden:
+        del main.__file__
+    try:
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
 
 
 def _work(context: SweepContext, pipe: Connection) -> None:

@@ -27,7 +27,7 @@ class Objective:
 
     def worth(self, row: SweepRow) -> float | None:
         """The less, the better; None when the row has no number there."""
-        value = row.flat().get(self.column)
+        value = row.value(self.column)
         if not row.ok or isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return -float(value) if self.maximize else float(value)

@@ -7,7 +7,10 @@ front on top, its rows joined. With one objective there is only the left panel.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,17 @@ def plot_files(folder: Path) -> list[Path]:
     return [folder / f"{STEM}.png", folder / f"{STEM}.svg"]
 
 
+def prepare() -> None:
+    """Import what drawing needs, in the background: a sweep waits for its points meanwhile."""
+
+    def load() -> None:
+        with suppress(ImportError):
+            for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"):
+                import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
+
+
 def draw_sweep(
     title: str, rows: Sequence[SweepRow], objectives: Sequence[Objective], front: Sequence[SweepRow], folder: Path
 ) -> list[Path]:
@@ -49,6 +63,8 @@ def draw_sweep(
         _over_axis(axes[0], known, objectives[0])
         if panels == 2:
             _front(axes[1], known, objectives[0], objectives[1], front)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files have the same layout, found once
         part = folder / f".{STEM}.{os.getpid()}.part"
         made = save_figure(figure, part)
         return [file.replace(final) for file, final in zip(made, plot_files(folder), strict=True)]
@@ -101,6 +117,7 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
     if values and values[0] > 0 and values[-1] >= WIDE * values[0]:
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
+        axes.xaxis.set_major_formatter("{x:g}")
     if len(values) <= MAX_TICKS:
         axes.set_xticks(values, [f"{value:g}" for value in values])
 

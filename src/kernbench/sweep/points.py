@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from itertools import product
 from math import isfinite, prod
@@ -25,19 +26,19 @@ Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 Axes = Mapping[str, Sequence[Value]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Point:
     """All parameters of one run, and what it changes of the machine, in that order."""
 
     params: Mapping[str, Value]
     machine: Mapping[str, Value]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for equal points, whatever sweep they belong to."""
         return sha256(_canonical([dict(sorted(self.params.items())), self.machine_key]).encode()).hexdigest()[:24]
 
-    @property
+    @cached_property
     def machine_key(self) -> str:
         return _canonical([[key, value] for key, value in self.machine.items()])
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Literal
 
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
-from kernbench.sweep.context import SweepContext, digest_of, machine_tree
+from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
 from kernbench.sweep.driver import Driven, FixedPlan, MemoryStore, Plan, Progress, Store, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.objectives import (
@@ -20,7 +21,7 @@ from kernbench.sweep.objectives import (
     pareto_front,
     ranked,
 )
-from kernbench.sweep.plot import draw_sweep, plot_files
+from kernbench.sweep.plot import draw_sweep, plot_files, prepare
 from kernbench.sweep.points import MACHINE, Axes, Point, Value, grid, grid_point, listed, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import results_as_json, write_results
@@ -87,6 +88,11 @@ class SweepReport:
 
 def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None = None) -> SweepReport:
     """Run what is missing of a sweep; raises UsageError or TopologyError for what is wrong with the whole of it."""
+    if current_process().name == WORKER:
+        raise UsageError(
+            "a sweep began while a worker loaded its function",
+            hint="in a script, call kernbench.sweep under `if __name__ == '__main__':`",
+        )
     tree = machine_tree(request.topology, request.overrides)
     context = SweepContext(request.target, request.title, tree, request.device, request.verify_data, request.cost)
     _check(request, context)
@@ -111,7 +117,23 @@ def _drive(
     progress: Callable[[Progress], None] | None,
 ) -> Driven:
     with closing(_pool(request, context)) as pool:
+        if request.out is not None and request.plot:
+            progress = _prepare_at_first(progress)
         return drive(_plan(request, identity, objectives), pool, store, progress)
+
+
+def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    """`progress`, which also gets the drawing ready once points are under way."""
+    prepared: list[bool] = []
+
+    def show(now: Progress) -> None:
+        if not prepared:
+            prepared.append(True)
+            prepare()
+        if progress is not None:
+            progress(now)
+
+    return show
 
 
 def _pool(request: SweepRequest, context: SweepContext) -> Pool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kernbench.sweep.points import MACHINE, Point, Value
@@ -38,7 +38,15 @@ class SweepRow:
     error: str | None = None
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self)
+        data = {name: getattr(self, name) for name in _KEYS}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+
+    def value(self, column: str) -> Value:
+        """What `flat` has under that name, None where it has nothing."""
+        if column in FIXED or column == "point":
+            found: Value = getattr(self, column)
+            return found
+        return self.flat().get(column)
 
     def flat(self) -> dict[str, Value]:
         """By the names of columns."""
