@@ -78,9 +78,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def run(tmp_path: Path):
-    (tmp_path / "mine.py").write_text(BENCH)
-    return load_user_module(str(tmp_path / "mine.py")).run
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
+    (tmp_path / "swept.py").write_text(BENCH)
+    return load_user_module(str(tmp_path / "swept.py")).run
 
 
 def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cluster, run, tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def price(spec):
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "mine.py"
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
+    file = tmp_path / "swept.py"
     file.write_text(BENCH)
     return file
 
@@ -160,7 +161,7 @@ def test_a_bad_point_is_a_row_with_its_error(bench: Path) -> None:
     rows = sweep(function(bench, "fails"), {"n": [1, 2, 3, 4]}, overrides=SMALL, workers=2)
     assert [row.ok for row in rows] == [True, False, False, False]
     assert "ValueError: two is bad" in str(rows[1].error)
-    assert "mine.py:" in str(rows[1].error)
+    assert "swept.py:" in str(rows[1].error)
     assert "SystemExit: 3" in str(rows[2].error)
     assert "spin" in str(rows[3].error)
     assert rows[1].total_ns is None
@@ -292,7 +293,7 @@ def test_progress_says_how_far_it_is_and_how_long_it_takes(bench: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------- being killed
 
-COMMAND = ["-c", "from kernbench.cli.main import main; main()", "sweep", "--bench", "mine.py", "--workers", "2"]
+COMMAND = ["-c", "from kernbench.cli.main import main; main()", "sweep", "--bench", "swept.py", "--workers", "2"]
 SMALL_OPTIONS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
 
 

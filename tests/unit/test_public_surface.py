@@ -52,6 +52,9 @@ IMPORTS = [
     "kernbench.benches.registry:resolve",
     "kernbench.probes.probe",
     "kernbench.report",
+    "kernbench:sweep",
+    "kernbench.sweep:SweepRow",
+    "kernbench.sweep:pareto_front",
     "kernbench.cli.main:main",
 ]
 PROBE_CASE_KEYS = {
@@ -67,7 +70,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "list", "probe", "topology", "fidelity"} <= set(COMMANDS)
+    assert {"run", "sweep", "list", "probe", "topology", "fidelity"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def sweep(capsys, *args: str) -> tuple[object, str, str]:
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
 
 
 def test_a_sweep_prints_its_best_points_and_writes_its_files(capsys, tmp_path: Path) -> None:
@@ -112,11 +114,11 @@ def test_a_bad_point_is_a_row_and_a_bad_sweep_is_exit_code_1(capsys) -> None:
 
 
 def test_wrong_data_is_exit_code_1(capsys) -> None:
-    Path("mine.py").write_text(
+    Path("swept.py").write_text(
         "import numpy as np\ndef run(torch, n: int = 1):\n"
         "    print('talk')\n    torch.check(torch.full((4,), n, name='x'), np.full(4, 1))\n"
     )
-    args = ["--bench", "mine.py", *SMALL, "--over", "n=1,2", "--workers", "1", "--verify-data", "--out", "s", "--json"]
+    args = ["--bench", "swept.py", *SMALL, "--over", "n=1,2", "--workers", "1", "--verify-data", "--out", "s", "--json"]
     code, out, _ = sweep(capsys, *args)
     assert code == 1
     assert [row["wrong"] for row in json.loads(out)["rows"]] == [False, True]
