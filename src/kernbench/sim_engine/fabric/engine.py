@@ -388,9 +388,10 @@ class FlitEngine:
                 event = past.current[0]
                 past.drop(1)
                 time, _, i, transfer, crossing = event
-                if time == now and crossing is AT_DONE and order < INFINITY:
-                    late += 1  # it is reported, though `order` has been reached: behind that, and still now
-                    agenda.push((now, order + 0.5 + late * 2.0**-11, i, transfer, crossing))
+                if time == now and crossing is AT_DONE:
+                    late += 1  # to be reported, though its place has passed: behind `order`, and still now
+                    place = event[1] if order == INFINITY else order + 0.5 + late * 2.0**-11
+                    agenda.push((now, place, i, transfer, crossing))
                     continue
                 self.now = time
                 self.events += 1
