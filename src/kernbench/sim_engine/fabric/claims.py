@@ -87,13 +87,17 @@ class Claims:
 
     def take(self, links: Iterable[int], nodes: Iterable[int], on_disturbed: OnDisturbed, now: float) -> Claim | None:
         """A claim to links and to the channels of nodes; None where somebody is there."""
+        if not self.allowed:
+            return None
         wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
-        if not self.allowed or any(map(self._has_delay_rule, wanted)):
-            return None
-        if not self._links.are_idle(wanted, now) or not all(self._groups[node].is_idle(now) for node in channels):
-            return None
-        if any(self._owner[link] for link in wanted) or any(node in self._channel_owner for node in channels):
-            return None
+        owner, users, free = self._owner, self._links.users, self._links.free
+        delay_rule, ends = self._network.delay_rule, self._network.link_ends
+        for link in wanted:
+            if owner[link] is not None or users[link] or free[link] > now or delay_rule[ends[link][1]] is not None:
+                return None
+        for node in channels:
+            if node in self._channel_owner or not self._groups[node].is_idle(now):
+                return None
         claim = Claim(self, wanted, channels, on_disturbed)
         for link in wanted:
             self._owner[link] = claim
@@ -122,9 +126,6 @@ class Claims:
             claim = self._channel_owner.get(group.node)
             if claim is not None and claim is not own:
                 self._tell(claim, now, transfer.order)
-
-    def _has_delay_rule(self, link: int) -> bool:
-        return self._network.delay_rule[self._network.link_ends[link][1]] is not None
 
     def replay(self, transfers: list[Transfer]) -> None:
         self._replay(transfers, self._turn)

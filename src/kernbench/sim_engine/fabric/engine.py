@@ -85,7 +85,8 @@ class FlitEngine:
         self.events = 0  # taken from the queue so far
         self.links = Links(len(network.link_ends))
         self.groups = network.put_to_use()
-        self.agenda: Agenda[Event] = Agenda(network.typical_hop_ns())
+        self._hop_ns = network.typical_hop_ns()
+        self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record)
         self.claims = Claims(network, self.links, self.groups, self._replay)
         self.planner: Planner = FlitsOnly(self)
@@ -378,28 +379,46 @@ class FlitEngine:
         in it then joins the others.
         """
         now, agenda = self.now, self.agenda
-        past: Agenda[Event] = Agenda(self.network.typical_hop_ns())
+        past: Agenda[Event] = Agenda(self._hop_ns)
+        ends_now: list[Event] = []  # to be reported, though their place in the order may have passed
         self.agenda = past
-        for transfer in transfers:
-            past.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
-        late = 0
         try:
-            while past.load() and past.current[0][:2] < (now, order):
-                event = past.current[0]
-                past.drop(1)
-                time, _, i, transfer, crossing = event
-                if time == now and crossing is AT_DONE:
-                    late += 1  # to be reported, though its place has passed: behind `order`, and still now
-                    place = event[1] if order == INFINITY else order + 0.5 + late * 2.0**-11
-                    agenda.push((now, place, i, transfer, crossing))
-                    continue
-                self.now = time
-                self.events += 1
-                if crossing.link < 0:
-                    self._other(transfer, time, i, -crossing.link)
+            if len(transfers) > 1:
+                transfers = sorted(transfers, key=attrgetter("at_ns", "order"))
+            for transfer in transfers:
+                at = transfer.at_ns
+                if at < now or (at == now and transfer.order < order):
+                    ends_now += self._catch_up(at, transfer.order, now)
+                    self.now = at
+                    self.set_out(transfer, at)
                 else:
-                    self._cross(transfer, time, i, transfer.hop_of(crossing))
+                    agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
+            ends_now += self._catch_up(now, order, now)
         finally:
             self.now, self.agenda = now, agenda
         for event in past:
             agenda.push(event)
+        for late, (_, place, epoch, transfer, crossing) in enumerate(ends_now):
+            behind = place if order == INFINITY else order + 0.5 + late * 2.0**-11
+            agenda.push((now, behind, epoch, transfer, crossing))
+
+    def _catch_up(self, until: float, order: float, now: float) -> list[Event]:
+        """Let all that comes before `order` at `until` happen, but for ends at `now`, which are returned."""
+        past = self.agenda
+        ends_now: list[Event] = []
+        while past.current or past.load():
+            event = past.current[0]
+            time, place, i, transfer, crossing = event
+            if time > until or (time == until and place >= order):
+                break
+            past.drop(1)
+            if crossing is AT_DONE and time == now:
+                ends_now.append(event)
+                continue
+            self.now = time
+            self.events += 1
+            if crossing.link < 0:
+                self._other(transfer, time, i, -crossing.link)
+            else:
+                self._cross(transfer, time, i, transfer.hop_of(crossing))
+        return ends_now
