@@ -61,7 +61,10 @@ class Claim:
             raise FabricError("a replay under a claim that is held", hint="release it first")
         for transfer in transfers:
             group = transfer.source or transfer.sink
-            covered = self.links.keys() >= set(transfer.links) and (group is None or group.node in self.channels)
+            covered = group is None or group.node in self.channels
+            for link in transfer.links:
+                if link not in self.links:
+                    covered = False
             if not covered:
                 raise FabricError(
                     f"{transfer!r} uses what was not claimed", hint="claim every link and channel it uses"
@@ -100,7 +103,7 @@ class Claims:
                 return None
         claim = Claim(self, wanted, channels, on_disturbed)
         for link in wanted:
-            self._owner[link] = claim
+            owner[link] = claim
         for node in channels:
             self._channel_owner[node] = claim
         self.held += 1

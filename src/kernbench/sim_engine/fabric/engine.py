@@ -11,6 +11,7 @@ A transfer that sets out is given to the `Planner`, which may move it at once, o
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sized
 from functools import cache
 from itertools import count, islice
 from operator import attrgetter
@@ -54,6 +55,10 @@ class Planner(Protocol):
     def ended(self, transfer: Transfer, now: float) -> None:
         """A transfer is done."""
 
+    @property
+    def waiting(self) -> Sized:
+        """Transfers that it may plan once others are done: while there are any, it is told by `settled`."""
+
     def settled(self, now: float) -> None:
         """Transfers are done, and all else that happens at that instant has happened."""
 
@@ -63,6 +68,7 @@ class FlitsOnly:
 
     def __init__(self, engine: FlitEngine) -> None:
         self._engine = engine
+        self.waiting = ()
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
@@ -204,7 +210,8 @@ class FlitEngine:
                 self.events += 1
                 agenda.drop(1)
                 owner.ended(now)
-                self.planner.settled(now)
+                if self.planner.waiting:
+                    self.planner.settled(now)
                 return [transfer]
             return self._move(until)
         if until < INFINITY and until > self.now:
@@ -278,7 +285,8 @@ class FlitEngine:
         if done:
             if len(done) > 1:
                 done.sort(key=attrgetter("seq"))
-            self.planner.settled(self.now)
+            if self.planner.waiting:
+                self.planner.settled(self.now)
         return done
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
@@ -387,17 +395,16 @@ class FlitEngine:
                 transfers = sorted(transfers, key=attrgetter("at_ns", "order"))
             for transfer in transfers:
                 at = transfer.at_ns
-                if at < now or (at == now and transfer.order < order):
-                    ends_now += self._catch_up(at, transfer.order, now)
-                    self.now = at
-                    self.set_out(transfer, at)
-                else:
+                if at > now or (at == now and transfer.order > order):
                     agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
+                    continue
+                ends_now += self._catch_up(at, transfer.order, now)
+                self.now = at
+                self.set_out(transfer, at)
             ends_now += self._catch_up(now, order, now)
         finally:
             self.now, self.agenda = now, agenda
-        for event in past:
-            agenda.push(event)
+        past.pour_into(agenda)
         for late, (_, place, epoch, transfer, crossing) in enumerate(ends_now):
             behind = place if order == INFINITY else order + 0.5 + late * 2.0**-11
             agenda.push((now, behind, epoch, transfer, crossing))
@@ -406,10 +413,10 @@ class FlitEngine:
         """Let all that comes before `order` at `until` happen, but for ends at `now`, which are returned."""
         past = self.agenda
         ends_now: list[Event] = []
-        while past.current or past.load():
+        while past.next_time() <= until:
             event = past.current[0]
             time, place, i, transfer, crossing = event
-            if time > until or (time == until and place >= order):
+            if time == until and place >= order:
                 break
             past.drop(1)
             if crossing is AT_DONE and time == now:
