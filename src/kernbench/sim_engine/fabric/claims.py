@@ -20,6 +20,7 @@ may be added or taken away without changing a single time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.agenda import INFINITY
@@ -29,7 +30,14 @@ from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 OnDisturbed = Callable[[float], None]
-Replay = Callable[[list[Transfer], float], None]
+
+
+class Replay(Protocol):
+    """Moves transfers of the past (`replay.py`)."""
+
+    def told(
+        self, transfers: list[Transfer], order: float, repeated_ns: float, links: Iterable[int], nodes: Iterable[int]
+    ) -> None: ...
 
 
 class Claim:
@@ -49,16 +57,24 @@ class Claim:
         if self.held:
             self._claims.drop(self)
 
-    def replay(self, transfers: list[Transfer]) -> None:
+    def replay(self, transfers: list[Transfer], repeated_ns: float = 0.0) -> None:
         """Tell what has been sent while this was owned, once the claim is over and before anybody else goes on.
 
         `transfers` come from `Fabric.prepare`, with their times and places in the order of injections. What of them has
         happened by now then has happened: links, channels and counters are as if they had been injected. `on_done` is
         called for those that end now or later, so give none to one that was reported. One whose time has not come is
-        sent at its time. Raises FabricError when the claim is held, or did not cover one of them.
+        sent at its time.
+
+        An owner that has sent the same again and again tells only the beginning, as if the last `repeated_ns` had not
+        been: the state is that of `repeated_ns` ago, and moves on by that time with all that is under way. It counts
+        what it did not tell (`Fabric.count`).
+
+        Raises FabricError when the claim is held, or did not cover one of them.
         """
         if self.held:
             raise FabricError("a replay under a claim that is held", hint="release it first")
+        if repeated_ns < 0:
+            raise FabricError(f"a replay with a repetition of {repeated_ns} ns", hint="give 0 or more")
         for transfer in transfers:
             group = transfer.source or transfer.sink
             covered = group is None or group.node in self.channels
@@ -69,28 +85,31 @@ class Claim:
                 raise FabricError(
                     f"{transfer!r} uses what was not claimed", hint="claim every link and channel it uses"
                 )
-        self._claims.replay(transfers)
+        self._claims.replay(self, transfers, repeated_ns)
 
 
 class Claims:
-    """All claims on one fabric's links and channels. `replay` is the engine's."""
+    """All claims on one fabric's links and channels. Nobody can claim anything before `allow`."""
 
-    __slots__ = ("_channel_owner", "_groups", "_links", "_network", "_owner", "_replay", "_turn", "allowed", "held")
+    __slots__ = ("_channel_owner", "_groups", "_links", "_network", "_owner", "_replay", "_turn", "held")
 
-    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup], replay: Replay) -> None:
-        self.allowed = False  # to claim anything
+    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup]) -> None:
         self._network = network
         self._links = links
         self._groups = groups
-        self._replay = replay
+        self._replay: Replay | None = None
         self._owner: list[Claim | None] = [None] * len(links.free)
         self._channel_owner: dict[int, Claim] = {}
         self._turn = INFINITY  # order of the newcomer on whose behalf owners are being called
         self.held = 0  # claims
 
+    def allow(self, replay: Replay) -> None:
+        """From now on things can be claimed; owners tell `replay`."""
+        self._replay = replay
+
     def take(self, links: Iterable[int], nodes: Iterable[int], on_disturbed: OnDisturbed, now: float) -> Claim | None:
         """A claim to links and to the channels of nodes; None where somebody is there."""
-        if not self.allowed:
+        if self._replay is None:
             return None
         wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
         owner, users, free = self._owner, self._links.users, self._links.free
@@ -130,8 +149,9 @@ class Claims:
             if claim is not None and claim is not own:
                 self._tell(claim, now, transfer.order)
 
-    def replay(self, transfers: list[Transfer]) -> None:
-        self._replay(transfers, self._turn)
+    def replay(self, claim: Claim, transfers: list[Transfer], repeated_ns: float) -> None:
+        assert self._replay is not None
+        self._replay.told(transfers, self._turn, repeated_ns, claim.links, claim.channels)
 
     def _tell(self, claim: Claim, now: float, order: int) -> None:
         self.drop(claim)

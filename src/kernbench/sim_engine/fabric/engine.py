@@ -94,7 +94,7 @@ class FlitEngine:
         self._hop_ns = network.typical_hop_ns()
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record)
-        self.claims = Claims(network, self.links, self.groups, self._replay)
+        self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self._tie = count()
 
@@ -313,7 +313,7 @@ class FlitEngine:
         return False
 
     def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that somebody watches."""
+        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched or replayed."""
         links = self.links
         link, occupy_ns, tail_ns, _, final = transfer.crossing(hop, i)
         if final:
@@ -378,54 +378,20 @@ class FlitEngine:
             self.counters.count(transfer.last_flit, transfer.last)
             self.planner.ended(transfer, now)
 
-    # ---- what an owner tells afterwards
+    # ---- for `replay.py`
 
-    def _replay(self, transfers: list[Transfer], order: float) -> None:
-        """Let transfers of the past set out, up to now, the moment at which injection `order` comes.
+    def swap_agenda(self, agenda: Agenda[Event] | None = None) -> tuple[Agenda[Event], Agenda[Event]]:
+        """Go on with another agenda, an empty one if none is given; returns the one before, and that."""
+        before = self.agenda
+        self.agenda = Agenda(self._hop_ns) if agenda is None else agenda
+        return before, self.agenda
 
-        They have their links and channels to themselves, so an agenda of their own keeps the right order. What is left
-        in it then joins the others.
-        """
-        now, agenda = self.now, self.agenda
-        past: Agenda[Event] = Agenda(self._hop_ns)
-        ends_now: list[Event] = []  # to be reported, though their place in the order may have passed
-        self.agenda = past
-        try:
-            if len(transfers) > 1:
-                transfers = sorted(transfers, key=attrgetter("at_ns", "order"))
-            for transfer in transfers:
-                at = transfer.at_ns
-                if at > now or (at == now and transfer.order > order):
-                    agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
-                    continue
-                ends_now += self._catch_up(at, transfer.order, now)
-                self.now = at
-                self.set_out(transfer, at)
-            ends_now += self._catch_up(now, order, now)
-        finally:
-            self.now, self.agenda = now, agenda
-        past.pour_into(agenda)
-        for late, (_, place, epoch, transfer, crossing) in enumerate(ends_now):
-            behind = place if order == INFINITY else order + 0.5 + late * 2.0**-11
-            agenda.push((now, behind, epoch, transfer, crossing))
-
-    def _catch_up(self, until: float, order: float, now: float) -> list[Event]:
-        """Let all that comes before `order` at `until` happen, but for ends at `now`, which are returned."""
-        past = self.agenda
-        ends_now: list[Event] = []
-        while past.next_time() <= until:
-            event = past.current[0]
-            time, place, i, transfer, crossing = event
-            if time == until and place >= order:
-                break
-            past.drop(1)
-            if crossing is AT_DONE and time == now:
-                ends_now.append(event)
-                continue
-            self.now = time
-            self.events += 1
-            if crossing.link < 0:
-                self._other(transfer, time, i, -crossing.link)
-            else:
-                self._cross(transfer, time, i, transfer.hop_of(crossing))
-        return ends_now
+    def happen(self, event: Event) -> None:
+        """Let one event happen, away from the loop of `advance`. An end is not reported."""
+        now, _, i, transfer, crossing = event
+        self.now = now
+        self.events += 1
+        if crossing.link < 0:
+            self._other(transfer, now, i, -crossing.link)
+        else:
+            self._cross(transfer, now, i, transfer.hop_of(crossing))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import FabricError
@@ -108,10 +108,12 @@ def plain(sends: list[Send], mode: Any, penalty_ns: float = 0.0) -> tuple[list[f
     return [transfer.done_ns for transfer in transfers], counters(fabric)
 
 
-def with_owner(sends: list[Send], penalty_ns: float = 0.0, give_up_ns: float | None = None) -> tuple[Any, Any, Owner]:
+def with_owner(
+    sends: list[Send], penalty_ns: float = 0.0, give_up_ns: float | None = None, owner_class: type[Owner] = Owner
+) -> tuple[list[float], Any, Owner]:
     """The owner keeps what it sends to itself as long as it has its claim; at `give_up_ns` it gives up by itself."""
     fabric = Fabric(network(penalty_ns))
-    owner = Owner(fabric)
+    owner = owner_class(fabric)
     assert owner.own()
     assert owner.claim is not None
     foreign: dict[int, Transfer] = {}
@@ -142,6 +144,7 @@ foreign_sends = st.builds(Send, st.just(False), times, st.sampled_from(list(FORE
 traffic = st.lists(st.one_of(own_sends, own_sends, foreign_sends), min_size=1, max_size=10)
 
 
+@settings(deadline=None)
 @given(traffic, st.sampled_from([0.0, 3.0]))
 def test_times_and_counters_are_those_of_a_run_without_claims(sends: list[Send], penalty_ns: float) -> None:
     done, counted, _ = with_owner(sends, penalty_ns)
@@ -149,6 +152,7 @@ def test_times_and_counters_are_those_of_a_run_without_claims(sends: list[Send],
     assert (done, counted) == plain(sends, "adaptive", penalty_ns)
 
 
+@settings(deadline=None)
 @given(traffic, st.one_of(wholes, eighths))
 def test_an_owner_may_give_up_by_itself_at_any_time(sends: list[Send], at_ns: float) -> None:
     done, counted, _ = with_owner(sends, give_up_ns=at_ns)
@@ -161,7 +165,7 @@ STREAM = [
 
 
 @pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
-@pytest.mark.parametrize("eighth", range(0, 8 * 72, 5))
+@pytest.mark.parametrize("eighth", range(0, 8 * 72, 13))
 def test_whoever_crosses_a_stream_at_any_stage_finds_it_as_it_is(eighth: int, what: str) -> None:
     sends = [*STREAM, Send(False, eighth / 8, what, 6, 0)]
     done, counted, owner = with_owner(sends)
@@ -175,6 +179,58 @@ def test_who_uses_nothing_of_it_does_not_disturb_a_claim(what: str) -> None:
     done, _, owner = with_owner(sends, give_up_ns=1000.0)
     assert owner.disturbed_at == [1000.0]  # it gave up by itself
     assert done == plain(sends, "flits")[0]
+
+
+# ---- an owner whose traffic repeats
+
+
+PERIOD_NS, PERIODS, BEGINNING = 42.0, 12, 3
+EACH = (Send(True, 0.0, "read", 8, 0), Send(True, 5.0, "read", 4, 0), Send(True, 21.0, "write", 7, 4 * FLIT))
+
+
+class Repeater(Owner):
+    """Sends the same every period. When it must, it tells of the first few and how often they were repeated."""
+
+    def give_up(self, now: float) -> None:
+        assert self.claim is not None
+        self.disturbed_at.append(now)
+        ends, turns = self.forecast(), list(self.sends)
+        repeated = max(0, int(now / PERIOD_NS) - BEGINNING)
+        repeated_ns, told = repeated * PERIOD_NS, []
+        for turn, later in zip(turns, turns[repeated * len(EACH) :], strict=False):
+            send, end = self.sends[turn], ends[turn] + repeated_ns
+            report = None if end < now else self.report(later)
+            told.append(self.fabric.prepare(send.path, send.nbytes, send.at_ns, later, on_done=report, **send.options))
+        for turn in turns:
+            if ends[turn] < now:
+                self.done[turn] = ends[turn]
+        self.claim.replay(told, repeated_ns)
+        for transfer in told[: len(EACH)]:
+            self.fabric.count(transfer, repeated)
+
+
+def periodic() -> list[Send]:
+    return [
+        Send(True, n * PERIOD_NS + send.at_ns, send.what, send.flits, send.address)
+        for n in range(PERIODS)
+        for send in EACH
+    ]
+
+
+def test_the_traffic_of_the_repeater_repeats() -> None:
+    done, _ = plain(periodic(), "flits")
+    per = len(EACH)
+    assert all(b - a == PERIOD_NS for a, b in zip(done[per:], done[2 * per :], strict=False))
+    assert max(done[:per]) > PERIOD_NS  # it is never idle: periods overlap
+
+
+@pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
+@pytest.mark.parametrize("eighth", [*range(0, 336, 48), *range(8 * 336, 8 * 378, 13), 8 * 503, 8 * 520])
+def test_an_owner_need_not_tell_what_it_has_repeated(eighth: int, what: str) -> None:
+    sends = [*periodic(), Send(False, eighth / 8, what, 6, 0)]
+    done, counted, owner = with_owner(sends, owner_class=Repeater)
+    assert owner.disturbed_at == [eighth / 8]
+    assert (done, counted) == plain(sends, "flits")
 
 
 # ---- who gets a claim
@@ -328,6 +384,8 @@ def test_claims_and_replays_that_make_no_sense_are_refused_with_a_hint() -> None
     with pytest.raises(FabricError, match="claim that is held"):
         claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn())])
     claim.release()
+    with pytest.raises(FabricError, match=r"-1\.0 ns"):
+        claim.replay([], -1.0)
     with pytest.raises(FabricError, match="not claimed"):
         claim.replay([fabric.prepare("mab", FLIT, 0.0, fabric.take_turn())])
     with pytest.raises(FabricError, match="not claimed"):

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.sim_engine.fabric import Fabric, Network
@@ -70,6 +70,7 @@ def test_a_flit_leaves_an_idle_link_after_its_own_time_and_a_busy_one_after_the_
     assert wait_ns(ready=10.0, leave=16.5, occupy=4.0) == 2.5
 
 
+@settings(deadline=None)
 @pytest.mark.parametrize("options", [{}, {"mode": "flits"}, {"record": True}])
 @given(st.lists(st.tuples(eighths, durations), min_size=1, max_size=12))
 def test_the_engine_moves_flits_by_the_rule(options: dict[str, Any], flits: list[tuple[float, float]]) -> None:
