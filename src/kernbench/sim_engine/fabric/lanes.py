@@ -53,7 +53,7 @@ class Lane:
 
     __slots__ = (
         "_address", "_backoff", "_busy", "_claim", "_engine", "_group", "_lead_ns", "_maker", "_profile", "_profiles",
-        "_read", "_reads", "_route",
+        "_read", "_reads", "_route", "_seq",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Lane:
     ) -> None:
         self._engine = engine
         self._maker = maker
+        self._seq = maker.seq
         self._route = route
         self._group = group
         self._lead_ns = lead_ns
@@ -88,7 +89,7 @@ class Lane:
                 self._address = address
                 read = self._read
                 read.at_ns, read.on_done, read.tag = at_ns, done, tag
-                read.seq = seq = next(self._maker.seq)
+                read.seq = seq = next(self._seq)
                 self._engine.agenda.push((at_ns + profile.end_ns, INJECTED + seq, read.epoch, read, AT_DONE))
                 return
         engine = self._engine

@@ -58,14 +58,16 @@ class Replay:
     def _move(self, transfers: list[Transfer], until: float, order: float, ends: list[Event]) -> None:
         """Up to `order` at `until`; what comes later stays in the agenda."""
         engine = self._engine
-        if len(transfers) > 1:
+        several = len(transfers) > 1
+        if several:
             transfers = sorted(transfers, key=attrgetter("at_ns", "order"))
         for transfer in transfers:
             at = transfer.at_ns
             if at > until or (at == until and transfer.order > order):
                 engine.agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
             else:
-                self._catch_up(at, transfer.order, until, ends)
+                if several:
+                    self._catch_up(at, transfer.order, until, ends)
                 engine.now = at
                 engine.set_out(transfer, at)
         self._catch_up(until, order, until, ends)
