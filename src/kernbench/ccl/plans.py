@@ -31,7 +31,8 @@ from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.launch import TensorArg
+from kernbench.common.launch import LaunchStream, TensorArg
+from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
 
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
@@ -48,6 +49,7 @@ class LaunchPlan:
     named: Mapping[str, TensorArg]
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
+    stream: LaunchStream
     config: AlgorithmConfig
     signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
@@ -79,9 +81,16 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
         work.cubes,
         work.pes,
+        stream_of(call),
         config,
         {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
+
+
+def stream_of(call: CollectiveCall) -> LaunchStream:
+    """Messages that are sent, and those that are received, go on while a collective does, and in both directions."""
+    streams: dict[str, LaunchStream] = {"send": "send", "recv": "receive"}
+    return streams.get(call.name, "communication")
 
 
 def message_bytes(call: CollectiveCall) -> int:
@@ -128,7 +137,7 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "replicas": work.replicas,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
-        "work_bytes": config.work_bytes,
+        "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,
         "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
