@@ -31,8 +31,8 @@ from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.launch import TensorArg
-from kernbench.sim_engine.communication_tcm import collective_bytes
+from kernbench.common.launch import LaunchStream, TensorArg
+from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
 
 _OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
@@ -50,6 +50,7 @@ class LaunchPlan:
     named: Mapping[str, TensorArg]
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
+    stream: LaunchStream
     config: AlgorithmConfig
     signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
@@ -81,9 +82,16 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
         {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
         work.cubes,
         work.pes,
+        stream_of(call),
         config,
         {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
+
+
+def stream_of(call: CollectiveCall) -> LaunchStream:
+    """Messages that are sent, and those that are received, go on while a collective does, and in both directions."""
+    streams: dict[str, LaunchStream] = {"send": "send", "recv": "receive"}
+    return streams.get(call.name, "communication")
 
 
 def message_bytes(call: CollectiveCall) -> int:
@@ -136,7 +144,7 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "replicas": work.replicas,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
-        "work_bytes": _work_bytes(call, config),
+        "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,
         "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
         if config.buffer_kind == "tcm"
         else _RINGS_ELSEWHERE,
@@ -150,12 +158,6 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         facts["input_splits"] = _splits(call, call.inputs[0], call.input_splits)
         facts["output_splits"] = _splits(call, call.outputs[0], call.output_splits)
     return facts
-
-
-def _work_bytes(call: CollectiveCall, config: AlgorithmConfig) -> int:
-    """The TCM that the kernel has: collectives and messages from rank to rank share what is kept for them."""
-    of_collectives = collective_bytes(config.work_bytes)
-    return config.work_bytes - of_collectives if call.name in ("send", "recv") else of_collectives
 
 
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:

@@ -25,8 +25,8 @@ PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
-LaunchStream = Literal["compute", "communication", "point_to_point"]
-STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "point_to_point")
+LaunchStream = Literal["compute", "communication", "send", "receive"]
+STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "send", "receive")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Which algorithm, on which PEs, is for `kernbench.ccl` to say. A group has rings of its own for each configuration of
 rings that its algorithms ask for, and others for messages from rank to rank, so neither meets the messages of user
-kernels. Collectives and messages are launched in streams of their own: compute kernels run at the same time.
+kernels. Collectives, messages sent and messages received are launched in streams of their own: they and compute
+kernels run at the same time.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class AhbmBackend:
             target_cubes=chosen.target_cubes,
             target_pes=chosen.target_pes,
             communicator=self._communicator(call, chosen.config.rings),
-            stream="point_to_point" if call.name in MESSAGES else "communication",
+            stream=chosen.stream,
             tag=call.number,
             **{name: given(tensor) for name, tensor in chosen.named.items()},
         )
