@@ -315,6 +315,10 @@ class RuntimeContext:
         """Raise UsageError for a tensor of another context, or after closing."""
         self._store.check_ours(tensor)
 
+    def finish_messages(self) -> None:
+        """Return when all messages between ranks are done that have both their ends."""
+        self.distributed.finish_messages()
+
     def stop_launches(self, programs: Collection[greenlet]) -> None:
         """Stop what these programs, which are no more, have running."""
         for launch in self._launcher.under_way():

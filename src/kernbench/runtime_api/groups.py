@@ -20,6 +20,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.work import LaterWork
 from kernbench.runtime_api.workers import Team, Worker, Workers
 
 BACKEND = "ahbm"
@@ -80,6 +81,7 @@ class ProcessGroups:
         self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # made by ranks, and not left
         self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has made
         self._by_team: dict[tuple[Team, int], World] = {}  # the n-th one of its ranks
+        self._later: list[LaterWork] = []  # messages whose other end was not there, as far as not done
         self.group = self.GroupMember = GroupNames(lambda: self._world_group())
         ranks.unmatched.append(lambda: [*self._open_calls()])
 
@@ -230,6 +232,7 @@ class ProcessGroups:
     def team_ends(self, team: Team, *, failed: bool) -> None:
         """All ranks of a team are no more; raises CollectiveMismatchError for what only some of them have called."""
         self._started = None
+        self._later = []
         undone: list[str] = []
         for world in [*self._worlds()]:
             if world.team in (None, team):
