@@ -297,6 +297,11 @@ COMMAND = ["-c", "from kernbench.cli.main import main; main()", "sweep", "--benc
 SMALL_OPTIONS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
 
 
+def as_in_a_terminal() -> None:
+    """A shell starts what runs in the background deaf to Ctrl-C, and so the tests that run there."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
     over = ["--over", f"n=1..{count}", "--param", f"wait_s={wait_s}", "--out", "out"]
     return subprocess.Popen(
@@ -305,7 +310,7 @@ def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        text=True, preexec_fn=as_in_a_terminal,
     )
 
 
