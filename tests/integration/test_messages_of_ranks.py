@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from kernbench.common.errors import SpawnException
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
@@ -108,3 +110,13 @@ def test_rings_that_are_made_again_take_no_further_memory() -> None:
     assert wrong == [0] * 48
     assert [engine.communication_rings(sip, 0, 0).tcm.used_bytes for sip in range(4)] == [3 * 1024 + 3 * 16] * 4
     assert max(len(each.on_close) for each in engine.communicators.values()) == 4  # one for each PE that used it
+
+
+def test_ranks_that_say_differently_how_collectives_run_are_refused() -> None:
+    torch = tray(2)
+
+    def worker(rank: int) -> None:
+        torch.distributed.init_process_group("ahbm", ccl={"defaults": {"n_slots": 2 + rank}})
+
+    with pytest.raises(SpawnException, match=r"rank 1 gives ccl=.*'n_slots': 3"):
+        torch.multiprocessing.spawn(worker, nprocs=2)

@@ -77,7 +77,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
     facts = {name: fact for name, fact in _facts(call, work, config).items() if name in module.names}
     return LaunchPlan(
         f"{call.name}.{module.name}",
-        _bound(module.kernel, tuple(sorted({**facts, **config.params}.items()))),
+        _bound(module.kernel, tuple((name, type(x), x) for name, x in sorted({**facts, **config.params}.items()))),
         (first, *own, *after),  # type: ignore[arg-type]  # numbers, or the launch says so
         {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
         work.cubes,
@@ -168,5 +168,6 @@ def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> t
 
 
 @lru_cache(maxsize=_KERNELS)
-def _bound(kernel: Kernel, facts: tuple[tuple[str, object], ...]) -> Kernel:
-    return partial(kernel, **dict(facts)) if facts else kernel
+def _bound(kernel: Kernel, facts: tuple[tuple[str, type, object], ...]) -> Kernel:
+    """A kernel with its facts; types are told apart, since True and 1.0 equal 1."""
+    return partial(kernel, **{name: value for name, _, value in facts}) if facts else kernel

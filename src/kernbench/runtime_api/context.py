@@ -315,9 +315,9 @@ class RuntimeContext:
         """Raise UsageError for a tensor of another context, or after closing."""
         self._store.check_ours(tensor)
 
-    def finish_messages(self) -> None:
+    def team_finishes(self) -> None:
         """Return when all messages between ranks are done that have both their ends."""
-        self.distributed.finish_messages()
+        self.distributed.team_finishes()
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
         """Stop what these programs, which are no more, have running."""

@@ -300,7 +300,7 @@ class DistributedContext(ProcessGroups, _Types):
         self._later = [*(each for each in self._later if not each.is_completed()), work]
         return work
 
-    def finish_messages(self) -> None:
+    def team_finishes(self) -> None:
         """Return when all messages are done that somebody sent and somebody asked for, waited for or not."""
         for work in self._later:
             if work.is_matched():

@@ -106,8 +106,10 @@ class ProcessGroups:
         The world has a rank for each SIP, or for each rank that was spawned. `init_method` and `timeout` are there for
         scripts that give them, and change nothing: ranks are programs of one process, which find each other without,
         and a wait that cannot end is reported at once. `ccl` is ours: how collectives run, as the path of a ccl.yaml or
-        as a mapping; the first rank's counts. Raises ProcessGroupError for a second world, and
-        DistributedError for a size or rank other than the caller's.
+        as a mapping; the first rank's counts, and others may leave it out.
+
+        Raises ProcessGroupError for a second world, CollectiveMismatchError for another `ccl` than the first rank's,
+        and DistributedError for a size or rank other than the caller's.
         """
         if backend not in (BACKEND, None):
             raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
@@ -133,6 +135,13 @@ class ProcessGroups:
         world = self._by_team.get((worker.team, times))
         if world is None:
             world = self._by_team[worker.team, times] = self._new_world(size, worker.team, ccl)
+        elif ccl is not None and ccl != world.ccl:
+            raise CollectiveMismatchError(
+                f"ranks make different process groups: rank {worker.rank} gives ccl={ccl!r}, the first rank gave "
+                f"{world.ccl!r}",
+                where="init_process_group",
+                hint="give the same on every rank, or only in the main program",
+            )
         self._own[worker] = world
         self._times[worker] = times + 1
 
@@ -294,7 +303,7 @@ class ProcessGroups:
     def _new_world(self, size: int, team: Team | None, ccl: CclSource) -> World:
         taken = [world.default.name for world in self._worlds()]
         name = next(name for n in range(1, len(taken) + 2) if (name := f"world#{n}" if n > 1 else "world") not in taken)
-        return World(name, size, self._make_backend(ccl), self._who_asks, team)
+        return World(name, size, self._make_backend(ccl), self._who_asks, team, ccl)
 
     def _worlds(self) -> Iterator[World]:
         if self._main is not None:

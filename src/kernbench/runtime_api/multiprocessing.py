@@ -32,7 +32,7 @@ class TeamHost(Protocol):
     def wait_all(self) -> None:
         """Return when all that the calling program issued is done."""
 
-    def finish_messages(self) -> None:
+    def team_finishes(self) -> None:
         """Return when all messages between ranks are done that have both their ends."""
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
@@ -89,7 +89,7 @@ class MultiprocessingNamespace:
         worker.team.ended.append(worker.rank)
         self._host.wait_all()
         if len(worker.team.ended) == worker.team.size:
-            self._host.finish_messages()
+            self._host.team_finishes()
 
     def _check(self, fn: object, args: object, nprocs: object, join: object) -> None:
         if not callable(fn):

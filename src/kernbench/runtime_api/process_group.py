@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from kernbench.ccl.calls import CallGroup
+from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.matching import CallOrder, MessageOrder
@@ -62,11 +63,22 @@ class ProcessGroup:
 
 
 class World:
-    """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's."""
+    """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's; `ccl` is
+    how its collectives run, as the first of them said.
+    """
 
-    def __init__(self, name: str, size: int, backend: Backend, who_asks: WhoAsks, team: Team | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        backend: Backend,
+        who_asks: WhoAsks,
+        team: Team | None,
+        ccl: CclSource = None,
+    ) -> None:
         self.backend = backend
         self.team = team
+        self.ccl = ccl
         self.joined: list[int] = []  # ranks that have called init_process_group themselves
         self._who_asks = who_asks
         self.default = ProcessGroup(name, range(size), who_asks)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from kernbench.common.errors import AllocationError, KernBenchError
 from kernbench.common.ids import PeId
+from kernbench.common.ipcq import PeKey
 from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.free_list import whole
 from kernbench.policy.address.phyaddr import PhysAddr
 
-PeKey = tuple[int, int, int]
 _NAME = "TCM for communication"
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kernbench.common.blocked import BlockedKernel
 from kernbench.common.channel_traffic import ChannelTraffic
-from kernbench.common.errors import BlockedKernel, ComponentError
+from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TypeVar
 
+from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import AllocationError, KernelError, RingWait
+from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
@@ -200,7 +201,7 @@ class PeIpcqComponent(PeEngine):
         return ring
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
-        """The sender's side of a ring here is made, or made again, after so many chunks; returns where the ring lies."""
+        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
         ring = self._rx_ring(communicator, direction)
         ring.credit_to, ring.taken = credit_to, sent
         return ring.base
