@@ -63,7 +63,7 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
     work = work_of(call, spec, module.names)
     why = module.refuse(work) if module.refuse is not None else None
     if why is not None:
-        hint = "choose another: algorithm= of the call, or ccl.yaml"
+        hint = "choose another in ccl.yaml, or with init_process_group(ccl={...})"
         raise UsageError(f"algorithm '{module.name}' cannot do this {call.name}: {why}", hint=hint)
     grid = group_of(spec, call.group.sips)
     on_grid = (0, 0) if grid.kind == "ring_1d" else (grid.w, grid.h)
@@ -106,7 +106,7 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
     if call.name not in module.collectives:
         raise UsageError(
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
-            hint="choose another: algorithm= of the call, or ccl.yaml",
+            hint="choose another in ccl.yaml, or with init_process_group(ccl={...})",
         )
     if call.op is None:
         return
