@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernbench.common.errors import AddressError, AllocationError, LaunchError, MessageError
+from kernbench.common.errors import AddressError, AllocationError, LaunchError, MessageError, UsageError
 from kernbench.common.messages import KernelAbortMsg, KernelLaunchMsg, KernelRef
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.runtime_api.context import RuntimeContext
@@ -248,7 +248,7 @@ def test_an_abort_finds_its_launch_in_either_stream(stopped: str) -> None:
 
 
 def test_a_communication_launch_without_reserved_tcm_says_what_to_do_first(torch: RuntimeContext) -> None:
-    with pytest.raises(LaunchError, match=r"sip1\.cube0\.pe0 has no TCM reserved for communication") as caught:
+    with pytest.raises(UsageError, match=r"in stream 'communication', for which SIP 1 keeps no TCM") as caught:
         torch.launch(exponentials, sips=1, stream="communication")
     assert "init_process_group" in str(caught.value.hint)
     torch.launch(exponentials, sips=1)

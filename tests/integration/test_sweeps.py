@@ -310,7 +310,8 @@ def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True, preexec_fn=as_in_a_terminal,
+        text=True,
+        preexec_fn=as_in_a_terminal,
     )
 
 

@@ -20,12 +20,13 @@ A kernel gets by position what ADR-0050 says, and by name what of the following 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
-from kernbench.ccl.config import AlgorithmConfig, CclConfig, choose
+from kernbench.ccl.config import AUTO, AlgorithmConfig, CclConfig, choose, resolve_algorithm_config
 from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
@@ -56,8 +57,22 @@ class LaunchPlan:
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
-    """The launch of a collective. Raises UsageError for what no algorithm, or not this one, can do."""
+    """The launch of a collective. Where `auto` chooses an algorithm that cannot do it, the next that can does. Raises
+    UsageError for what no algorithm, or not the one asked for, can do.
+    """
     config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
+    try:
+        return _plan(call, spec, config)
+    except UsageError as refused:
+        if (algorithm or cfg.collectives[call.name]) != AUTO:
+            raise
+        for name in cfg.algorithms:
+            with suppress(UsageError):
+                return _plan(call, spec, resolve_algorithm_config(cfg, name))
+        raise refused
+
+
+def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> LaunchPlan:
     module = load_algorithm(config)
     _check_can(call, module)
     work = work_of(call, spec, module.names)

@@ -112,6 +112,10 @@ class CommunicationTcm:
         for key, block in reservation.blocks.items():
             self._pe_memory(*key).free_tcm(block, reservation.nbytes)
 
+    def is_kept(self, sip: int) -> bool:
+        """Whether the PEs of a SIP have some."""
+        return sip in self._reserved
+
     def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """See `Machine.communication_rings`."""
         key = (sip, cube, pe)

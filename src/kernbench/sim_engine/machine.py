@@ -135,6 +135,10 @@ class Machine:
         """
         self._communication_tcm.release(sips)
 
+    def keeps_communication_tcm(self, sip: int) -> bool:
+        """Whether TCM is kept for communication on the PEs of a SIP."""
+        return self._communication_tcm.is_kept(sip)
+
     def communication_rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """The allocator of ring buffers in a PE's TCM; raises AllocationError where nothing is reserved."""
         return self._communication_tcm.rings(sip, cube, pe)

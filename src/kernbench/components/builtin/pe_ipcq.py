@@ -9,10 +9,9 @@ over the fabric, and then sends a credit: a small message to a word in the sende
 communication channel. Receives of one direction are served in the order of asking.
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. One that finds its message in the ring when its turn comes has not waited. Not
-modelled: contention for TCM ports between slots and engines, the time to set up rings, and that other requests on the
-DMA engine's link to the network keep the last byte of a send back: the message then arrives later, but the send is over
-as if it had been alone.
+`poll_ns` from the start of the wait. Not modelled: contention for TCM ports, of slots that are written with each other
+and of slots with engines; the time to set up rings; and that other requests on the DMA engine's link to the network
+keep the last byte of a send back: the message then arrives later, but the send is over as if it had been alone.
 """
 
 from __future__ import annotations
