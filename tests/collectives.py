@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,25 @@ class Machine:
         }
 
 
+def one_each(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """A tensor for each rank."""
+    return [[tensor] for tensor in tensors]
+
+
+def only(rank: int, tensors: Sequence[Tensor], n: int) -> list[Sequence[Tensor]]:
+    """Tensors for one of n ranks."""
+    return [tensors if each == rank else () for each in range(n)]
+
+
+def contents(tensor: Tensor) -> Array:
+    """What a tensor holds; all of its replicas must hold the same."""
+    whole = tensor.numpy()
+    parts = tensor.host.read_parts(tensor, range(len(tensor.placement)), timed=False)
+    for place, part in zip(tensor.placement, parts, strict=True):
+        np.testing.assert_array_equal(part, whole[place.index], err_msg=str(place))
+    return whole
+
+
 class World:
     """The ranks of one group on a machine."""
 
@@ -57,7 +77,7 @@ class World:
         self,
         machine: Machine,
         ranks: Sequence[int] | None = None,
-        ccl: Mapping[str, object] | None = None,
+        ccl: Mapping[str, object] | Path | None = None,
         check_races: bool = False,
     ) -> None:
         self.engine = GraphEngine(load_topology(None, machine.overrides()), check_races=check_races)
@@ -69,6 +89,7 @@ class World:
         self._installed: object = None
         self.plans: list[LaunchPlan] = []
         self.time_ns = 0.0
+        self.tcm_peak_bytes = 0
 
     def tensors(self, arrays: Sequence[Array], dp: DPPolicy | None = None, space: str = "hbm") -> list[Tensor]:
         """One for each rank, on its SIP."""
@@ -81,19 +102,19 @@ class World:
     def run(
         self,
         name: CollectiveName | Sequence[CollectiveName],
-        inputs: Callable[[int], Sequence[Tensor]],
-        outputs: Callable[[int], Sequence[Tensor]],
+        inputs: Sequence[Sequence[Tensor]],
+        outputs: Sequence[Sequence[Tensor]],
         *,
         algorithm: str | None = None,
         op: str | None = None,
         calls: Mapping[int, Mapping[str, object]] | None = None,
         **facts: object,
     ) -> None:
-        """Every rank's call; `calls` has what a rank says differently."""
+        """Every rank's call, with its tensors; `calls` has what a rank says differently."""
         launches = []
         self.plans = []
         for rank in range(len(self.sips)):
-            ours, theirs = tuple(inputs(rank)), tuple(outputs(rank))
+            ours, theirs = tuple(inputs[rank]), tuple(outputs[rank])
             call = CollectiveCall(
                 name if isinstance(name, str) else name[rank],  # type: ignore[arg-type]
                 self.group,
@@ -106,14 +127,11 @@ class World:
             call = replace(call, **(calls or {}).get(rank, {}))  # type: ignore[arg-type]
             made = plan(call, self.spec, self.ccl, algorithm)
             self.plans.append(made)
-            by_arg = {id(t.as_arg()): t for t in ()}
-            tensors = [*ours, *theirs]
-            by_place = {(t.as_arg().name, t.as_arg().shards): t for t in tensors}
+            by_place = {(t.as_arg().name, t.as_arg().shards): t for t in (*ours, *theirs)}
 
             def tensor_of(arg: object, by_place: dict[object, Tensor] = by_place) -> object:
                 return by_place[arg.name, arg.shards] if hasattr(arg, "shards") else arg  # type: ignore[attr-defined]
 
-            assert not by_arg
             self._install(made)
             launches.append(
                 self.torch.launch(
@@ -130,6 +148,7 @@ class World:
             )
         for launch in launches:
             self.torch.wait(launch)
+        self.tcm_peak_bytes = max(pe.tcm_peak_bytes for launch in launches for pe in launch.pes)
         self.time_ns = max(launch.end_ns for launch in launches) - min(launch.start_ns for launch in launches)
         check_received(self.torch.communicators.unreceived())
 
@@ -151,12 +170,6 @@ class World:
     ) -> list[Array]:
         """What each rank has afterwards."""
         tensors = self.tensors(arrays, dp, space)
-        self.run(
-            "all_reduce",
-            lambda r: tensors[r : r + 1],
-            lambda r: tensors[r : r + 1],
-            op=op,
-            per=per,
-            algorithm=algorithm,
-        )
-        return [tensor.numpy() for tensor in tensors]
+        each = one_each(tensors)
+        self.run("all_reduce", each, each, op=op, per=per, algorithm=algorithm)
+        return [contents(tensor) for tensor in tensors]

@@ -40,9 +40,7 @@ def to_numpy(tensor: torch.Tensor) -> Array:
 
 
 Result = list[Array] | str  # what a rank has afterwards, or why gloo does not do it
-Program = Callable[
-    [Any, Callable[[Array], Any], int], dict[str, Any]
-]  # torch.distributed, a maker of tensors, a rank
+Program = Callable[[Any, Callable[[Array], Any], int], dict[str, Any]]  # torch.distributed, a maker of tensors, a rank
 
 
 def run_on_gloo(cases: Sequence[Case], ranks: int, program: Program) -> tuple[list[list[Result]], list[dict[str, Any]]]:

@@ -70,8 +70,8 @@ def run(bench: str, where: str, params: dict[str, object] | None = None, *, veri
 @pytest.mark.parametrize("where", MACHINES)
 @pytest.mark.parametrize("bench", NAMES)
 def test_data_is_right_and_two_runs_agree(bench: str, where: str) -> None:
-    if bench in ("va-offset-verify", "tp-mlp", "tp-transformer-block") and where == "odd":
-        with pytest.raises((UsageError, SpawnException), match="needs? virtual addresses"):
+    if bench in ("va-offset-verify", "pe2pe", "tp-mlp", "tp-transformer-block") and where == "odd":
+        with pytest.raises((UsageError, SpawnException), match=r"needs? virtual addresses"):
             run(bench, where)
         return
     first = run(bench, where)

@@ -5,6 +5,7 @@ A run's whole op log is compared, as bytes, and what the command prints as JSON.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -76,6 +77,23 @@ def test_data_changes_no_time(bench: str) -> None:
 @pytest.mark.parametrize("bench", ["matmul-composite", "flash-attention"])
 def test_trains_and_flits_agree_on_every_op(bench: str) -> None:
     assert digest(run(bench)) == digest(run(bench, mode="flits"))
+
+
+@pytest.mark.parametrize("algorithm", ["lrab_hierarchical_allreduce", "hierarchical_all_pes"])
+def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
+    """A block of TCM is free when its last holder drops it, also one that an engine wrote for a kernel."""
+    logs = []
+    young, *older = gc.get_threshold()
+    for threshold in (0, 50, 100_000):  # never, all the time, now and then
+        gc.set_threshold(threshold, *older)
+        try:
+            options = RunOptions(device="whole")
+            params = {"n_elem": 49152, "algorithm": algorithm}
+            result = run_bench(resolve("ccl-allreduce").run, machine(), options, name="ccl", params=params)
+        finally:
+            gc.set_threshold(young, *older)
+        logs.append(digest(result))
+    assert logs[1:] == logs[:1] * 2
 
 
 def test_two_log_files_are_the_same_bytes(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ IMPORTS = [
     "kernbench.runtime_api.distributed:Work",
     "kernbench.runtime_api.multiprocessing:SpawnException",
     "kernbench.ccl.calls:CollectiveCall",
+    "kernbench.ccl.install:load_ccl_config",
+    "kernbench.ccl.install:resolve_algorithm_config",
+    "kernbench.ccl.sfr_config:configure_sfr_intercube_multisip",
+    "kernbench.ccl.topologies:ring_1d",
+    "kernbench.ccl.topologies:torus_2d",
+    "kernbench.ccl.topologies:mesh_2d_no_wrap",
+    "kernbench.ccl.algorithms.lrab_hierarchical_allreduce:kernel",
+    "kernbench.ccl.algorithms.lrab_hierarchical_allreduce:kernel_args",
+    "kernbench.ccl.algorithms.lrab_hierarchical_allreduce:TOPO_NAME_TO_KIND",
+    "kernbench.ccl.algorithms.ring_allreduce:kernel",
+    "kernbench.ccl.algorithms.recursive_doubling:kernel",
+    "kernbench.ccl.algorithms.tree:kernel",
+    "kernbench.ccl.algorithms.hierarchical_all_pes:kernel",
     "kernbench.benches.registry:bench",
     "kernbench.benches.registry:resolve",
     "kernbench.tp:ColumnParallelLinear",
@@ -64,6 +77,9 @@ IMPORTS = [
     "kernbench.tp:initialize_model_parallel",
     "kernbench.probes.probe",
     "kernbench.report",
+    "kernbench:sweep",
+    "kernbench.sweep:SweepRow",
+    "kernbench.sweep:pareto_front",
     "kernbench.cli.main:main",
 ]
 TORCH = {
@@ -88,7 +104,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "list", "probe", "topology", "fidelity"} <= set(COMMANDS)
+    assert {"run", "sweep", "list", "probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")
@@ -110,6 +126,22 @@ def test_probe_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
         assert set(case) >= PROBE_CASE_KEYS
     for check in report["checks"]:
         assert set(check) == {"name", "ok", "detail"}
+
+
+def test_ccl_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+    with pytest.raises(SystemExit) as stopped:
+        main(["ccl", "-b", "8", "-e", "64", "-f", "8", "-d", "half", "--json", *small])
+    assert stopped.value.code == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {key: report[key] for key in ("schema", "command", "machine", "ranks", "ok")} == {
+        "schema": 1, "command": "ccl", "machine": "default", "ranks": 2, "ok": True,
+    }  # fmt: skip
+    for row in report["rows"]:
+        assert set(row) == {
+            "collective", "algorithm", "size_bytes", "count", "dtype", "op", "root", "time_us", "algbw_gbs",
+            "busbw_gbs", "wrong",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("namespace", TORCH)

@@ -189,6 +189,19 @@ def _prepared(torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: 
     return _Call(lambda: dist.scatter(y, lists, root, async_op=True), y)
 
 
+def span_of(work: Work | None) -> tuple[float, float]:
+    """Waits for a collective; from when to when this rank's PEs were at it."""
+    assert isinstance(work, LaunchedWork)
+    work.wait()
+    pes = work.launch.pes
+    return min(pe.start_ns for pe in pes), max(pe.end_ns for pe in pes)
+
+
+def duration_ns(spans: list[tuple[float, float]]) -> float:
+    """From the first PE that starts to the last that ends, of all ranks."""
+    return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
 def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, check: bool = True) -> Measured:
     """One collective by all ranks of a process group that is there; raises UsageError for a root that is not."""
     ranks = torch.distributed.get_world_size()
@@ -202,10 +215,8 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
         call = _prepared(torch, wanted, ranks, rank, dp)
         torch.distributed.barrier()
         work = call.start()
+        spans.append(span_of(work))
         assert isinstance(work, LaunchedWork)
-        work.wait()
-        pes = work.launch.pes
-        spans.append((min(pe.start_ns for pe in pes), max(pe.end_ns for pe in pes)))
         names.append(work.launch.name.rpartition(".")[2])
         right = expected(wanted, ranks, rank)
         results = [tensor for tensor in (call.parts or (call.result,)) if tensor is not None]
@@ -221,7 +232,7 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
             wrong.append(count_wrong(found, right, wanted.dtype))
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
-    time_ns = max(end for _, end in spans) - min(start for start, _ in spans)
+    time_ns = duration_ns(spans)
     count = wanted.count(ranks)
     nbytes = count * dtype_of(wanted.dtype).itemsize
     algbw = nbytes / time_ns if time_ns else 0.0

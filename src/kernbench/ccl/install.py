@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Integral
 from typing import NamedTuple
 
+from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 from kernbench.ccl.topologies import Group, directions_of, group_of, peer_of
 from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
 from kernbench.common.ids import PeId
@@ -19,6 +20,16 @@ from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Commu
 from kernbench.common.units import is_power_of_two
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
+
+__all__ = [
+    "ALIGN",
+    "WORLD",
+    "Communicators",
+    "check_received",
+    "check_rings",
+    "load_ccl_config",
+    "resolve_algorithm_config",
+]
 
 WORLD = "world"
 ALIGN = 256  # of rings: a slot never shares a burst with another
@@ -47,19 +58,32 @@ class Communicators:
         self.work_bytes = WORK_BYTES
         self._engine = engine
         self._sips: dict[int, None] = {}  # that have TCM reserved
-        self._lent: dict[str, list[Lent]] = {}  # by communicator
+        self._lent: dict[str, dict[int, Lent]] = {}  # by communicator and address
 
     def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
-        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, and
-        AllocationError where a PE's TCM has no room for rings, or a kernel that runs there has it.
+        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, or while
+        kernels use the one there is, and AllocationError where a PE's TCM has no room for rings, or a kernel that runs
+        there has it.
         """
         chosen = check_rings(config or RingConfig())
-        if name in self._engine.communicators:
+        former = self._engine.communicators.get(name)
+        if former is not None:
+            if former.users or name not in self._lent:
+                whose = f"{former.users} kernels use it" if former.users else "another host program installed it"
+                raise UsageError(
+                    f"communicator '{name}' cannot be made anew: {whose}",
+                    hint="wait for the launches that use it, and close the program that made it",
+                )
             self.uninstall(name)
         self.reserve(group)
-        self._lent[name] = []
+        self._lent[name] = {}
         made = Communicator(
-            name, chosen, partial(peer_of, group), partial(directions_of, group), partial(self._allocate, name)
+            name,
+            chosen,
+            partial(peer_of, group),
+            partial(directions_of, group),
+            partial(self._allocate, name),
+            partial(self._give_back, name),
         )
         self._engine.communicators[name] = made
         return made
@@ -91,7 +115,7 @@ class Communicators:
     def uninstall(self, name: str) -> None:
         """Take a communicator back, with its rings and whatever lies in them."""
         self._engine.communicators.pop(name).close()
-        for lent in self._lent.pop(name):
+        for lent in self._lent.pop(name).values():
             self._free(lent)
 
     def unreceived(self) -> list[Unreceived]:
@@ -127,8 +151,11 @@ class Communicators:
                 raise AllocationError(
                     error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"
                 ) from None
-        self._lent[communicator].append(Lent(pe, kind, address, nbytes))
+        self._lent[communicator][address.raw] = Lent(pe, kind, address, nbytes)
         return address.raw
+
+    def _give_back(self, communicator: str, address: int) -> None:
+        self._free(self._lent[communicator].pop(address))
 
     def _free(self, lent: Lent) -> None:
         if lent.kind == "hbm":

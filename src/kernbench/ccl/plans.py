@@ -35,6 +35,7 @@ from kernbench.common.launch import LaunchStream, TensorArg
 from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
 
+_OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
 _KERNELS = 256  # remembered: a kernel that is launched again is the same object again
 
@@ -107,7 +108,13 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
             hint="choose another: algorithm= of the call, or ccl.yaml",
         )
-    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
+    if call.op is None:
+        return
+    if call.dtype == "bool" and call.op not in (ReduceOp.MIN, ReduceOp.MAX):
+        raise UsageError(
+            f"{call.name} with {call.op.name} of bool tensors", hint="max is any of them, min is all of them"
+        )
+    if call.op is not ReduceOp.SUM and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",
@@ -138,7 +145,9 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
         "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,
-        "n_rings": config.ring_bytes // ring - 1 if config.buffer_kind == "tcm" else _RINGS_ELSEWHERE,
+        "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
+        if config.buffer_kind == "tcm"
+        else _RINGS_ELSEWHERE,
     }
     if call.op is not None:
         facts["op"] = call.op.value

@@ -93,6 +93,8 @@ def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> Group:
             where="system.sips",
             hint="give w and h whose product is count, or topology: ring_1d",
         )
+    if kind == "ring_1d":  # in the order of ranks, whatever rows it is drawn in
+        w, h = len(chosen), 1
     return Group(chosen, kind, w, h, mesh.w, mesh.h, n_pes)
 
 

@@ -21,6 +21,7 @@ from kernbench.topology.spec import MachineSpec
 Columns = tuple[tuple[int, ...], tuple[int | None, int | None]]  # a shape, and the axes split over cubes and over PEs
 Spread = tuple[bool, bool]  # whether PEs, and whether cubes, split a tensor among them
 SPREAD_FROM_BYTES = 16 * 1024  # a smaller tensor takes longer to spread than to move
+SPREAD_CUBE_FROM_BYTES = 2 * 1024  # the part of a cube, which moves from cube to cube several times
 LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "reduce_scatter": "inputs"}
 
 
@@ -207,7 +208,7 @@ def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> 
     replicas = (at.pe_replicas, False) if "replicas" in takes else (False, False)
     in_order = all(offset == n * nbytes for n, (_, _, offset, _) in enumerate(at.shards))
     is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
-    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_FROM_BYTES:
+    if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_CUBE_FROM_BYTES:
         pes = tuple(range(spec.cube.n_pes))
         return Work(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
     return Work(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)

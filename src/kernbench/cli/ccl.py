@@ -10,6 +10,7 @@ from kernbench.benches._ccl_runs import measure_alone
 from kernbench.benches._collectives import COLLECTIVES, OPS, REDUCES, CollectiveName, Measured, Wanted, sizes_between
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
+from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.units import GIB, KIB, MIB
 from kernbench.report.collective_table import collective_table, summary_line
@@ -76,7 +77,7 @@ def ccl(
     wanted = [
         Wanted(name, nbytes, dtype, op, root)  # type: ignore[arg-type]  # one of OPS
         for dtype in _chosen(datatype, DTYPES, "-d")
-        for op in (_chosen(ops, dict(zip(OPS, OPS, strict=True)), "-o") if name in REDUCES else ["sum"])
+        for op in (_ops(ops, dtype) if name in REDUCES else ["sum"])
         for nbytes in sizes
     ]
     bar = ProgressLine()
@@ -107,6 +108,12 @@ def _collective(text: str) -> CollectiveName:
     if name is None:
         raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVES)}")
     return name
+
+
+def _ops(text: str, dtype: str) -> list[str]:
+    """All that there are leaves out the mean of integers, which there is not."""
+    found = _chosen(text, dict(zip(OPS, OPS, strict=True)), "-o")
+    return [op for op in found if op != "avg" or text != "all" or dtype_of(dtype).is_float]
 
 
 def _chosen(text: str, known: dict[str, str], option: str) -> list[str]:

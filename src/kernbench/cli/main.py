@@ -19,6 +19,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
     "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
+    "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",
@@ -26,6 +27,7 @@ COMMANDS = {
     ),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
     "ccl": ("kernbench.cli.ccl:ccl", "Measure collectives by size, with the options and the table of nccl-tests."),
+    "tune-ccl": ("kernbench.cli.tune_ccl:tune_ccl", "Measure which algorithm is fastest at which size, for `auto`."),
     "fidelity": ("kernbench.cli.fidelity:fidelity", "What is exact, what is approximated, and in which direction."),
 }
 

@@ -146,13 +146,14 @@ class RingWait:
     peer: tuple[int, int, int]
     occupancy: int
     n_slots: int
+    failure: str = ""  # of a kernel that used the same communicator
 
     def __str__(self) -> str:
         sip, cube, pe = self.peer
         to = "to" if self.op == "send" else "from"
         return (
             f"{self.op} {to} {self.direction} (sip{sip}.cube{cube}.pe{pe}), "
-            f"{self.occupancy} of {self.n_slots} slots taken"
+            f"{self.occupancy} of {self.n_slots} slots taken" + (f"; {self.failure}" if self.failure else "")
         )
 
 

@@ -62,13 +62,17 @@ class Message:
 
 
 class Chunk(NamedTuple):
-    """Part of a message, in one slot. `number` counts what was sent into the ring."""
+    """Part of a message, in one slot. `number` counts what was sent into the ring.
+
+    What is under way when a communicator ends may land where rings of the next one lie: `communicator` tells whose.
+    """
 
     message: Message
     part: int
     nbytes: int
     number: int
     request: Request  # on whose behalf it travels
+    communicator: Communicator
 
     @property
     def is_last(self) -> bool:
@@ -76,14 +80,16 @@ class Chunk(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """So many chunks of a ring have been taken out of it since it was made."""
+    """So many chunks of a ring have been taken out of it since it was made; `by` is who took a message's last one."""
 
     taken: int
     request: Request
+    communicator: Communicator
+    by: int
 
 
 class Unreceived(NamedTuple):
-    """A message that lies in a ring."""
+    """A message that lies in a ring, or is on its way there."""
 
     receiver: PeKey
     direction: str  # as the receiver calls it
@@ -93,9 +99,10 @@ class Unreceived(NamedTuple):
 class Communicator:
     """PEs that know each other by directions, and the memory of their rings.
 
-    `peer_of` says who is in a direction of a PE, `directions_of` which it has, `allocate` finds memory for a ring or a
-    credit word: (PE, bytes, kind) to a physical address. `failure` is set when a kernel ended while messages of it were
-    under way: what its rings hold is then nobody's.
+    `peer_of` says who is in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
+    credit word, (PE, bytes, kind) to a physical address, and `free` takes it back. `failure` is set when a kernel that
+    used it has failed: what its rings hold is then nobody's. `users` counts the kernels that have used it and still
+    run, one per PE.
     """
 
     def __init__(
@@ -105,19 +112,29 @@ class Communicator:
         peer_of: Callable[[PeKey, str], Peer | None],
         directions_of: Callable[[PeKey], tuple[str, ...]],
         allocate: Callable[[PeKey, int, BufferKind], int],
+        free: Callable[[int], None],
     ) -> None:
         self.name = name
         self.config = config
         self.peer_of = peer_of
         self.directions_of = directions_of
         self.allocate = allocate
+        self.free = free
         self.failure: str | None = None
-        self.unreceived: list[Callable[[], list[Unreceived]]] = []  # asks each ring
+        self.users = 0
+        self.unreceived: dict[Message, None] = {}  # sent and not received, in the order of sending
         self.on_close: list[Callable[[], None]] = []
 
     def left_over(self) -> list[Unreceived]:
-        """The messages that were sent and not received, by ring."""
-        return [found for ask in self.unreceived for found in ask()]
+        """The messages that were sent and not received, in the order of sending; none after a failure."""
+        if self.failure is not None:
+            return []
+        found: list[Unreceived] = []
+        for message in self.unreceived:
+            peer = self.peer_of(message.sender, message.direction)
+            assert peer is not None
+            found.append(Unreceived(peer.pe, peer.direction, message))
+        return found
 
     def close(self) -> None:
         """Its rings are gone: what still arrives there is heard by nobody."""

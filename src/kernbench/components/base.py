@@ -111,9 +111,11 @@ class MemoryPort(Protocol):
         """Bring bytes."""
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
-        """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in."""
+        """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in. Without
+        `done` nobody waits for the acknowledgement.
+        """
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator

@@ -51,11 +51,12 @@ class DirectPort:
         self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=self._there.control_ns).read
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
         def arrived(transfer: Transfer) -> None:
             machine = self._machine
-            machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
+            if done is not None:
+                machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
             machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
@@ -94,7 +95,7 @@ class PacketPort:
         self._send(Packet(tag.request, self.path, wanted_bytes=nbytes, address=address), at_ns, done, tag)
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
         self._send(Packet(tag.request, self.path, nbytes, address=address, payload=payload), at_ns, done, tag)
 
@@ -104,10 +105,11 @@ class PacketPort:
         packet = Packet(tag.request, self.path, nbytes, nbytes, address, on_arrival=apply)
         self._send(packet, at_ns, done, tag)
 
-    def _send(self, packet: Packet, at_ns: float, done: OnArrival, tag: Initiator) -> None:
+    def _send(self, packet: Packet, at_ns: float, done: OnArrival | None, tag: Initiator) -> None:
         packet.answer = partial(_answered, done, tag)
         self._machine.at(at_ns, self._machine.send, packet)
 
 
-def _answered(done: OnArrival, tag: Initiator, _: Packet) -> None:
-    done(_Arrived(tag))
+def _answered(done: OnArrival | None, tag: Initiator, _: Packet) -> None:
+    if done is not None:
+        done(_Arrived(tag))

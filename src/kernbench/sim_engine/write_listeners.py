@@ -16,14 +16,17 @@ class WriteListeners:
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[int, tuple[int, int, Listener]]] = {}
+        self._heard: dict[str, dict[tuple[int, int], tuple[Listener, ...]]] = {}  # of ranges that somebody hears
         self._count = 0
 
     def add(self, node: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
         """Call `listener` for writes to [address, address + nbytes); returns what ends that."""
         self._count = number = self._count + 1
         self._by_node.setdefault(node, {})[number] = (address, address + nbytes, listener)
+        self._heard.pop(node, None)
 
         def remove() -> None:
+            self._heard.pop(node, None)
             here = self._by_node.get(node, {})
             here.pop(number, None)
             if not here:
@@ -34,8 +37,16 @@ class WriteListeners:
     def notify(self, node: str, address: int, nbytes: int, payload: object) -> None:
         """A write has brought bytes to a memory; its listeners are called in the order in which they were added."""
         here = self._by_node.get(node)
-        if here:
+        if not here:
+            return
+        heard = self._heard.setdefault(node, {})
+        listeners = heard.get((address, nbytes))
+        if listeners is None:
+            until = address + nbytes
+            listeners = tuple(listener for start, end, listener in here.values() if start < until and address < end)
+            if listeners:  # slots are written again and again; of what nobody hears there may be any number
+                heard[address, nbytes] = listeners
+        if listeners:
             landed = Landed(node, address, nbytes, payload)
-            for start, end, listener in list(here.values()):
-                if start < address + nbytes and address < end:
-                    listener(landed)
+            for listener in listeners:
+                listener(landed)

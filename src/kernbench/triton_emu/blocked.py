@@ -61,6 +61,9 @@ def in_words(command: Command, rings: tuple[RingWait, ...] = ()) -> str:
     if isinstance(command, SendCmd | RecvCmd):
         size = f"{command.message.dtype}{list(command.message.shape)}" if isinstance(command, SendCmd) else ""
         size = size or f"{command.dtype}{list(command.shape)}"  # type: ignore[union-attr]  # a receive
+        if command.direction is None:
+            failure = f"; {rings[0].failure}" if rings and rings[0].failure else ""
+            return f"{size}, recv from any of {len(rings)} directions, none of which has a message{failure}"
         return f"{size}, " + " or ".join(str(ring) for ring in rings)
     if isinstance(command, CpuCmd):
         return f"{command.cycles} cycles of PE_CPU"

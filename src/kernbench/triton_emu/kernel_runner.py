@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from inspect import isgenerator
 from types import FrameType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -68,6 +68,14 @@ class CommandWatch(Protocol):
         """The kernel knows."""
 
 
+class Issued(NamedTuple):
+    """A command under way: the event of its end, and what is then to be done."""
+
+    finished: simpy.Event
+    cmd: EngineCommand
+    done: Done
+
+
 class KernelRunner:
     """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` sees its commands."""
 
@@ -75,9 +83,7 @@ class KernelRunner:
         self._pe = pe
         self._watch = watch
         self._env = pe.env
-        self._under_way: dict[
-            int, tuple[simpy.Event, EngineCommand]
-        ] = {}  # that the kernel does not wait for, by number
+        self._under_way: dict[int, Issued] = {}  # that the kernel does not wait for, by number
         self._failures: dict[int, KernBenchError] = {}  # that the kernel has yet to see, by number
         self._abandoned: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
@@ -118,23 +124,25 @@ class KernelRunner:
             getcurrent().parent.switch()
             raise GreenletExit
         number, watch = self._count, self._watch
-        finished = self._env.event()
 
         def finish(records: Records) -> None:
+            # `done` holds blocks of TCM, so it must not live as long as the engines keep `finish`: when blocks are
+            # free again would be for the garbage collector to say.
+            issued = self._under_way[number]
             try:
-                done(records)
+                issued.done(records)
             except KernBenchError as error:  # the clock goes on: it is the kernel's failure
                 self._failures[number] = error
             if watch is not None:
                 watch.finished(number)
             del self._under_way[number]
-            finished.succeed(records)
+            issued.finished.succeed(records)
 
         self._pe.submit(cmd, finish, self._last_op)
         if watch is not None:  # the PE has taken it, and time has yet to pass
             watch.issued(number, cmd)
         self._count += 1
-        self._under_way[number] = finished, cmd
+        self._under_way[number] = Issued(self._env.event(), cmd, done)
         return number
 
     def check_inside(self) -> None:
@@ -163,7 +171,7 @@ class KernelRunner:
     @property
     def under_way(self) -> dict[int, EngineCommand]:
         """The commands that the kernel has not waited for and that are not done, by number."""
-        return {number: cmd for number, (_, cmd) in self._under_way.items()}
+        return {number: issued.cmd for number, issued in self._under_way.items()}
 
     @property
     def frame(self) -> FrameType | None:
@@ -261,9 +269,9 @@ class KernelRunner:
 
     def _wait(self, cmd: WaitCmd) -> Clock:
         for number in cmd.numbers or tuple(self._under_way):
-            under_way = self._under_way.get(number)
-            if under_way is not None:
-                self._note((yield under_way[0]))
+            issued = self._under_way.get(number)
+            if issued is not None:
+                self._note((yield issued.finished))
 
     def _note(self, records: object) -> None:
         """The kernel has waited for an op, or goes on at the instant at which it ended."""

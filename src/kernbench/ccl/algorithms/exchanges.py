@@ -90,6 +90,22 @@ def direct(lane: Lane, x: TensorHandle, position: int, size: int, direction: Dir
 DIRECT_ROUNDS = 2
 
 
+def direct_whole(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+    """Everybody sends all it has to all others, and reduces for itself, by position: one round, for a few bytes."""
+    tl = lane.tl
+    others = [(position + step) % size for step in range(1, size)]
+    theirs = {k: tl.recv_async(direction(k), (x.size,), lane.dtype) for k in others}
+    for k in others:
+        lane.send(direction(k), x)
+    if others:
+        yield
+    values = [x if k == position else _tensor(tl.wait(theirs.pop(k))) for k in range(size)]
+    result = values[0]
+    for value in values[1:]:
+        result = lane.combine(result, value)
+    return result
+
+
 def ring_pieces(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
     """A ring all-reduce of one chunk: as `direct`, over neighbours only, in 2 * (size - 1) rounds."""
     tl = lane.tl
@@ -126,16 +142,24 @@ def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
 
 
 def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
-    """Chunks are combined along a line towards its first PE, and the result goes back along it."""
-    tl = lane.tl
-    if position < size - 1:
-        x = lane.combine(x, tl.recv(to, (x.size,), lane.dtype))
-    if position > 0:
+    """Chunks are combined along a line towards its first PE, and the result goes back along it, a PE per round."""
+    tl, count = lane.tl, x.size
+    behind = size - 1 - position
+    if behind:
+        theirs = tl.recv_async(to, (count,), lane.dtype)
+        for _ in range(behind):
+            yield
+        x = lane.combine(x, _tensor(tl.wait(theirs)))
+    if position:
         lane.send(back, x)
-        x = tl.recv(back, (x.size,), lane.dtype)
-    if position < size - 1:
+        result = tl.recv_async(back, (count,), lane.dtype)
+        for _ in range(2 * position):
+            yield
+        x = _tensor(tl.wait(result))
+    if behind:
         lane.send(to, x)
-    yield from ()
+        for _ in range(behind):
+            yield
     return x
 
 

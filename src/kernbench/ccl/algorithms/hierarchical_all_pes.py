@@ -6,13 +6,14 @@ to its root, the roots of all SIPs exchange, and the result goes back the same w
 split over the PEs, which exchange their shares with their peers on the other SIPs. Of a tensor that is replicated,
 every replica exchanges a share, and they then give each other what they have got.
 
-SIPs exchange directly, all with all, in two rounds; or around a ring where that would take more rings than there are.
+SIPs exchange directly, all with all: a few bytes in one round, more in two. They do so around a ring where that would
+take more rings than there are, and shares of which every SIP has a whole chunk.
 """
 
 from __future__ import annotations
 
 from kernbench.ccl.algorithms import rings, trees
-from kernbench.ccl.algorithms.exchanges import DIRECT_ROUNDS, direct, ring_pieces
+from kernbench.ccl.algorithms.exchanges import DIRECT_ROUNDS, direct, direct_whole, ring_pieces
 from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Spread, Work
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
@@ -20,6 +21,7 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
+FEW_BYTES = 1024
 
 
 def refuse(work: Work) -> str | None:
@@ -72,11 +74,14 @@ def kernel(
     lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live, window=rings.WINDOW)
 
     def exchange(x: TensorHandle) -> Rounds:
-        return (direct if is_direct else ring_pieces)(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
+        way = ring_pieces if not is_direct else direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct
+        return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
     start = part + own_first * lane.itemsize
     if is_mesh:
         trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, rounds)
+    elif own_count >= n_sips * lane.chunk:
+        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips)
     else:
         in_rounds(lane, start, own_count, exchange, n_sips)
     if among_cubes is not None:

@@ -19,7 +19,6 @@ from kernbench.ccl.algorithms.parts import (
     TOPO_NAME_TO_KIND,
     Lane,
     Rounds,
-    alone,
     kernel_args,
     my_part,
 )
@@ -57,32 +56,25 @@ def kernel(
     part, n = my_part(t_ptr, tl, None)
     cube = tl.program_id(1) if cube_w * cube_h > 1 else 0
     tree = cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root)
-    values = n_sips if sip_topo_kind == SIP_TOPO_RING else max(sip_topo_w, sip_topo_h)
-    room = live(MOST_IN_MESH if cube_w * cube_h > 1 else 0) + values + 2
+    if sip_topo_kind == SIP_TOPO_RING:
+        lines = [(sip_rank, n_sips, "global_E", "global_W")]
+    elif sip_topo_kind in (SIP_TOPO_TORUS, SIP_TOPO_MESH):
+        x, y = sip_rank % sip_topo_w, sip_rank // sip_topo_w
+        lines = [(x, sip_topo_w, "global_E", "global_W"), (y, sip_topo_h, "global_S", "global_N")]
+    else:
+        raise ValueError(f"unsupported topology kind {sip_topo_kind}")
+    if sip_topo_kind == SIP_TOPO_MESH:
+        along, rounds = line_values, sum(2 * (size - 1) for _, size, _, _ in lines)
+        held = 3 * rounds  # chunks, in all rounds together
+    else:
+        along, rounds = ring_values, sum(size - 1 for _, size, _, _ in lines)
+        held = sum(size * (size + 1) // 2 for _, size, _, _ in lines)
+    room = live(MOST_IN_MESH if cube_w * cube_h > 1 else 0) + held
     lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=room, window=WINDOW)
 
     def exchange(x: TensorHandle) -> Rounds:
-        return alone(_between_sips(lane, x, sip_rank, n_sips, sip_topo_kind, sip_topo_w, sip_topo_h))
+        for position, size, to, back in lines:
+            x = yield from along(lane, x, position, size, to, back)
+        return x
 
-    all_reduce(lane, part, n, tree, n_sips * cube_w * cube_h, exchange)
-
-
-def _between_sips(lane: Lane, x: TensorHandle, rank: int, n_sips: int, kind: int, w: int, h: int) -> TensorHandle:
-    """The roots' exchange, one chunk at a time."""
-    if kind == SIP_TOPO_RING:
-        return _done(ring_values(lane, x, rank, n_sips, "global_E", "global_W"))
-    if kind not in (SIP_TOPO_TORUS, SIP_TOPO_MESH):
-        raise ValueError(f"unsupported topology kind {kind}")
-    along = ring_values if kind == SIP_TOPO_TORUS else line_values
-    x = _done(along(lane, x, rank % w, w, "global_E", "global_W"))
-    return _done(along(lane, x, rank // w, h, "global_S", "global_N"))
-
-
-def _done(rounds: Rounds) -> TensorHandle:
-    """All rounds, one after the other."""
-    while True:
-        try:
-            next(rounds)
-        except StopIteration as end:
-            result: TensorHandle = end.value
-            return result
+    all_reduce(lane, part, n, tree, n_sips * cube_w * cube_h, exchange, rounds)

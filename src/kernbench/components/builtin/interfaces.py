@@ -75,6 +75,9 @@ class MessageQueue(Protocol):
     def connect(self, communicator: Communicator, direction: str, credit_to: int) -> int:
         """The sender's side of a ring here is made; returns where the ring lies."""
 
+    def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
+        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+
 
 class Translator(Protocol):
     """PE_MMU, as PE_DMA needs it."""

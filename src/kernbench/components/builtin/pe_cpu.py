@@ -170,7 +170,7 @@ class PeCpuComponent(ActiveComponent):
             if turn.runner is not None:
                 turn.stops.append(packet)
                 turn.abort()
-                self._end_messages(turn, failed=True)
+                self._end_messages(turn, failed=True)  # whether it was aborted or had ended, and its messages had not
                 return None
             turn.abort()
         self.reply(packet)

@@ -334,7 +334,7 @@ class PeDmaComponent(PeEngine):
         if isinstance(what, _Fetched):
             port.read(what.nbytes, address, at_ns, self._fetched, what)
             return
-        port.write(what.nbytes, address, at_ns, _acknowledged, what, what.payload)
+        port.write(what.nbytes, address, at_ns, None, what, what.payload)
         self.ctx.at(at_ns + transfer_ns(what.nbytes, self._port_gbs), self._posted, what)
 
     def _posted(self, what: _Posted) -> None:
@@ -414,7 +414,3 @@ class PeDmaComponent(PeEngine):
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NOBODY)
         return Served(port.path)
-
-
-def _acknowledged(_: Arrival) -> None:
-    """Nobody waits for it."""

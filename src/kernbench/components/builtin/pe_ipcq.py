@@ -9,143 +9,36 @@ over the fabric, and then sends a credit: a small message to a word in the sende
 communication channel. Receives of one direction are served in the order of asking.
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. Not modelled: contention for TCM ports between slots and engines, and the time to
-set up rings.
+`poll_ns` from the start of the wait. One that finds its message in the ring when its turn comes has not waited. Not
+modelled: contention for TCM ports between slots and engines, the time to set up rings, and that other requests on the
+DMA engine's link to the network keep the last byte of a send back: the message then arrives later, but the send is over
+as if it had been alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from functools import cached_property
-from math import ceil, inf
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TypeVar
 
-from kernbench.common.commands import IpcqCommand, RecvCmd, SendCmd
+from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import KernelError, RingWait
+from kernbench.common.errors import AllocationError, KernelError, RingWait
 from kernbench.common.ids import PeId
-from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, PeKey, Unreceived
+from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, Landed
 from kernbench.components.builtin.interfaces import MESSAGE_MOVER, MESSAGE_QUEUE, MessageMover, MessageQueue
+from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, SlotTier, TxRing, User, noticed_ns
 from kernbench.components.builtin.pipeline import PeEngine
 from kernbench.components.recording import NOBODY, FieldValue, Release, op_ref
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
 OP_KIND = "communication"
-
-
-class SlotTier(NamedTuple):
-    """One kind of memory that slots lie in."""
-
-    gbs: float
-    latency_ns: float
-
-    def access_ns(self, nbytes: int) -> float:
-        """How long it takes to write or to read a slot."""
-        return on_grid(nbytes / self.gbs + self.latency_ns)
-
-
-def noticed_ns(backpressure: str, since_ns: float, now_ns: float, wake_ns: float, poll_ns: float) -> float:
-    """When a PE that waits since `since_ns` sees what happens at `now_ns`."""
-    if backpressure == "sleep":
-        return now_ns + wake_ns
-    return since_ns + ceil((now_ns - since_ns) / poll_ns) * poll_ns
-
-
-class _Op:
-    """A command under way here."""
-
-    __slots__ = ("asked_ns", "cause", "done", "is_cancelled", "launch", "start_ns", "waited", "waits_since_ns")
-
-    def __init__(self, launch: KernelLaunchMsg, done: Done, asked_ns: float, cause: tuple[Release, int]) -> None:
-        self.launch = launch
-        self.done = done
-        self.asked_ns = asked_ns
-        self.cause = cause
-        self.start_ns: float | None = None  # its first chunk moves
-        self.waits_since_ns: float | None = None
-        self.waited: tuple[float, ...] = ()  # what let it start, if it waited; see `recording.Causes`
-        self.is_cancelled = False
-
-
-class SendOp(_Op):
-    """A send: `sizes` are what is left to be posted, `in_pe` the chunks that have not left yet."""
-
-    __slots__ = ("cmd", "in_pe", "index", "sizes")
-
-    def __init__(
-        self, cmd: SendCmd, launch: KernelLaunchMsg, done: Done, asked_ns: float, cause: tuple[Release, int]
-    ) -> None:
-        super().__init__(launch, done, asked_ns, cause)
-        self.cmd = cmd
-        self.index = 0
-        self.sizes: deque[int] = deque()
-        self.in_pe = 0
-
-
-class RecvOp(_Op):
-    """A receive, and its message once the first of that is here."""
-
-    __slots__ = ("cmd", "message")
-
-    def __init__(
-        self, cmd: RecvCmd, launch: KernelLaunchMsg, done: Done, asked_ns: float, cause: tuple[Release, int]
-    ) -> None:
-        super().__init__(launch, done, asked_ns, cause)
-        self.cmd = cmd
-        self.message: Message | None = None
-
-
-class TxRing:
-    """The sender's side of a direction: what it knows of the ring at the other end."""
-
-    __slots__ = ("communicator", "direction", "is_waking", "ops", "peer", "sent", "stalled_since_ns", "taken", "there")
-
-    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, there: int) -> None:
-        self.communicator = communicator
-        self.direction = direction
-        self.peer = peer
-        self.there = there  # address of the ring
-        self.sent = 0  # chunks so far
-        self.taken = 0  # of those, as credits say
-        self.ops: deque[SendOp] = deque()  # with chunks to post
-        self.stalled_since_ns: float | None = None  # for want of a credit
-        self.is_waking = False
-
-    @property
-    def occupancy(self) -> int:
-        return self.sent - self.taken
-
-
-class RxRing:
-    """The receiver's side of a direction: the slots themselves."""
-
-    __slots__ = ("arrived", "base", "communicator", "credit_to", "direction", "is_reading", "op", "peer", "taken")
-
-    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, base: int) -> None:
-        self.communicator = communicator
-        self.direction = direction
-        self.peer = peer
-        self.base = base
-        self.credit_to: int | None = None  # address of the sender's credit word, once it has one
-        self.arrived: dict[int, tuple[Chunk, float]] = {}  # by number; and since when
-        self.taken = 0  # chunks so far: the number of the next
-        self.op: RecvOp | None = None  # that its chunks go to
-        self.is_reading = False
-
-    def left(self, receiver: PeKey) -> list[Unreceived]:
-        """The messages of which no part was taken."""
-        chunks = [self.arrived[number][0] for number in sorted(self.arrived)]
-        return [Unreceived(receiver, self.direction, chunk.message) for chunk in chunks if not chunk.part]
-
-    @property
-    def head_since_ns(self) -> float:
-        """Since when the next chunk is here; never, if it is not."""
-        return self.arrived[self.taken][1] if self.taken in self.arrived else inf
+AnyOp = TypeVar("AnyOp", SendOp, RecvOp)
 
 
 class PeIpcqComponent(PeEngine):
@@ -172,8 +65,7 @@ class PeIpcqComponent(PeEngine):
         self._tx: dict[tuple[Communicator, str], TxRing] = {}
         self._rx: dict[tuple[Communicator, str], RxRing] = {}
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
-        self._users: dict[RequestId, Communicator] = {}  # launches that have asked for something here
-        self._orphans: list[_Op] = []  # of communicators that are no more, until their launches are stopped
+        self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
 
     @cached_property
@@ -186,20 +78,20 @@ class PeIpcqComponent(PeEngine):
         """Take a command; `done` is called when it is over. Raises KernelError for a direction that leads nowhere."""
         communicator = self._communicator(launch)
         cause = (Release.LAUNCH, NOBODY) if after is None else (Release.PROGRAM, op_ref(after))
-        start_ns = self.env.now + self.overhead_ns
         if isinstance(cmd, SendCmd):
             if after is not None and after in cmd.deps:
                 cause = (Release.DATA, op_ref(after))
             ring = self._tx_ring(communicator, cmd.direction)
-            send = SendOp(cmd, launch, done, self.env.now, cause)
-            self._cut(send, communicator)
-            self._users[launch.id] = communicator
-            self.ctx.at(start_ns, lambda op: self._begin_send(ring, op), send)
+            send = SendOp(cmd, ring, self._user(launch, communicator), done, self.env.now, cause)
+            self._cut(send)
+            send.user.ops[send] = None
+            self._after_overhead(self._begin_send, send)
             return
         if cmd.direction is not None:
             self._rx_ring(communicator, cmd.direction)
-        self._users[launch.id] = communicator
-        self.ctx.at(start_ns, lambda op: self._post(communicator, op), RecvOp(cmd, launch, done, self.env.now, cause))
+        receive = RecvOp(cmd, self._user(launch, communicator), done, self.env.now, cause)
+        receive.user.ops[receive] = None
+        self._after_overhead(self._post, receive)
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
         """The kernel of a launch has failed or is aborted: what it asked for and did not get is over.
@@ -207,52 +99,58 @@ class PeIpcqComponent(PeEngine):
         Its communicator cannot be used any more if it sent or received anything, since nobody knows what its rings
         should hold.
         """
-        communicator = self._users.pop(launch.id, None)
-        if communicator is None:
+        user = self._users.get(launch.id)
+        if user is None:
             return
+        self.finished(launch)
+        communicator = user.communicator
         if communicator.failure is None:
             communicator.failure = f"kernel '{launch.kernel_ref.name}' ended on {self.pe} before its end"
-        left = [op for op in self._orphans if op.launch.id == launch.id]
-        self._orphans = [op for op in self._orphans if op.launch.id != launch.id]
-        for op in (*left, *self._ops_of(launch.id, communicator)):
-            op.is_cancelled = True
-            op.done(())
+        for op in list(user.ops):
+            if isinstance(op, RecvOp) or not op.is_posted:  # a send that is posted ends by itself
+                op.is_cancelled = True
+                del user.ops[op]
+                op.done(())
         for ring in self._tx.values():
             ring.ops = deque(op for op in ring.ops if not op.is_cancelled)
         self._posted[communicator] = [op for op in self._posted.get(communicator, []) if not op.is_cancelled]
 
     def finished(self, launch: KernelLaunchMsg) -> None:
         """The kernel of a launch has ended as it should."""
-        self._users.pop(launch.id, None)
+        user = self._users.pop(launch.id, None)
+        if user is not None:
+            user.communicator.users -= 1
 
     def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
         """What a command waits for, for the report of a deadlock."""
-        communicator = self._communicator(launch)
-        n_slots = communicator.config.n_slots
-        if isinstance(cmd, SendCmd):
-            ring = self._tx_ring(communicator, cmd.direction)
-            return (RingWait("send", ring.direction, ring.peer, ring.occupancy, n_slots),)
-        if cmd.direction is not None:
-            rings = [self._rx_ring(communicator, cmd.direction)]
+        communicator = self.ctx.communicators.get(launch.communicator)
+        if communicator is None:
+            return ()
+        found: list[RingWait] = []
+        for direction in communicator.directions_of(self.key) if cmd.direction is None else (cmd.direction,):
+            peer = self._peer(communicator, direction)
+            rx, tx = self._rx.get((communicator, direction)), self._tx.get((communicator, direction))
+            if isinstance(cmd, SendCmd):
+                op, taken = "send", tx.occupancy if tx is not None else 0
+            else:
+                op, taken = "recv", len(rx.arrived) if rx is not None else 0
+            found.append(
+                RingWait(op, direction, peer.pe, taken, communicator.config.n_slots, communicator.failure or "")
+            )
+        return tuple(found)
+
+    def _user(self, launch: KernelLaunchMsg, communicator: Communicator) -> User:
+        user = self._users.get(launch.id)
+        if user is None:
+            user = self._users[launch.id] = User(launch, communicator)
+            communicator.users += 1
+        return user
+
+    def _after_overhead(self, action: Callable[[AnyOp], None], op: AnyOp) -> None:
+        if self.overhead_ns:
+            self.ctx.at(self.env.now + self.overhead_ns, action, op)
         else:
-            rings = [self._rx_ring(communicator, name) for name in communicator.directions_of(self.key)]
-        return tuple(RingWait("recv", ring.direction, ring.peer, len(ring.arrived), n_slots) for ring in rings)
-
-    def _ops_of(self, launch_id: RequestId, communicator: Communicator) -> Iterator[_Op]:
-        for tx in self._tx.values():
-            yield from (op for op in tx.ops if op.launch.id == launch_id)
-        for rx in self._rx.values():
-            if rx.op is not None and rx.op.launch.id == launch_id and not rx.op.is_cancelled:
-                yield rx.op
-        yield from (op for op in self._posted.get(communicator, []) if op.launch.id == launch_id)
-
-    def _is_over(self, op: _Op) -> bool:
-        """Whether the launch of a command that is about to begin was stopped in the meantime."""
-        if op.launch.id in self._users:
-            return False
-        op.is_cancelled = True
-        op.done(())
-        return True
+            action(op)
 
     # ---- rings
 
@@ -270,7 +168,7 @@ class PeIpcqComponent(PeEngine):
             )
         return found
 
-    def _peer(self, communicator: Communicator, direction: str) -> tuple[PeKey, str]:
+    def _peer(self, communicator: Communicator, direction: str) -> Peer:
         peer = communicator.peer_of(self.key, direction)
         if peer is None:
             here = ", ".join(communicator.directions_of(self.key)) or "none"
@@ -286,15 +184,10 @@ class PeIpcqComponent(PeEngine):
             word = communicator.allocate(self.key, credit_bytes, "tcm")
             ring = TxRing(communicator, direction, peer, receiver.connect(communicator, back, word))
             self._tx[communicator, direction] = ring
-            heard = ring
-
-            def credited(landed: Landed) -> None:
-                if isinstance(landed.payload, Credit):
-                    self._credit(heard, landed.payload)
-
             port, address = self._dma.locate(word)
-            communicator.on_close.append(self.ctx.listen(port.path[-1], address, credit_bytes, credited))
-            communicator.on_close.append(lambda: self._forget(communicator))
+            heard = partial(self._credited, ring)
+            communicator.on_close.append(self.ctx.listen(port.path[-1], address, credit_bytes, heard))
+            communicator.on_close.append(partial(self._forget, communicator))
         return ring
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int) -> int:
@@ -306,26 +199,63 @@ class PeIpcqComponent(PeEngine):
     def _rx_ring(self, communicator: Communicator, direction: str) -> RxRing:
         ring = self._rx.get((communicator, direction))
         if ring is None:
-            peer, _ = self._peer(communicator, direction)
+            peer = self._peer(communicator, direction)
             config = communicator.config
-            base = communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
-            ring = self._rx[communicator, direction] = RxRing(communicator, direction, peer, base)
-            heard = ring
-
-            def landed(write: Landed) -> None:
-                if isinstance(write.payload, Chunk):
-                    self._landed(heard, write.payload)
-
+            base = self._allocate_ring(communicator)
             port, address = self._dma.locate(base)
-            communicator.on_close.append(self.ctx.listen(port.path[-1], address, config.ring_bytes, landed))
-            communicator.on_close.append(lambda: self._forget(communicator))
-            communicator.unreceived.append(lambda: heard.left(self.key))
+            notice_ns = 0.0 if config.buffer_kind == "tcm" else self.ctx.latency_ns(port.path[::-1])
+            ring = self._rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
+            ring.on_arrived, ring.on_fetched = partial(self._arrived, ring), partial(self._fetched, ring)
+            heard = partial(self._landed, ring)
+            ring.stop_listening = self.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
+            communicator.on_close.append(ring.stop_listening)
+            communicator.on_close.append(partial(self._forget, communicator))
         return ring
 
+    def _allocate_ring(self, communicator: Communicator) -> int:
+        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
+        they are used again.
+        """
+        config = communicator.config
+        while True:
+            try:
+                return communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
+            except AllocationError:
+                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self._rx.values()))):
+                    raise
+
+    def _dropped(self, ring: RxRing) -> bool:
+        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
+
+        The sender's credit word stays: a credit may still be on its way there.
+        """
+        communicator, direction = ring.communicator, ring.direction
+        if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
+            return False
+        if any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ())):
+            return False
+        back = self._peer(communicator, direction).direction
+        sender: MessageQueue = self.sibling(PeId(*ring.peer).part("pe_ipcq"), MESSAGE_QUEUE)
+        if not sender.disconnect(communicator, back, ring.taken):
+            return False
+        del self._rx[communicator, direction]
+        ring.stop_listening()
+        communicator.free(ring.base)
+        return True
+
+    def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
+        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+        ring = self._tx.get((communicator, direction))
+        if ring is None:
+            return True
+        if ring.sent != taken or any(
+            isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops
+        ):
+            return False
+        del self._tx[communicator, direction]
+        return True
+
     def _forget(self, communicator: Communicator) -> None:
-        """Its rings are no more; what launches that are being stopped have asked for stays until they are."""
-        for launch_id in [each for each, used in self._users.items() if used is communicator]:
-            self._orphans += list(self._ops_of(launch_id, communicator))
         for rings in (self._tx, self._rx):
             for key in [key for key in rings if key[0] is communicator]:
                 rings.pop(key)
@@ -333,66 +263,60 @@ class PeIpcqComponent(PeEngine):
 
     # ---- sending
 
-    def _cut(self, op: SendOp, communicator: Communicator) -> None:
+    def _cut(self, op: SendOp) -> None:
         """A message as chunks that fit a slot; an empty one is as long as a credit."""
-        config, message = communicator.config, op.cmd.message
+        config, message = op.ring.communicator.config, op.cmd.message
         message.wire_bytes = message.nbytes or config.credit_bytes
-        whole, rest = divmod(message.wire_bytes, config.slot_size)
-        op.sizes.extend([config.slot_size] * whole + ([rest] if rest else []))
-        message.chunks = op.in_pe = len(op.sizes)
+        message.chunks = op.in_pe = -(-message.wire_bytes // config.slot_size)
 
-    def _begin_send(self, ring: TxRing, op: SendOp) -> None:
-        if self._is_over(op):
+    def _begin_send(self, op: SendOp) -> None:
+        if op.is_cancelled:
             return
+        ring = op.ring
+        ring.communicator.unreceived[op.cmd.message] = None
         ring.ops.append(op)
         if len(ring.ops) == 1:
             self._pump(ring)
 
     def _pump(self, ring: TxRing) -> None:
         """Post chunks as long as there are free slots."""
-        config, now = ring.communicator.config, self.env.now
+        communicator, now = ring.communicator, self.env.now
+        n_slots, slot_size = communicator.config.n_slots, communicator.config.slot_size
         while ring.ops:
             op = ring.ops[0]
-            if ring.occupancy >= config.n_slots:
+            if ring.sent - ring.taken >= n_slots:
                 ring.stalled_since_ns = now
                 return
             if op.start_ns is None:
                 op.start_ns = now
                 if ring.stalled_since_ns is not None:
-                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.asked_ns), NOBODY)
+                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.asked_ns), ring.credited_by)
             ring.stalled_since_ns = None
-            nbytes = op.sizes.popleft()
-            chunk = Chunk(op.cmd.message, op.index, nbytes, ring.sent, op.launch)
-            slot = ring.there + ring.sent % config.n_slots * config.slot_size
+            message = op.cmd.message
+            nbytes = min(slot_size, message.wire_bytes - op.index * slot_size)
+            chunk = Chunk(message, op.index, nbytes, ring.sent, op.user.launch, communicator)
+            slot = ring.there + ring.sent % n_slots * slot_size
             op.index += 1
             ring.sent += 1
-            if not op.sizes:
+            if op.is_posted:
                 ring.ops.popleft()
-            self._dma.post(slot, nbytes, chunk, lambda op=op: self._left(ring, op))  # type: ignore[misc]
+            self._dma.post(slot, nbytes, chunk, partial(self._left, op))
 
-    def _left(self, ring: TxRing, op: SendOp) -> None:
+    def _left(self, op: SendOp) -> None:
         """The last byte of a chunk has left the PE."""
         op.in_pe -= 1
         if op.in_pe or op.is_cancelled:
             return
-        log, message = self.ctx.log, op.cmd.message
+        del op.user.ops[op]
+        log, message, ring = self.ctx.log, op.cmd.message, op.ring
         if log is None:
             op.done(())
             return
         assert op.start_ns is not None
-        params: dict[str, FieldValue] = {
-            "direction": ring.direction,
-            "peer": str(PeId(*ring.peer)),
-            "nbytes": message.nbytes,
-            "shape": message.shape,
-            "dtype": message.dtype,
-            "chunks": message.chunks,
-            "src_addr": op.cmd.source.address,
-            "communicator": ring.communicator.name,
-            "handle_id": op.cmd.handle_id,
-        }
+        params = _params(message, ring)
+        params |= {"src_addr": op.cmd.source.address, "handle_id": op.cmd.handle_id}
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
-        record = log.record(
+        message.record = log.record(
             op.start_ns,
             self.env.now,
             self.node.id,
@@ -401,14 +325,16 @@ class PeIpcqComponent(PeEngine):
             params,
             op.cmd.deps,
             causes=causes,
-            stream=op.launch.stream,
+            stream=op.user.launch.stream,
         )
-        message.record = record
-        op.done((record,))
+        op.done((message.record,))
 
-    def _credit(self, ring: TxRing, credit: Credit) -> None:
+    def _credited(self, ring: TxRing, landed: Landed) -> None:
         """A credit is in: the sender, if it waits for one, goes on when it has noticed."""
-        ring.taken = max(ring.taken, credit.taken)
+        credit = landed.payload
+        if not isinstance(credit, Credit) or credit.communicator is not ring.communicator:
+            return
+        ring.taken, ring.credited_by = max(ring.taken, credit.taken), credit.by
         if ring.stalled_since_ns is None or ring.is_waking:
             return
         ring.is_waking = True
@@ -420,25 +346,24 @@ class PeIpcqComponent(PeEngine):
 
     # ---- receiving
 
-    def _landed(self, ring: RxRing, chunk: Chunk) -> None:
+    def _landed(self, ring: RxRing, landed: Landed) -> None:
         """A chunk is at the memory of its slot: there it is written, and then this PE has notice."""
-        config = ring.communicator.config
-        seen_ns = self.env.now + self._tiers[config.buffer_kind].access_ns(chunk.nbytes)
-        if config.buffer_kind != "tcm":
-            port, _ = self._dma.locate(ring.base)
-            seen_ns += self.ctx.latency_ns(port.path[::-1])
-        self.ctx.at(seen_ns, lambda chunk: self._arrived(ring, chunk), chunk)
+        chunk = landed.payload
+        if isinstance(chunk, Chunk) and chunk.communicator is ring.communicator:
+            written_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
+            self.ctx.at(self.env.now + written_ns + ring.notice_ns, ring.on_arrived, chunk)
 
     def _arrived(self, ring: RxRing, chunk: Chunk) -> None:
         ring.arrived[chunk.number] = (chunk, self.env.now)
         if chunk.number == ring.taken:
             self._advance(ring)
 
-    def _post(self, communicator: Communicator, op: RecvOp) -> None:
+    def _post(self, op: RecvOp) -> None:
         """A receive is asked for: its message may be here already."""
-        if self._is_over(op):
+        if op.is_cancelled:
             return
-        op.waits_since_ns = self.env.now
+        communicator = op.user.communicator
+        op.posted_ns = self.env.now
         self._posted.setdefault(communicator, []).append(op)
         if op.cmd.direction is not None:
             self._advance(self._rx_ring(communicator, op.cmd.direction))
@@ -450,23 +375,28 @@ class PeIpcqComponent(PeEngine):
 
     def _advance(self, ring: RxRing) -> None:
         """Go on with the next chunk of a ring, if it is here and somebody wants it."""
-        if ring.is_reading or ring.taken not in ring.arrived:
+        head = ring.arrived.get(ring.taken)
+        if ring.is_reading or head is None:
             return
-        chunk, _ = ring.arrived[ring.taken]
+        chunk, here_since_ns = head
         op = ring.op
         if op is None:
             op = self._receiver_of(ring)
             if op is None:
                 return
             ring.op, op.message = op, chunk.message
-        assert op.waits_since_ns is not None
+            ring.communicator.unreceived.pop(chunk.message, None)
         at_ns = self.env.now
-        if op.waits_since_ns < at_ns:
+        since_ns = max(op.posted_ns, ring.idle_since_ns)  # it waits for this chunk, if that is not here by then
+        if here_since_ns > since_ns:
             if op.start_ns is None:
-                op.waited = (0, Release.MESSAGE, op.waits_since_ns, self._sent_by(chunk.message))
-            at_ns = self._noticed_ns(ring.communicator, op.waits_since_ns)
+                op.waited = (since_ns,)
+            at_ns = self._noticed_ns(ring.communicator, since_ns)
         ring.is_reading = True
-        self.ctx.at(at_ns, lambda chunk: self._read(ring, chunk), chunk)
+        if at_ns == self.env.now and op.cmd.reads_slots:
+            self._read(ring)
+        else:
+            self.ctx.at(at_ns, self._read, ring)
 
     def _receiver_of(self, ring: RxRing) -> RecvOp | None:
         """The first receive that takes what this ring has."""
@@ -476,65 +406,59 @@ class PeIpcqComponent(PeEngine):
                 return posted.pop(at)
         return None
 
-    def _read(self, ring: RxRing, chunk: Chunk) -> None:
+    def _read(self, ring: RxRing) -> None:
         """Take a chunk out of its slot."""
-        op, config = ring.op, ring.communicator.config
+        op, config, (chunk, _) = ring.op, ring.communicator.config, ring.arrived[ring.taken]
         assert op is not None
         if op.start_ns is None:
             op.start_ns = self.env.now
         if not op.cmd.reads_slots:
-            self._taken(ring, chunk)
-            return
-        access_ns = self._tiers[config.buffer_kind].access_ns(chunk.nbytes)
-        if config.buffer_kind == "tcm":
-            self._read_free_ns = max(self.env.now, self._read_free_ns) + access_ns
-            self.ctx.at(self._read_free_ns, lambda chunk: self._taken(ring, chunk), chunk)
-            return
-        slot = ring.base + chunk.number % config.n_slots * config.slot_size
+            self._taken(ring)
+        elif config.buffer_kind == "tcm":
+            self._read_free_ns = max(self.env.now, self._read_free_ns) + self._tiers["tcm"].access_ns(chunk.nbytes)
+            self.ctx.at(self._read_free_ns, self._taken, ring)
+        else:
+            slot = ring.base + chunk.number % config.n_slots * config.slot_size
+            self._dma.fetch(slot, chunk.nbytes, op.user.launch, ring.on_fetched)
 
-        def fetched() -> None:
-            self.ctx.at(self.env.now + access_ns, lambda chunk: self._taken(ring, chunk), chunk)
+    def _fetched(self, ring: RxRing) -> None:
+        """The bytes of a slot in SRAM or HBM have come over the fabric; its tier is paid beside."""
+        chunk, _ = ring.arrived[ring.taken]
+        access_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
+        self.ctx.at(self.env.now + access_ns, self._taken, ring)
 
-        self._dma.fetch(slot, chunk.nbytes, op.launch, fetched)
-
-    def _taken(self, ring: RxRing, chunk: Chunk) -> None:
+    def _taken(self, ring: RxRing) -> None:
         """A slot is free again: say so to the sender."""
-        op, config = ring.op, ring.communicator.config
+        op, communicator = ring.op, ring.communicator
         assert op is not None
         assert ring.credit_to is not None
-        ring.is_reading = False
-        del ring.arrived[ring.taken]
+        ring.is_reading, ring.idle_since_ns = False, self.env.now
+        chunk, _ = ring.arrived.pop(ring.taken)
         ring.taken += 1
-        self._dma.post(ring.credit_to, config.credit_bytes, Credit(ring.taken, op.launch), None)
-        op.waits_since_ns = self.env.now
+        by = NOBODY
         if chunk.is_last:
             ring.op = None
-            self._received(ring, op)
+            by = self._received(ring, op)
+        credit = Credit(ring.taken, op.user.launch, communicator, by)
+        self._dma.post(ring.credit_to, communicator.config.credit_bytes, credit, None)
         self._advance(ring)
 
-    def _received(self, ring: RxRing, op: RecvOp) -> None:
-        """All of a message is here."""
+    def _received(self, ring: RxRing, op: RecvOp) -> int:
+        """All of a message is here; returns who says so in the op log."""
         message, log = op.message, self.ctx.log
         assert message is not None
         if op.is_cancelled:
-            return
+            return NOBODY
+        del op.user.ops[op]
         op.cmd.received.append(message)
         if log is None:
             op.done(())
-            return
+            return NOBODY
         assert op.start_ns is not None
-        params: dict[str, FieldValue] = {
-            "direction": ring.direction,
-            "peer": str(PeId(*ring.peer)),
-            "nbytes": message.nbytes,
-            "shape": message.shape,
-            "dtype": message.dtype,
-            "chunks": message.chunks,
-            "communicator": ring.communicator.name,
-            "handle_id": op.cmd.handle_id,
-        }
+        params = _params(message, ring)
+        params["handle_id"] = op.cmd.handle_id
         sent = () if message.record is None else (message.record,)
-        causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
+        causes = (0, op.cause[0], op.asked_ns, op.cause[1], *self._released(ring, op, message))
         record = log.record(
             op.start_ns,
             self.env.now,
@@ -544,14 +468,34 @@ class PeIpcqComponent(PeEngine):
             params,
             sent,
             causes=causes,
-            stream=op.launch.stream,
+            stream=op.user.launch.stream,
         )
+        ring.last_record = record
         op.done((record,))
+        return op_ref(record)
 
     @staticmethod
-    def _sent_by(message: Message) -> int:
-        return NOBODY if message.record is None else op_ref(message.record)
+    def _released(ring: RxRing, op: RecvOp, message: Message) -> tuple[float, ...]:
+        """What let a receive start, if it had to wait: its message, or the receive before it in the same ring."""
+        if op.waited:
+            return (0, Release.MESSAGE, op.waited[0], NOBODY if message.record is None else op_ref(message.record))
+        if op.start_ns != op.posted_ns and ring.last_record is not None:
+            return (0, Release.LANE, op.posted_ns, op_ref(ring.last_record))
+        return ()
 
     def _noticed_ns(self, communicator: Communicator, since_ns: float) -> float:
         mode = communicator.config.backpressure
         return noticed_ns(mode, since_ns, self.env.now, self._wake_ns, self._poll_ns)
+
+
+def _params(message: Message, ring: TxRing | RxRing) -> dict[str, FieldValue]:
+    """What the op log says of a message at one of its ends."""
+    return {
+        "direction": ring.direction,
+        "peer": ring.peer_name,
+        "nbytes": message.nbytes,
+        "shape": message.shape,
+        "dtype": message.dtype,
+        "chunks": message.chunks,
+        "communicator": ring.communicator.name,
+    }

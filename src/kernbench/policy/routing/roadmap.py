@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.ids import Place
 from kernbench.topology.graph import UCIE_KINDS, Edge, EdgeKind, Node, TopologyGraph
 
 STEPS_PER_MM = 1 << 20
@@ -28,6 +29,10 @@ _TRANSIT_KINDS = frozenset(
 _PORT_KINDS = frozenset({"ucie", "io_ucie"})
 _SEAM_KINDS = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
 _NOT_ALONG_X = 1 << 32  # above any vertex number
+_VERTEX = _NOT_ALONG_X - 1
+_FAR = 1 << 100  # above any cost
+
+_Incoming = list[list[tuple[int, int, int, int]]]
 
 
 class Traffic(IntFlag):
@@ -51,6 +56,94 @@ def _traffic_on(kind: EdgeKind, into_pe: bool) -> int:
 
 
 _TRAFFIC = {kind: (_traffic_on(kind, False), _traffic_on(kind, True)) for kind in EdgeKind}
+
+
+class Ways:
+    """The next vertex on the best path to one destination, for every vertex that was asked for and all on its way.
+
+    This is Dijkstra's search run backwards, and it goes no further than it must. A vertex is settled after everything
+    that comes next on its best ways, because every edge costs at least a hop; so its next vertex can be chosen while
+    edges are relaxed. PEs other than the destination's are looked into when one of their vertices is asked for: routes
+    start there, none pass.
+    """
+
+    __slots__ = (
+        "_block",
+        "_cost",
+        "_heap",
+        "_home",
+        "_into",
+        "_outside",
+        "_pe",
+        "_rank",
+        "_scope",
+        "_transit",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        into: _Incoming,
+        block: list[int],
+        transit: list[bool],
+        pe: list[int],
+        ends: tuple[int, ...],
+        wanted: int,
+        scope: bytes,
+    ) -> None:
+        self._into = into
+        self._block = block
+        self._transit = transit
+        self._pe = pe
+        self._home = pe[ends[0]]
+        self._wanted = wanted
+        self._scope = scope
+        self._cost = dict.fromkeys(ends, 0)
+        self._rank: dict[int, int] = {}
+        self._heap = [(0, end) for end in ends]
+        self._outside: dict[int, list[tuple[int, int]] | None] = {}  # by PE: what to begin with there; None when begun
+
+    def __contains__(self, vertex: int) -> bool:
+        return vertex in self._rank
+
+    def __getitem__(self, vertex: int) -> int:
+        return self._rank[vertex] & _VERTEX
+
+    def reach(self, start: int) -> None:
+        """Go on until the best way from `start` is known, or that there is none."""
+        cost, heap, pe = self._cost, self._heap, self._pe
+        if not self._transit[start] and pe[start] not in (-1, self._home):
+            for entry in self._outside.get(pe[start]) or ():
+                heappush(heap, entry)
+            self._outside[pe[start]] = None
+        while heap and heap[0][0] < cost.get(start, _FAR):
+            self._settle(*heappop(heap))
+
+    def _settle(self, so_far: int, v: int) -> None:
+        cost, rank, pe, transit = self._cost, self._rank, self._pe, self._transit
+        if so_far > cost[v]:
+            return
+        block, scope, wanted, home = self._block, self._scope, self._wanted, self._home
+        # From a PE other than the destination's the search stays in that PE.
+        inside = pe[v] if not transit[v] and pe[v] != home else -1
+        for u, step, order, allowed in self._into[v]:
+            if not allowed & wanted or not scope[block[u]] or (inside >= 0 and pe[u] != inside):
+                continue
+            total = so_far + step
+            known = cost.get(u)
+            if known is None or total < known:
+                cost[u] = total
+                rank[u] = order
+                if transit[u] or (pe[u] >= 0 and pe[u] == home):
+                    heappush(self._heap, (total, u))
+                elif pe[u] >= 0:
+                    waiting = self._outside.setdefault(pe[u], [])
+                    if waiting is None:
+                        heappush(self._heap, (total, u))
+                    else:
+                        waiting.append((total, u))
+            elif total == known and order < rank[u]:
+                rank[u] = order
 
 
 class Roadmap:
@@ -78,10 +171,22 @@ class Roadmap:
         ]
         self._into = self._incoming(graph.edges, nodes)
         self._out = self._outgoing()
+        self._scopes: dict[tuple[int, int], bytes] = {}
+        self.hub = self._hub()
 
-    def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> list[list[tuple[int, int, int, int]]]:
+    def _hub(self) -> int | None:
+        """The one vertex that everything from SIP to SIP passes; None where there is no such vertex."""
+        tray = [v for v in range(len(self.places)) if self._transit[v] and self.places[v].sip < 0]
+        sips = [sip for sip, _, _ in self._blocks]
+        block = self._block
+        for v, edges in enumerate(self._into):
+            if any(sips[block[u]] != sips[block[v]] and sips[block[u]] >= 0 <= sips[block[v]] for u, *_ in edges):
+                return None
+        return tray[0] if len(tray) == 1 else None
+
+    def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> _Incoming:
         """For each vertex, (from, cost, rank among equals, traffic) of every edge that ends there."""
-        into: list[list[tuple[int, int, int, int]]] = [[] for _ in self.ids]
+        into: _Incoming = [[] for _ in self.ids]
         index, inward, pe, block = self.index, self._inward, self._pe, self._block
         for edge in edges:
             u, v, kind = index[edge.src], index[edge.dst], edge.kind
@@ -131,7 +236,12 @@ class Roadmap:
 
         Inside a SIP an IO chiplet is a door and not a corridor between cubes, so only the ends' own chiplets count.
         """
-        a, b = self.places[src], self.places[dst]
+        blocks = self._block[src], self._block[dst]
+        if blocks not in self._scopes:
+            self._scopes[blocks] = self._scope(self.places[src], self.places[dst])
+        return self._scopes[blocks]
+
+    def _scope(self, a: Place, b: Place) -> bytes:
         if a.sip == b.sip >= 0 and a.cube == b.cube >= 0:
             return bytes((sip, cube) == (a.sip, a.cube) for sip, cube, _ in self._blocks)
         if a.sip == b.sip >= 0:
@@ -139,37 +249,9 @@ class Roadmap:
             return bytes(sip == a.sip and io in doors for sip, _, io in self._blocks)
         return bytes(sip in (-1, a.sip, b.sip) for sip, _, _ in self._blocks)
 
-    def towards(self, dst: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
-        """The next vertex on the best path to `dst`, for every vertex in scope that can reach it.
-
-        This is Dijkstra's search run backwards. A vertex is settled after everything that comes next on its best ways,
-        because every edge costs at least a hop; so its next vertex can be chosen while edges are relaxed.
-        """
-        into, block, transit, pe = self._into, self._block, self._transit, self._pe
-        wanted, home = int(traffic), pe[dst]
-        ends = self.halves(dst)
-        cost = dict.fromkeys(ends, 0)
-        rank: dict[int, int] = {}
-        heap = [(0, end) for end in ends]
-        while heap:
-            so_far, v = heappop(heap)
-            if so_far > cost[v]:
-                continue
-            # From a PE other than the destination's the search stays in that PE: routes start there, none pass.
-            inside = pe[v] if not transit[v] and pe[v] != home else -1
-            for u, step, order, allowed in into[v]:
-                if not allowed & wanted or not scope[block[u]] or (inside >= 0 and pe[u] != inside):
-                    continue
-                total = so_far + step
-                known = cost.get(u)
-                if known is None or total < known:
-                    cost[u] = total
-                    rank[u] = order
-                    if transit[u] or pe[u] >= 0:
-                        heappush(heap, (total, u))
-                elif total == known and order < rank[u]:
-                    rank[u] = order
-        return {u: order & _NOT_ALONG_X - 1 for u, order in rank.items()}
+    def towards(self, dst: int, traffic: Traffic, scope: bytes) -> Ways:
+        """The best ways to `dst` from the vertices in scope that can reach it. For a destination of many routes."""
+        return Ways(self._into, self._block, self._transit, self._pe, self.halves(dst), int(traffic), scope)
 
     def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
         """What the best way from `src` costs to every vertex in scope that it reaches. For a source of many routes."""
@@ -215,4 +297,4 @@ class Roadmap:
                     todo.append(u)
                 elif order < rank[u]:
                     rank[u] = order
-        return {u: order & _NOT_ALONG_X - 1 for u, order in rank.items()}
+        return {u: order & _VERTEX for u, order in rank.items()}

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from kernbench.common.errors import RoutingError
 from kernbench.common.ids import PeId, Place
 from kernbench.policy.routing.crossings import Crossings
 from kernbench.policy.routing.resolver import AddressResolver
-from kernbench.policy.routing.roadmap import Roadmap, Traffic
+from kernbench.policy.routing.roadmap import Roadmap, Traffic, Ways
 from kernbench.topology.graph import Edge, TopologyGraph
 
 __all__ = ["AddressResolver", "PathRouter"]
@@ -29,6 +30,8 @@ class _Route:
     distance_mm: float
 
 
+Found = TypeVar("Found", Ways, dict[int, int])
+_Search = tuple[int, Traffic, bytes]
 _Routes = dict[tuple[str, str], _Route]
 
 
@@ -39,8 +42,8 @@ class PathRouter:
         self._graph = graph
         self._map = Roadmap(graph)
         self._crossings = Crossings(graph)
-        self._trees: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # towards a destination
-        self._costs: dict[tuple[int, Traffic, bytes], dict[int, int]] = {}  # from a source
+        self._trees: dict[_Search, Ways] = {}  # towards a destination
+        self._costs: dict[_Search, dict[int, int]] = {}  # from a source
         self._dma: _Routes = {}
         self._host: _Routes = {}
         self._control: _Routes = {}
@@ -94,44 +97,59 @@ class PathRouter:
         start, end = self._map.vertex(src), self._map.vertex(dst)
         if start == end:
             return _Route((src,), 0.0)
-        tree = self._ways(start, end, traffic)
-        walks = [self._walk(half, end, tree) for half in self._map.halves(start) if half in tree]
+        walks = self._walks(start, end, traffic)
         if not walks:
             raise RoutingError(
                 f"no path from '{src}' to '{dst}' for {str(traffic.name).lower()} traffic",
                 hint="host memory traffic reaches no PE, and data no command wire: ask for another kind of path",
             )
-        return min(walks, key=lambda route: (route.distance_mm, len(route.nodes)))
+        return min(map(self._route, walks), key=lambda route: (route.distance_mm, len(route.nodes)))
 
-    def _ways(self, start: int, end: int, traffic: Traffic) -> dict[int, int]:
+    def _walks(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
+        """The best path from each half of the start, if there is one."""
+        hub, places = self._map.hub, self._map.places
+        if (
+            traffic is Traffic.DATA
+            and hub is not None
+            and places[start].sip >= 0 <= places[end].sip != places[start].sip
+        ):
+            # What leads to the hub is the same for all destinations behind it, and what leads on for all sources.
+            onward = self._walks(hub, end, traffic)
+            return [there + on[1:] for there in self._walks(start, hub, traffic) for on in onward]
+        tree, last = self._ways(start, end, traffic), self._map.halves(end)
+        walks = []
+        for vertex in self._map.halves(start):
+            if vertex in tree:
+                way = [vertex]
+                while way[-1] not in last:
+                    way.append(tree[way[-1]])
+                walks.append(way)
+        return walks
+
+    def _ways(self, start: int, end: int, traffic: Traffic) -> Ways | dict[int, int]:
         """The next vertex on the best path to `end`, for `start` and whatever comes after it."""
         scope = self._map.scope(start, end)
-        known = self._trees.get((end, traffic, scope))
-        if known is not None:
-            return known
         # Commands and host traffic fan out from few blocks; data comes from many PEs to one memory.
         if traffic in (Traffic.CONTROL, Traffic.HOST) and len(self._map.halves(start)) == 1:
             cost = self._costs.get((start, traffic, scope))
             if cost is None:
                 cost = _keep(self._costs, (start, traffic, scope), self._map.costs_from(start, traffic, scope))
             return self._map.between(start, end, traffic, scope, cost)
-        return _keep(self._trees, (end, traffic, scope), self._map.towards(end, traffic, scope))
+        ways = self._trees.get((end, traffic, scope))
+        if ways is None:
+            ways = _keep(self._trees, (end, traffic, scope), self._map.towards(end, traffic, scope))
+        for half in self._map.halves(start):
+            ways.reach(half)
+        return ways
 
-    def _walk(self, vertex: int, end: int, tree: dict[int, int]) -> _Route:
-        last = self._map.halves(end)
-        vertices = [vertex]
-        while vertex not in last:
-            vertex = tree[vertex]
-            vertices.append(vertex)
-        nodes = [self._map.ids[v] for v in vertices]
-        if self._map.passes_phy(vertices):
+    def _route(self, way: list[int]) -> _Route:
+        nodes = [self._map.ids[v] for v in way]
+        if self._map.passes_phy(way):
             nodes = self._crossings.straight(nodes)
-        return _Route(tuple(nodes), self._map.length_mm(vertices))
+        return _Route(tuple(nodes), self._map.length_mm(way))
 
 
-def _keep(
-    kept: dict[tuple[int, Traffic, bytes], dict[int, int]], key: tuple[int, Traffic, bytes], found: dict[int, int]
-) -> dict[int, int]:
+def _keep(kept: dict[_Search, Found], key: _Search, found: Found) -> Found:
     """Keep what a search has found, in place of the oldest where there are too many."""
     if len(kept) >= _MAX_TREES:
         del kept[next(iter(kept))]

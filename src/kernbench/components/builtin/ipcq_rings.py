@@ -1,0 +1,150 @@
+"""What PE_IPCQ keeps: sends and receives under way, and both sides of its rings. When what happens is pe_ipcq's."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import ceil, inf
+from typing import NamedTuple
+
+from kernbench.common.commands import RecvCmd, SendCmd
+from kernbench.common.ids import PeId
+from kernbench.common.ipcq import Chunk, Communicator, Message, PeKey
+from kernbench.common.messages import KernelLaunchMsg
+from kernbench.common.units import on_grid
+from kernbench.components.recording import NOBODY, Release
+from kernbench.triton_emu.kernel_runner import Done
+
+
+class SlotTier(NamedTuple):
+    """One kind of memory that slots lie in."""
+
+    gbs: float
+    latency_ns: float
+
+    def access_ns(self, nbytes: int) -> float:
+        """How long it takes to write or to read a slot."""
+        return on_grid(nbytes / self.gbs + self.latency_ns)
+
+
+def noticed_ns(backpressure: str, since_ns: float, now_ns: float, wake_ns: float, poll_ns: float) -> float:
+    """When a PE that waits since `since_ns` sees what happens at `now_ns`."""
+    if backpressure == "sleep":
+        return now_ns + wake_ns
+    return since_ns + ceil((now_ns - since_ns) / poll_ns) * poll_ns
+
+
+class User:
+    """A kernel that has sent or received here: with whom, and what it has under way."""
+
+    __slots__ = ("communicator", "launch", "ops")
+
+    def __init__(self, launch: KernelLaunchMsg, communicator: Communicator) -> None:
+        self.launch = launch
+        self.communicator = communicator
+        self.ops: dict[SendOp | RecvOp, None] = {}
+
+
+class _Op:
+    """A command under way here."""
+
+    __slots__ = ("asked_ns", "cause", "done", "is_cancelled", "start_ns", "user", "waited")
+
+    def __init__(self, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]) -> None:
+        self.user = user
+        self.done = done
+        self.asked_ns = asked_ns
+        self.cause = cause
+        self.start_ns: float | None = None  # its first chunk moves
+        self.waited: tuple[float, ...] = ()  # what let it start, if it waited; see `recording.Causes`
+        self.is_cancelled = False
+
+
+class SendOp(_Op):
+    """A send: `index` chunks of it are posted, and `in_pe` have not left yet, posted or not."""
+
+    __slots__ = ("cmd", "in_pe", "index", "ring")
+
+    def __init__(
+        self, cmd: SendCmd, ring: TxRing, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]
+    ) -> None:
+        super().__init__(user, done, asked_ns, cause)
+        self.cmd = cmd
+        self.ring = ring
+        self.index = 0
+        self.in_pe = 0
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether all of it is on its way, and nothing can keep it any more."""
+        return self.index == self.cmd.message.chunks
+
+
+class RecvOp(_Op):
+    """A receive, and its message once the first of that is here."""
+
+    __slots__ = ("cmd", "message", "posted_ns")
+
+    def __init__(self, cmd: RecvCmd, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]) -> None:
+        super().__init__(user, done, asked_ns, cause)
+        self.cmd = cmd
+        self.message: Message | None = None
+        self.posted_ns = asked_ns
+
+
+class TxRing:
+    """The sender's side of a direction: what it knows of the ring at the other end."""
+
+    __slots__ = (
+        "communicator", "credited_by", "direction", "is_waking", "ops", "peer", "peer_name", "sent", "stalled_since_ns",
+        "taken", "there",
+    )  # fmt: skip
+
+    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, there: int) -> None:
+        self.communicator = communicator
+        self.direction = direction
+        self.peer = peer
+        self.peer_name = str(PeId(*peer))
+        self.there = there  # address of the ring
+        self.sent = 0  # chunks so far
+        self.taken = 0  # of those, as credits say
+        self.credited_by = NOBODY  # who sent the last one
+        self.ops: deque[SendOp] = deque()  # with chunks to post
+        self.stalled_since_ns: float | None = None  # for want of a credit
+        self.is_waking = False
+
+    @property
+    def occupancy(self) -> int:
+        return self.sent - self.taken
+
+
+class RxRing:
+    """The receiver's side of a direction: the slots themselves."""
+
+    __slots__ = (
+        "arrived", "base", "communicator", "credit_to", "direction", "idle_since_ns", "is_reading", "last_record",
+        "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "stop_listening", "taken",
+    )  # fmt: skip
+
+    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, base: int, notice_ns: float) -> None:
+        self.communicator = communicator
+        self.direction = direction
+        self.peer = peer
+        self.peer_name = str(PeId(*peer))
+        self.base = base
+        self.notice_ns = notice_ns  # from the memory to the PE
+        self.credit_to: int | None = None  # address of the sender's credit word, once it has one
+        self.arrived: dict[int, tuple[Chunk, float]] = {}  # by number; and since when
+        self.taken = 0  # chunks so far: the number of the next
+        self.op: RecvOp | None = None  # that its chunks go to
+        self.is_reading = False
+        self.idle_since_ns = 0.0  # no slot was being read
+        self.last_record: int | None = None  # of the receive before
+        self.on_arrived: Callable[[Chunk], object]
+        self.on_fetched: Callable[[], object]
+        self.stop_listening: Callable[[], None]
+
+    @property
+    def head_since_ns(self) -> float:
+        """Since when the next chunk is here; never, if it is not."""
+        return self.arrived[self.taken][1] if self.taken in self.arrived else inf

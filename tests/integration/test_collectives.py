@@ -1,0 +1,446 @@
+"""Every collective algorithm on real machines against numpy: worlds, meshes, placements, sizes, ops and types.
+
+Numbers are small whole ones, so that every order of adding gives the same, unless a test says otherwise. "tiny" rings
+hold a single slot of 256 bytes, and chunks are short: whatever can get stuck does so there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.collectives import Array, Machine, World, contents, one_each, only
+
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import DPPolicy
+
+ALGORITHMS = (
+    "lrab_hierarchical_allreduce",
+    "ring_allreduce",
+    "recursive_doubling",
+    "tree",
+    "hierarchical_all_pes",
+)
+TINY = {"defaults": {"chunk_bytes": 512, "slot_size": 256, "n_slots": 1}}
+PER_CUBE = DPPolicy(cube="row_wise", num_pes=1)
+PLACEMENTS = {
+    "one PE": None,
+    "PEs": DPPolicy(pe="row_wise", num_cubes=1),
+    "columns and rows": DPPolicy(cube="column_wise", pe="row_wise"),
+    "everywhere": DPPolicy(),
+    "cubes, replicated on PEs": DPPolicy(cube="row_wise"),
+    "PEs, replicated on cubes": DPPolicy(pe="row_wise"),
+    "cubes and PEs, unevenly": DPPolicy(cube="row_wise", pe="row_wise"),
+}
+BY_ROWS = {name: dp for name, dp in PLACEMENTS.items() if name != "columns and rows"}
+
+
+def whole(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.integers(-4, 5, shape).astype(np.float16)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(8)
+
+
+def assert_all(got: Sequence[Array], expected: Array) -> None:
+    for each in got:
+        np.testing.assert_array_equal(each, expected)
+
+
+# -------------------------------------------------------------------------------------------------------- all_reduce
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 16])
+def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=n), ccl=TINY)
+    arrays = [whole(rng, 701) for _ in range(n)]
+    assert_all(world.all_reduce(arrays, algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("w", "h"), [(1, 1), (2, 1), (1, 3), (2, 2), (3, 3)])
+def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
+    algorithm: str, w: int, h: int, rng: np.random.Generator
+) -> None:
+    world = World(Machine(sips=2, cube_w=w, cube_h=h), ccl=TINY)
+    arrays = [whole(rng, w * h, 333) for _ in range(2)]
+    expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (w * h, 333))
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
+
+
+@pytest.mark.parametrize("algorithm", ["ring_allreduce", "tree", "hierarchical_all_pes"])
+def test_a_large_addend_of_a_cube_is_carried_by_all_of_its_pes(algorithm: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=2, cube_w=2, cube_h=2))
+    arrays = [whole(rng, 4, 8200) for _ in range(2)]  # 16,400 bytes
+    expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (4, 8200))
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
+    assert world.plans[0].target_pes == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("model", ["va", "pa"])
+def test_all_reduce_handles_every_placement(
+    algorithm: str, placement: str, model: str, rng: np.random.Generator
+) -> None:
+    world = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY)
+    arrays = [whole(rng, 5, 103) for _ in range(3)]
+    assert_all(world.all_reduce(arrays, PLACEMENTS[placement], algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])
+@pytest.mark.parametrize(("w", "h"), [(1, 3), (3, 2), (2, 2), (4, 1)])
+def test_the_hierarchical_all_reduce_goes_by_the_grid_of_sips(
+    topology: str, w: int, h: int, rng: np.random.Generator
+) -> None:
+    machine = Machine(sips=w * h, cube_w=2, cube_h=1, topology=topology, sip_w=w, sip_h=h)
+    arrays = [whole(rng, 2, 300) for _ in range(w * h)]
+    expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (2, 300))
+    for ccl in (None, TINY):
+        world = World(machine, ccl=ccl)
+        got = world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="lrab_hierarchical_allreduce")
+        assert_all(got, expected)
+
+
+@pytest.mark.parametrize("space", ["hbm", "sram"])
+@pytest.mark.parametrize("per", ["rank", "cube"])
+def test_tensors_in_sram_are_reduced_too(space: str, per: str, rng: np.random.Generator) -> None:
+    for algorithm in ALGORITHMS:
+        world = World(Machine(sips=2, cube_w=2))
+        arrays = [whole(rng, 2, 8300) for _ in range(2)]
+        expected = sum(arrays) if per == "rank" else np.broadcast_to(sum(a.sum(0) for a in arrays), (2, 8300))
+        got = world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm, space=space)
+        assert_all(got, expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("root", ["center", "corner"])
+def test_the_root_of_the_cube_mesh_is_a_setting(root: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=2, cube_w=3, cube_h=2), ccl={"defaults": {"root": root}})
+    arrays = [whole(rng, 6, 40) for _ in range(2)]
+    expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (6, 40))
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="lrab_hierarchical_allreduce"), expected)
+
+
+OPS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
+TYPES = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i32": np.int32,
+    "i8": np.int8,
+    "u8": np.uint8,
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_op_and_type(algorithm: str, dtype: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=3))
+    arrays = [rng.integers(0, 4, 77).astype(TYPES[dtype]) for _ in range(3)]
+    for op, numpy_op in OPS.items():
+        expected = numpy_op(numpy_op(arrays[0], arrays[1]), arrays[2])
+        assert_all(world.all_reduce(arrays, op=op, algorithm=algorithm), expected)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_mean_divides_the_sum_once_and_cuts_integers_towards_zero(algorithm: str) -> None:
+    world = World(Machine(sips=3))
+    floats = [np.array([1, 2, -3], np.float32) * k for k in (1, 2, 4)]
+    assert_all(world.all_reduce(floats, op="avg", algorithm=algorithm), np.float32([7, 14, -21]) / np.float32(3))
+    whole_numbers = [np.array([1, 2, -3, -1], np.int32) * k for k in (1, 2, 4)]
+    # sums are 7, 14, -21 and -7; a third of each, cut towards zero
+    assert_all(world.all_reduce(whole_numbers, op="avg", algorithm=algorithm), np.int32([2, 4, -7, -2]))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("per", ["rank", "cube"])
+def test_all_ranks_end_with_the_same_bits_and_so_does_a_second_run(
+    algorithm: str, per: str, rng: np.random.Generator
+) -> None:
+    arrays = [rng.standard_normal((4, 301)).astype(np.float16) for _ in range(5)]
+    runs = []
+    for _ in range(2):
+        world = World(Machine(sips=5, cube_w=2, cube_h=2))
+        runs.append((world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm), world.time_ns))
+    (first, first_ns), (second, second_ns) = runs
+    assert first_ns == second_ns
+    assert_all([*first, *second], first[0])
+    if per == "cube":
+        assert_all(list(first[0]), first[0][0])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_groups_of_some_ranks_in_any_order(algorithm: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=5), ranks=(4, 0, 2))
+    arrays = [whole(rng, 100) for _ in range(3)]
+    assert_all(world.all_reduce(arrays, algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_races_in_our_own_algorithms(algorithm: str, rng: np.random.Generator) -> None:
+    for dp, per in ((DPPolicy(), "rank"), (None, "rank"), (PER_CUBE, "cube")):
+        world = World(Machine(sips=2, cube_w=2), check_races=True)
+        arrays = [whole(rng, 2, 9000) for _ in range(2)]
+        world.all_reduce(arrays, dp, per=per, algorithm=algorithm)
+        assert world.engine.found_races() == []
+
+
+# ---------------------------------------------------------------------------------------------- the other collectives
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "chain"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_broadcast_and_reduce_from_and_to_every_rank(algorithm: str, placement: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=3, cube_w=2), ccl=TINY)
+    dp = PLACEMENTS[placement]
+    for root in range(3):
+        arrays = [whole(rng, 5, 103) for _ in range(3)]
+        t = world.tensors(arrays, dp)
+        world.run("broadcast", only(root, [t[root]], 3), one_each(t), root=root, algorithm=algorithm)
+        assert_all([contents(each) for each in t], arrays[root])
+        t = world.tensors(arrays, dp)
+        world.run("reduce", one_each(t), only(root, [t[root]], 3), root=root, op="max", algorithm=algorithm)
+        expected = [np.max(arrays, 0) if r == root else arrays[r] for r in range(3)]
+        for each, wanted in zip(t, expected, strict=True):
+            np.testing.assert_array_equal(contents(each), wanted)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("placement", BY_ROWS)
+@pytest.mark.parametrize("shape", [(5, 3), (6, 1500)])
+def test_all_gather_and_reduce_scatter_of_blocks(
+    n: int, placement: str, shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    world = World(Machine(sips=n, cube_w=2), ccl=TINY if shape == (5, 3) else None)
+    dp = BY_ROWS[placement]
+    rows, cols = shape
+    arrays = [whole(rng, *shape) for _ in range(n)]
+    t, out = world.tensors(arrays, dp), world.tensors([np.zeros((n * rows, cols), np.float16)] * n, dp)
+    world.run("all_gather", one_each(t), one_each(out))
+    assert_all([contents(each) for each in out], np.concatenate(arrays))
+    blocks = [whole(rng, n * rows, cols) for _ in range(n)]
+    big, small = world.tensors(blocks, dp), world.tensors([np.zeros(shape, np.float16)] * n, dp)
+    world.run("reduce_scatter", one_each(big), one_each(small), op="sum")
+    for each, wanted in zip(small, np.split(sum(blocks), n), strict=True):  # type: ignore[arg-type]
+        np.testing.assert_array_equal(contents(each), wanted)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("model", ["va", "pa"])
+def test_lists_of_tensors_work_with_every_placement(placement: str, model: str, rng: np.random.Generator) -> None:
+    world, dp = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY), PLACEMENTS[placement]
+    a = [[whole(rng, 5, 103) for _ in range(3)] for _ in range(3)]  # of rank r, for or from rank k
+    lists = [world.tensors([a[r][k] for r in range(3)], dp) for k in range(3)]  # by k, then by r
+    one = world.tensors([np.zeros((5, 103), np.float16)] * 3, dp)
+    world.run("reduce_scatter", [[lists[k][r] for k in range(3)] for r in range(3)], one_each(one), op="sum")
+    for r in range(3):
+        np.testing.assert_array_equal(contents(one[r]), sum(a[q][r] for q in range(3)))
+    world.run("scatter", only(1, [lists[k][1] for k in range(3)], 3), one_each(one), root=1)
+    for r in range(3):
+        np.testing.assert_array_equal(contents(one[r]), a[1][r])
+    world.run("all_gather", one_each(one), [[lists[k][r] for k in range(3)] for r in range(3)])
+    for r in range(3):
+        for k in range(3):
+            np.testing.assert_array_equal(contents(lists[k][r]), a[1][k])
+    again = world.tensors([a[2][k] for k in range(3)], dp)
+    world.run("gather", one_each(again), only(0, [lists[k][0] for k in range(3)], 3), root=0)
+    for k in range(3):
+        np.testing.assert_array_equal(contents(lists[k][0]), a[2][k])
+
+
+@pytest.mark.parametrize("placement", BY_ROWS)
+def test_all_to_all_with_equal_and_with_unequal_splits(placement: str, rng: np.random.Generator) -> None:
+    world, dp, n = World(Machine(sips=3, cube_w=2), ccl=TINY), BY_ROWS[placement], 3
+    splits = np.array([[1, 0, 4], [2, 3, 0], [5, 1, 7]])  # from rank r to rank k
+    for rows in (np.full((n, n), 2), splits):
+        arrays = [whole(rng, int(rows[r].sum()), 31) for r in range(n)]
+        t = world.tensors(arrays, dp)
+        out = world.tensors([np.zeros((int(rows[:, r].sum()), 31), np.float16) for r in range(n)], dp)
+        calls = {
+            r: {"input_splits": tuple(map(int, rows[r])), "output_splits": tuple(map(int, rows[:, r]))}
+            for r in range(n)
+        }
+        world.run("all_to_all", one_each(t), one_each(out), calls=calls if rows is splits else None)
+        blocks = [np.split(arrays[r], np.cumsum(rows[r])[:-1]) for r in range(n)]
+        for r in range(n):
+            np.testing.assert_array_equal(contents(out[r]), np.concatenate([blocks[k][r] for k in range(n)]))
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_send_and_recv(placement: str, rng: np.random.Generator) -> None:
+    world = World(Machine(sips=3, cube_w=2), ranks=(2, 0))
+    arrays = [whole(rng, 5, 2003) for _ in range(2)]
+    t = world.tensors(arrays, PLACEMENTS[placement])
+    world.run(("send", "recv"), only(0, t[:1], 2), only(1, t[1:], 2), calls={0: {"peer": 1}, 1: {"peer": 0}})
+    np.testing.assert_array_equal(contents(t[1]), arrays[0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_a_barrier_takes_time_for_every_round(n: int) -> None:
+    times = {}
+    for count in (n, 2 * n):
+        world = World(Machine(sips=count))
+        world.run("barrier", [()] * count, [()] * count)
+        times[count] = world.time_ns
+    assert times[n] < times[2 * n]  # one round more
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+def refused(world: World, dp: DPPolicy | None, name: str, **facts: object) -> UsageError:
+    t = world.tensors([np.zeros((4, 8), np.float16)] * len(world.sips), dp)
+    out = world.tensors([np.zeros((8, 8), np.float16)] * len(world.sips), dp)
+    outputs = out if name == "all_gather" else t
+    with pytest.raises(UsageError) as caught:
+        world.run(name, one_each(t), one_each(outputs), **facts)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_blocks_of_tensors_with_split_columns_are_refused() -> None:
+    error = refused(World(Machine(sips=2)), DPPolicy(pe="column_wise"), "all_gather")
+    assert "columns of tensor" in error.what
+    assert "row_wise" in (error.hint or "")
+
+
+def test_blocks_of_split_tensors_need_virtual_addresses() -> None:
+    error = refused(World(Machine(sips=2, address_model="pa")), DPPolicy(pe="row_wise"), "all_gather")
+    assert "physical addresses" in error.what
+
+
+@pytest.mark.parametrize("dp", [DPPolicy(), DPPolicy(cube="row_wise", num_cubes=3)])
+def test_addends_per_cube_need_a_part_of_one_size_on_every_cube(dp: DPPolicy) -> None:
+    error = refused(World(Machine(sips=2, cube_w=3)), dp, "all_reduce", op="sum", per="cube")
+    assert "no addend for each cube" in error.what
+
+
+def test_an_algorithm_refuses_cubes_that_are_no_rectangle_and_others_do_not(rng: np.random.Generator) -> None:
+    machine, dp = Machine(sips=2, cube_w=2, cube_h=2), DPPolicy(cube="row_wise", num_pes=1, num_cubes=3)
+    arrays = [whole(rng, 3, 20) for _ in range(2)]
+    with pytest.raises(UsageError, match="no rectangle of the cube mesh"):
+        World(machine).all_reduce(arrays, dp, per="cube", algorithm="lrab_hierarchical_allreduce")
+    expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (3, 20))
+    for algorithm in ("ring_allreduce", "recursive_doubling", "tree"):
+        assert_all(World(machine).all_reduce(arrays, dp, per="cube", algorithm=algorithm), expected)
+
+
+def test_a_collective_that_an_algorithm_does_not_do_is_refused() -> None:
+    error = refused(World(Machine(sips=2)), None, "all_reduce", op="sum", algorithm="chain")
+    assert "does no all_reduce" in error.what
+
+
+def test_bools_are_not_added() -> None:
+    world = World(Machine(sips=2))
+    with pytest.raises(UsageError, match="bool"):
+        world.all_reduce([np.zeros(4, bool)] * 2)
+
+
+# ------------------------------------------------------------------------------------------------------- cost and room
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("n", [2, 5])
+def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(algorithm: str, n: int) -> None:
+    world = World(Machine(sips=n), ccl={"defaults": {"chunk_bytes": 1 << 20, "work_bytes": 64 * 1024}})
+    world.all_reduce([np.zeros(150_000, np.float32)] * n, algorithm=algorithm)
+    assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
+
+
+def test_a_large_ring_all_reduce_is_bound_by_pcie() -> None:
+    n, nbytes = 3, 1 << 20
+    world = World(Machine(sips=n, per_corner=2))
+    world.all_reduce([np.zeros(nbytes // 2, np.float16)] * n, algorithm="ring_allreduce")
+    bound_ns = 2 * (n - 1) / n * nbytes / 128  # every SIP sends and receives that much over a link of 128 GB/s
+    assert bound_ns < world.time_ns < 1.1 * bound_ns
+
+
+def test_small_messages_are_bound_by_rounds() -> None:
+    times = {}
+    for algorithm in ALGORITHMS:
+        world = World(Machine(sips=8))
+        world.all_reduce([np.zeros(16, np.float16)] * 8, algorithm=algorithm)
+        times[algorithm] = world.time_ns
+    # one round, log2(8) rounds, up and down a tree of that depth, 7 rounds, 2 * 7 steps
+    order = ["hierarchical_all_pes", "recursive_doubling", "tree", "lrab_hierarchical_allreduce", "ring_allreduce"]
+    assert sorted(times, key=lambda name: times[name]) == order
+
+
+def test_the_center_is_a_better_root_than_the_corner() -> None:
+    times = []
+    for root in ("center", "corner"):
+        world = World(Machine(sips=2, cube_w=4, cube_h=4), ccl={"defaults": {"root": root}})
+        arrays = [np.zeros((16, 8), np.float16)] * 2
+        world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="lrab_hierarchical_allreduce")
+        times.append(world.time_ns)
+    assert times[0] < 0.85 * times[1]  # 4 + 4 hops instead of 6 + 6, and the same exchange
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "lrab_hierarchical_allreduce", "recursive_doubling"])
+def test_chunks_overlap_what_one_message_does_in_turn(algorithm: str) -> None:
+    times = []
+    for chunk_bytes in (8192, 65536):
+        world = World(Machine(sips=4, cube_w=3), ccl={"defaults": {"chunk_bytes": chunk_bytes, "work_bytes": 1 << 20}})
+        arrays = [np.zeros((3, 30_000), np.float16)] * 4  # 30,000 bytes per PE: one chunk, or 4
+        dp = DPPolicy(cube="row_wise", pe="column_wise", num_pes=2)
+        world.all_reduce(arrays, dp, per="cube", algorithm=algorithm)
+        times.append(world.time_ns)
+    assert times[0] < 0.95 * times[1]
+
+
+# ------------------------------------------------------------------------------------------- an algorithm of the user's
+
+OWN = '''
+"""All-reduce of the cubes' rows to cube 0 of SIP 0 and back, one after the other: as ADR-0050 has its kernels."""
+
+TOPO_NAME_TO_KIND = {"ring_1d": 0}
+
+
+def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4):
+    return n_elem, cube_w, cube_h, world_size
+
+
+def row_all_reduce(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, sip_topo_w, sip_topo_h, *, times=1, tl):
+    cube = tl.program_id(1)
+    mine = t_ptr + cube * n_elem * 2
+    acc = tl.load(mine, shape=(n_elem,), dtype="f16") * times
+    if cube < cube_w - 1:
+        acc = acc + tl.recv("E", shape=(n_elem,), dtype="f16")
+    if cube > 0:
+        tl.send("W", acc)
+        acc = tl.recv("W", shape=(n_elem,), dtype="f16")
+    else:
+        for step in range(n_sips - 1):
+            own = acc if step == 0 else got
+            tl.send("global_E", own)
+            got = tl.recv("global_W", shape=(n_elem,), dtype="f16")
+            total = got if step == 0 else total + got
+        acc = acc + total
+    if cube < cube_w - 1:
+        tl.send("E", acc)
+    tl.store(mine, acc)
+
+
+kernel = row_all_reduce
+'''
+
+
+def test_an_algorithm_in_a_file_of_its_own(tmp_path: Path, rng: np.random.Generator) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "ccl.yaml").write_text(
+        "defaults: { algorithm: mine }\nalgorithms:\n  mine: { module: mine.py, params: { times: 2 } }\n"
+    )
+    world = World(Machine(sips=3, cube_w=3), ccl=tmp_path / "ccl.yaml")
+    arrays = [whole(rng, 3, 50) for _ in range(3)]
+    expected = np.broadcast_to(2 * sum(a.sum(0, dtype=np.float16) for a in arrays), (3, 50))
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube"), expected)
+    with pytest.raises(UsageError, match="can only sum, not MAX"):
+        world.all_reduce(arrays, PER_CUBE, per="cube", op="max")
+    grid = Machine(sips=4, cube_w=2, topology="torus_2d", sip_w=2, sip_h=2)
+    with pytest.raises(UsageError, match="does not know SIPs in a torus_2d"):
+        World(grid, ccl=tmp_path / "ccl.yaml").all_reduce([whole(rng, 2, 8)] * 4, PER_CUBE, per="cube")

@@ -1,0 +1,65 @@
+"""The bench `pe2pe`: what messages cost against plain DMA, near and far."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from kernbench.benches.registry import resolve
+from kernbench.common.errors import UsageError
+from kernbench.report.run_figures import rows_of
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.topology import load_topology
+
+HOPS = ["same cube", "next cube", "far cube", "other SIP"]
+Row = dict[str, float]
+
+
+@cache
+def rows(n_slots: int = 4, buffer_kind: str = "tcm") -> dict[tuple[str, int], Row]:
+    params = {"n_slots": n_slots, "buffer_kind": buffer_kind, "factor": 16}
+    options = RunOptions(device="whole", verify_data=True)
+    result = run_bench(resolve("pe2pe").run, load_topology(None), options, name="pe2pe", params=params)
+    assert result.ok
+    assert len(result.data) == 2 * len(HOPS) * 3  # messages and DMA, of 256 bytes, 4 KiB and 64 KiB
+    found = rows_of(result)
+    return {(str(row["hop"]), int(str(row["size_bytes"]))): row for row in found}  # type: ignore[misc]
+
+
+def test_a_row_for_each_hop_and_size() -> None:
+    assert list(rows()) == [(hop, nbytes) for hop in HOPS for nbytes in (256, 4096, 65536)]
+
+
+@pytest.mark.parametrize("hop", HOPS)
+def test_a_small_message_is_there_before_a_store_is_acknowledged(hop: str) -> None:
+    row = rows()[hop, 256]
+    assert row["send_ns"] < row["store_ns"]
+    assert row["send_recv_ns"] < row["store_load_ns"]
+
+
+@pytest.mark.parametrize("hop", HOPS)
+def test_reading_the_slot_is_what_consumption_adds_to_a_message_of_one_slot(hop: str) -> None:
+    # 256 bytes at 512 GB/s are 0.5 ns, 4 KiB are 8 ns.
+    for nbytes, slot_ns in ((256, 0.5), (4096, 8.0)):
+        row = rows()[hop, nbytes]
+        assert row["send_recv_ns"] - row["send_ns"] == pytest.approx(slot_ns)
+
+
+def test_far_away_four_slots_are_too_few_to_keep_the_way_full() -> None:
+    # Over 6 cubes a credit comes back later than 4 slots of 4 KiB take to leave at 128 GB/s: DMA, which has no slots,
+    # is faster, and so are messages with 32 slots.
+    assert rows()["far cube", 65536]["send_ns"] > 1.5 * rows()["far cube", 65536]["store_ns"]
+    assert rows(32)["far cube", 65536]["send_ns"] < rows()["far cube", 65536]["send_ns"] / 1.5
+    assert rows(32)["same cube", 65536]["send_ns"] == pytest.approx(rows()["same cube", 65536]["send_ns"], rel=0.05)
+
+
+def test_rings_elsewhere_than_in_tcm_are_slower() -> None:
+    for hop in HOPS:
+        assert rows(buffer_kind="sram")[hop, 4096]["send_recv_ns"] > rows()[hop, 4096]["send_recv_ns"]
+
+
+def test_physical_addresses_reach_no_other_pe() -> None:
+    graph = load_topology(None, {"system.address_model": "pa", "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
+    with pytest.raises(UsageError, match="needs virtual addresses"):
+        run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
