@@ -120,7 +120,7 @@ def small_ns(algorithm: str, ranks: int, switch_ns: float = 5.0) -> float:
         ("ring_allreduce", 14),  # 2 (n - 1)
         ("tree", 6),  # 2 log2 n: up, and down
         ("lrab_hierarchical_allreduce", 7),  # everybody's value goes once round the ring: n - 1
-        ("hierarchical_all_pes", 1),  # little enough goes from all to all at once
+        ("hierarchical_all_pes", 1),  # all with all, whole: what is larger goes in pieces, there and back
     ],
 )
 def test_small_messages_cost_one_latency_per_round(algorithm: str, rounds: int) -> None:

@@ -22,6 +22,7 @@ from kernbench.topology import TopologyGraph, load_topology
 
 KIB = 1024
 RINGS, WORK = 64 * KIB, 128 * KIB
+COLLECTIVES, MESSAGES = WORK * 6 // 8, WORK // 8  # of that: for collectives, and for messages each way
 TCM = 1024 * KIB  # of a PE, for the host and its kernels
 HERE: dict[str, Any] = {"target_cubes": 0, "target_pes": 0}
 EDGE = 64
@@ -275,19 +276,18 @@ def test_kernels_of_both_streams_have_tcm_of_their_own(torch: RuntimeContext) ->
         return kernel
 
     ring = torch.engine.communication_rings(0, 0, 0).alloc(RINGS, 4096)
-    ours, message = WORK * 6 // 8, WORK // 8  # collectives have six eighths, messages each way one
-    both(torch, fills("compute", TCM - RINGS - WORK), fills("communication", ours))
+    both(torch, fills("compute", TCM - RINGS - WORK), fills("communication", COLLECTIVES))
     for stream in ("send", "receive"):
-        torch.launch(stream, fills(stream, message), stream=stream, wait=False, **HERE)
+        torch.launch(stream, fills(stream, MESSAGES), stream=stream, wait=False, **HERE)
     torch.wait_all()
     base = PhysAddr.pe_tcm_addr(0, 0, 0, 0).raw
-    assert held["communication"] == (base, base + ours)
-    assert held["send"] == (base + ours, base + ours + message)
-    assert held["receive"] == (base + ours + message, base + WORK)
+    assert held["communication"] == (base, base + COLLECTIVES)
+    assert held["send"] == (base + COLLECTIVES, base + COLLECTIVES + MESSAGES)
+    assert held["receive"] == (base + COLLECTIVES + MESSAGES, base + WORK)
     assert ring.raw == base + WORK
     assert held["compute"] == (base + WORK + RINGS, base + TCM)
-    with pytest.raises(LaunchError, match=f"TCM overflow.* free of {ours}"):
-        torch.launch(fills("too much", ours + 1), stream="communication", **HERE)
+    with pytest.raises(LaunchError, match=f"TCM overflow.* free of {COLLECTIVES}"):
+        torch.launch(fills("too much", COLLECTIVES + 1), stream="communication", **HERE)
 
 
 def test_ring_buffers_are_placed_in_their_part_only(torch: RuntimeContext) -> None:

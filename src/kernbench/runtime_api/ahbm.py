@@ -16,7 +16,7 @@ from kernbench.ccl.config import CclConfig, resolve_algorithm_config
 from kernbench.ccl.install import WORLD, Communicators
 from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of
-from kernbench.common.ipcq import RingConfig
+from kernbench.common.ipcq import RingConfig, Unreceived
 from kernbench.common.messages import TensorArg
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -54,6 +54,10 @@ class AhbmBackend:
             del self._installed[key]
             if self._communicators.has(name):
                 self._communicators.uninstall(name)
+
+    def unreceived(self, group: CallGroup) -> list[Unreceived]:
+        names = [name for key, name in self._installed.items() if key[0] == group.name]
+        return [message for name in names for message in self._communicators.unreceived(name)]
 
     def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
         return self._plan(call).signature

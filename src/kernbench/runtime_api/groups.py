@@ -14,7 +14,9 @@ from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from kernbench.ccl.config import CclSource
+from kernbench.ccl.install import check_received
 from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
@@ -148,7 +150,8 @@ class ProcessGroups:
     def destroy_process_group(self, group: Group = None) -> None:
         """The caller uses a group no more, or none at all; what it has under way is done first.
 
-        A main program destroys for all ranks.
+        A main program destroys for all ranks. Raises UnreceivedError, when the last rank has left, for messages that
+        kernels of collectives have sent and none has received.
         """
         world, rank = self._here()
         self._host.wait_all()
@@ -161,6 +164,7 @@ class ProcessGroups:
                 self._own.pop(worker, None)
             if len(world.default.left) == world.size:
                 self._drop(world)
+        check_received(world.take_unreceived())
 
     def new_group(
         self, ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None
@@ -243,18 +247,22 @@ class ProcessGroups:
         self._started = None
         self._later = []
         undone: list[str] = []
+        unreceived: list[Unreceived] = []
         for world in [*self._worlds()]:
             if world.team in (None, team):
                 left = [*world.open_calls(team.ended)]
                 undone += left
                 if failed or left or world.default.left or world.team is team:
                     self._drop(world)
+                    unreceived += world.take_unreceived()
         if undone and not failed:
             raise CollectiveMismatchError(
                 "all ranks have ended, and some never called what others did",
                 where="; ".join(undone),
                 hint="let every rank of a group call the same collectives, and receive what is sent",
             )
+        if not failed:
+            check_received(unreceived)
 
     # ---- inside
 

@@ -12,6 +12,7 @@ from enum import Enum
 from kernbench.ccl.calls import CallGroup
 from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.matching import CallOrder, MessageOrder
 from kernbench.runtime_api.workers import Team
@@ -85,6 +86,7 @@ class World:
         self.groups = [self.default]
         self._made = [0] * size  # calls of new_group by each rank so far
         self._by_number: list[ProcessGroup] = []  # what the n-th call of each rank makes
+        self._unreceived: list[Unreceived] = []  # in groups that are closed, and not reported
         backend.open(self.default.placed)
 
     @property
@@ -124,12 +126,18 @@ class World:
         was_open = len(group.left) < group.size()
         group.left += [each for each in gone if each in group.ranks and each not in group.left]
         if was_open and len(group.left) == group.size():
+            self._unreceived += self.backend.unreceived(group.placed)
             self.backend.close(group.placed)
 
     def close(self) -> None:
         """All groups are destroyed for all ranks."""
         for group in self.groups:
             self.leave(group, None)
+
+    def take_unreceived(self) -> list[Unreceived]:
+        """Messages that closed groups have left in rings, once."""
+        found, self._unreceived = self._unreceived, []
+        return found
 
     def open_calls(self, ended: Sequence[int]) -> Iterator[str]:
         """What some ranks have called and others never did. `ended` are ranks whose program has returned."""
