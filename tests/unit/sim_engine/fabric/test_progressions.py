@@ -8,19 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
-from kernbench.sim_engine.fabric.forecast import pass_paced
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.fifo import EXAMINE, pass_link, pass_paced, serve, serve_with_last
 from kernbench.sim_engine.fabric.progressions import (
-    EXAMINE,
+    Pace,
     Progression,
     append_progression,
     count_until,
     last_time,
     nth_time,
     part_of,
-    pass_link,
-    serve,
-    serve_with_last,
     times_of,
 )
 

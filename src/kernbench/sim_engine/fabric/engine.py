@@ -1,0 +1,404 @@
+"""The network at work, one event for each flit and hop: exact and plain. It owns links, channels and the agenda.
+
+An event says that a flit is ready for its next link; the link takes it by the rule in `fifo.py`, so one event per flit
+and hop is enough. Events at one instant are ordered by the index of the link the flit came in on, injections last, then
+by order of injection: a rule that each output can apply by itself. Zero-byte messages pay every node and wire,
+uncontended.
+
+A transfer that sets out is given to the `Planner`, which may move it at once, or leave it to `begin`, flit by flit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from functools import cache
+from itertools import count, islice
+from operator import attrgetter
+from typing import Protocol
+
+from kernbench.common.errors import FabricError
+from kernbench.common.flits import FlitArrival
+from kernbench.common.units import MAX_TIME_NS, on_grid
+from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.claims import Claims
+from kernbench.sim_engine.fabric.counters import Counters
+from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
+from kernbench.sim_engine.fabric.links import Links
+from kernbench.sim_engine.fabric.model import Crossing, Network
+from kernbench.sim_engine.fabric.progressions import Pace, Times, times_of
+from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
+
+# What an event is about, where it is not simply a flit ready for a link: the crossing's link is -(8 * hop + kind).
+INJECT, DONE, COMMIT, WATCHED, ENTER, REFILL = 1, 2, 3, 4, 5, 6
+CHUNK = 16  # flits that a schedule queues at a time
+TIE = 2.0**-32  # flits that a delay rule made ready at one instant on one link keep the order in which it was asked
+
+Event = tuple[float, float, int, Transfer, Crossing]  # time, order within it, flit or epoch, whose, and what
+
+
+@cache
+def other(kind: int, hop: int = 0) -> Crossing:
+    return Crossing(-(8 * hop + kind), 0.0, 0.0, None, False)
+
+
+AT_INJECT, AT_DONE, AT_COMMIT = other(INJECT), other(DONE), other(COMMIT)
+
+
+class Planner(Protocol):
+    """Decides how transfers are moved: flit by flit, or at once where that comes to the same times."""
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        """A transfer sets out: plan it, or leave it to `FlitEngine.begin`."""
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        """A transfer is done."""
+
+    def settled(self, now: float) -> None:
+        """Transfers are done, and all else that happens at that instant has happened."""
+
+
+class FlitsOnly:
+    """The planner that plans nothing."""
+
+    def __init__(self, engine: FlitEngine) -> None:
+        self._engine = engine
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        if transfer.source is not None:
+            self._engine.commit_read(transfer, transfer.source, now)
+        self._engine.begin(transfer, now)
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        pass
+
+    def settled(self, now: float) -> None:
+        pass
+
+
+class FlitEngine:
+    """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
+
+    def __init__(self, network: Network, *, record: bool = False) -> None:
+        self.network = network
+        self.now = 0.0
+        self.events = 0  # taken from the queue so far
+        self.links = Links(len(network.link_ends))
+        self.groups = network.put_to_use()
+        self.agenda: Agenda[Event] = Agenda(network.typical_hop_ns())
+        self.counters = Counters(network, self.links, self.groups, record=record)
+        self.claims = Claims(network, self.links, self.groups, self._replay)
+        self.planner: Planner = FlitsOnly(self)
+        self._tie = count()
+
+    # ---- setting out
+
+    def send(self, transfer: Transfer) -> None:
+        """A transfer sets out at its time, which is now or later."""
+        at = transfer.at_ns
+        if at == self.now < self.next_time():
+            self.set_out(transfer, at)  # nothing else can happen at this instant before it
+        else:
+            self.agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
+
+    def send_control(self, transfer: Transfer) -> None:
+        """A message of zero bytes: neither waits for others nor makes them wait."""
+        self.finish(transfer, transfer.at_ns + transfer.route.control_ns)
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        """Now is the time of a transfer: whoever owns what it needs is called first."""
+        if self.claims.held:
+            self.claims.disturb(transfer, now)
+        self.planner.set_out(transfer, now)
+
+    def commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
+        """The request of a read is at its memory: its bursts take their channels."""
+        group.flush(now)
+        transfer.pace = group.commit_reads(transfer.block, transfer.flits, now)
+
+    def begin(self, transfer: Transfer, now: float) -> None:
+        """Move a transfer flit by flit, from its first link on."""
+        links, flits = self.links, transfer.flits
+        users = links.users
+        for link in transfer.links:
+            users[link] += 1
+        if transfer.sink is not None:
+            transfer.sink.users += 1
+        if transfer.pace is not None:
+            self.schedule(transfer, 0, 0, flits, transfer.pace)
+            return
+        if transfer.slow:
+            self.schedule(transfer, 0, 0, flits, [(now, 0.0, flits)])
+            return
+        # All flits are ready at once, so they follow one another on the first link whatever else comes.
+        link, flit_ns, tail_ns, _, _ = transfer.crossings[0]
+        last, last_ns = transfer.last, transfer.last_crossings[0].occupy_ns
+        first_leave, leave = leave_together(now, links.free[link], flit_ns, last_ns, last)
+        links.free[link] = leave
+        links.note_wait(link, wait_ns(now, leave, last_ns), now)
+        users[link] -= 1
+        if transfer.hops == 1 and transfer.sink is None:
+            self._arrive(transfer, leave + tail_ns, link, last, 1)
+            return
+        progressions = [(leave + tail_ns, 0.0, 1)]
+        if last:
+            progressions.insert(0, (first_leave + tail_ns, flit_ns, last))
+        self.schedule(transfer, 1, 0, flits, progressions)
+
+    def schedule(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
+        """Flits `index` to `stop` go on singly; when they are ready for `hop`, or for a memory at the end, is known."""
+        times = source.times(index, stop) if isinstance(source, Pace) else times_of(source)
+        if stop - index <= CHUNK:
+            self._queue_flits(transfer, hop, index, list(times))
+            return
+        if transfer.schedules is None:
+            transfer.schedules = {}
+        transfer.schedules[hop] = FlitSchedule(index, stop, source, times)
+        self._queue_next_flits(transfer, hop)
+
+    def _queue_next_flits(self, transfer: Transfer, hop: int) -> None:
+        """The next few flits of a schedule go into the queue; those behind them follow when half are gone."""
+        assert transfer.schedules is not None
+        schedule = transfer.schedules[hop]
+        index, times = schedule.index, list(islice(schedule.times, CHUNK))
+        schedule.index += len(times)
+        self._queue_flits(transfer, hop, index, times)
+        if schedule.index < schedule.stop:
+            order = transfer.links[hop - 1] if hop else transfer.order
+            half = CHUNK // 2
+            self.agenda.push((times[half], order, index + half, transfer, other(REFILL, hop)))
+
+    def _queue_flits(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
+        """Flits from `index` on take their places in the queue."""
+        order = transfer.links[hop - 1] if hop else transfer.order
+        if transfer.slow or hop == transfer.hops:
+            for i, ready in enumerate(times, index):
+                self._arrive(transfer, ready, order, i, hop)
+            return
+        crossing = transfer.crossings[hop]
+        events: list[Event] = [(ready, order, i, transfer, crossing) for i, ready in enumerate(times, index)]
+        if events[-1][2] == transfer.last:
+            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_crossings[hop])
+        self.agenda.extend(events)
+
+    # ---- moving
+
+    def next_time(self) -> float:
+        """When the next thing happens; infinity when nothing is under way."""
+        agenda = self.agenda
+        return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
+
+    def advance(self, until: float = INFINITY) -> list[Transfer]:
+        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected."""
+        agenda = self.agenda
+        if agenda.current or agenda.load():
+            # The end of a transfer that an owner moves needs nothing of the loop, if it comes alone.
+            current = agenda.current
+            now, _, epoch, transfer, crossing = current[0]
+            owner = transfer.owner
+            alone = owner is not None and crossing is AT_DONE and (len(current) == 1 or current[1][0] > now)
+            if alone and now <= until and now <= MAX_TIME_NS and epoch == transfer.epoch:
+                assert owner is not None
+                self.now = transfer.done_ns = now
+                self.events += 1
+                agenda.drop(1)
+                owner.ended(now)
+                self.planner.settled(now)
+                return [transfer]
+            return self._move(until)
+        if until < INFINITY and until > self.now:
+            self.now = until
+        return []
+
+    def _move(self, until: float) -> list[Transfer]:
+        """The loop of `advance`: longer than other functions, because a call for each flit would cost as much as all
+        the rest. So `fifo.leave_ns` is written out."""
+        agenda, free, users = self.agenda, self.links.free, self.links.users
+        worst, worst_at = self.links.worst, self.links.worst_at
+        bucket_at = agenda.later.get
+        done: list[Transfer] = []
+        while agenda.current or agenda.load():
+            current, number, width_ns = agenda.current, agenda.number, agenda.width_ns
+            if current[0][0] > until:
+                break
+            for event in current:
+                now, _, i, transfer, crossing = event
+                if now > until:
+                    break
+                link, leave, tail_ns, onward, final = crossing
+                if link < 0:
+                    self.now = now
+                    if self._other(transfer, now, i, -link):
+                        done.append(transfer)
+                        until = now
+                    continue
+                # A flit is ready for a link: the one event that counts for speed.
+                start = free[link]
+                if start > now:
+                    wait = start - now
+                    if wait > worst[link]:
+                        worst[link] = wait
+                        worst_at[link] = now
+                    leave += start
+                else:
+                    leave += now
+                free[link] = leave
+                if final:
+                    users[link] -= 1
+                leave += tail_ns
+                if onward is not None:
+                    nearby = leave // width_ns
+                    if nearby == number:
+                        insort(current, (leave, link, i, transfer, onward))
+                        continue
+                    bucket = bucket_at(nearby)
+                    if bucket is not None:
+                        bucket.append((leave, link, i, transfer, onward))
+                    else:
+                        agenda.push((leave, link, i, transfer, onward))
+                elif final:
+                    self._arrive(transfer, leave, link, i, transfer.hops)
+                else:
+                    group = transfer.sink
+                    if group is not None:
+                        group.pending.append((leave, link, i, transfer))
+                        if len(group.pending) > group.most_pending:
+                            group.flush(now)
+            else:
+                self.events += len(current)
+                agenda.drop(len(current))
+                continue
+            passed = bisect_left(current, event)
+            self.events += passed
+            agenda.drop(passed)
+            break
+        if until < INFINITY and until > self.now:
+            self.now = until
+        if done:
+            if len(done) > 1:
+                done.sort(key=attrgetter("seq"))
+            self.planner.settled(self.now)
+        return done
+
+    def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
+        """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
+        hop, kind = divmod(code, 8)
+        if kind == DONE:
+            if i != transfer.epoch:
+                return False
+            self._complete(transfer, now)
+            return True
+        if kind == INJECT:
+            self.set_out(transfer, now)
+        elif kind == REFILL:
+            self._queue_next_flits(transfer, hop)
+        elif kind == COMMIT:
+            assert transfer.sink is not None
+            transfer.sink.flush(now)
+            transfer.sink.users -= 1
+            self.finish(transfer, transfer.finish_ns)
+        elif kind == ENTER:
+            self._ask_delay_rule(transfer, now, i, hop)
+        else:
+            self._cross(transfer, now, i, hop)
+        return False
+
+    def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
+        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that somebody watches."""
+        links = self.links
+        link, occupy_ns, tail_ns, _, final = transfer.crossing(hop, i)
+        if final:
+            links.users[link] -= 1
+        links.free[link] = leave = leave_ns(now, links.free[link], occupy_ns)
+        wait = wait_ns(now, leave, occupy_ns)
+        if wait:
+            links.note_wait(link, wait, now)
+        self.counters.watch(transfer, i, hop, now, leave)
+        if self.network.delay_rule[transfer.route.nodes[hop + 1]] is None:
+            self._arrive(transfer, leave + tail_ns, link, i, hop + 1)
+        else:
+            arrival = leave + self.network.propagation_ns[link]
+            order = link - len(links.free)  # delay rules are asked before flits move on, in order of link
+            self.agenda.push((arrival, order, i, transfer, other(ENTER, hop)))
+
+    def _arrive(self, transfer: Transfer, ready: float, order: float, i: int, hop: int) -> None:
+        """Flit `i` will be ready at `ready` for the next link, or for what stands at the end."""
+        if hop < transfer.hops:
+            crossing = other(WATCHED, hop) if transfer.slow else transfer.crossing(hop, i)
+            self.agenda.push((ready, order, i, transfer, crossing))
+        elif transfer.sink is not None:
+            group = transfer.sink
+            group.pending.append((ready, order, i, transfer))
+            if i == transfer.last:
+                self.agenda.push((ready, order, i, transfer, AT_COMMIT))
+            elif len(group.pending) > group.most_pending:
+                group.flush(self.now)
+        elif i == transfer.last:
+            self.agenda.push((ready, order, transfer.epoch, transfer, AT_DONE))
+
+    def _ask_delay_rule(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
+        route, names = transfer.route, self.network.names
+        node, came_from = names[route.nodes[hop + 1]], names[route.nodes[hop]]
+        rule = self.network.delay_rule[route.nodes[hop + 1]]
+        assert rule is not None
+        nbytes = transfer.flit_bytes(i, self.network.flit_bytes)
+        delay = rule(FlitArrival(node, came_from, now, i, transfer.flits, nbytes, transfer.nbytes, transfer.tag))
+        if not (isinstance(delay, int | float) and 0 <= delay < MAX_TIME_NS):
+            raise FabricError(f"the delay rule of {node!r} answered {delay!r}", hint="answer ns, 0 or more")
+        # Order within a transfer is kept: a flit is never ready before the one ahead of it.
+        if transfer.delayed_until_ns is None:
+            transfer.delayed_until_ns = {}
+        transfer.delayed_until_ns[hop] = ready = max(now + on_grid(delay), transfer.delayed_until_ns.get(hop, 0.0))
+        self._arrive(transfer, ready, transfer.links[hop] + next(self._tie) * TIE, i, hop + 1)
+
+    # ---- the end
+
+    def finish(self, transfer: Transfer, at: float) -> None:
+        """A transfer will be done at `at`, as long as its epoch does not change."""
+        self.agenda.push((at, transfer.order, transfer.epoch, transfer, AT_DONE))
+
+    def _complete(self, transfer: Transfer, now: float) -> None:
+        if now > MAX_TIME_NS:
+            raise FabricError(
+                f"{transfer!r} would end at {now} ns", hint=f"stay below {MAX_TIME_NS:.0f} ns: times are exact"
+            )
+        transfer.done_ns = now
+        if transfer.owner is not None:
+            transfer.owner.ended(now)
+        elif transfer.last_flit is not None:
+            self.counters.count(transfer.last_flit, transfer.last)
+            self.planner.ended(transfer, now)
+
+    # ---- what an owner tells afterwards
+
+    def _replay(self, transfers: list[Transfer], order: float) -> None:
+        """Let transfers of the past set out, up to now, the moment at which injection `order` comes.
+
+        They have their links and channels to themselves, so an agenda of their own keeps the right order. What is left
+        in it then joins the others.
+        """
+        now, agenda = self.now, self.agenda
+        past: Agenda[Event] = Agenda(self.network.typical_hop_ns())
+        self.agenda = past
+        for transfer in transfers:
+            past.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
+        late = 0
+        try:
+            while past.load() and past.current[0][:2] < (now, order):
+                event = past.current[0]
+                past.drop(1)
+                time, _, i, transfer, crossing = event
+                if time == now and crossing is AT_DONE and order < INFINITY:
+                    late += 1  # it is reported, though `order` has been reached: behind that, and still now
+                    agenda.push((now, order + 0.5 + late * 2.0**-11, i, transfer, crossing))
+                    continue
+                self.now = time
+                self.events += 1
+                if crossing.link < 0:
+                    self._other(transfer, time, i, -crossing.link)
+                else:
+                    self._cross(transfer, time, i, transfer.hop_of(crossing))
+        finally:
+            self.now, self.agenda = now, agenda
+        for event in past:
+            agenda.push(event)
