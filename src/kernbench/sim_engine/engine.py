@@ -6,6 +6,7 @@ the rest. Engines share a machine's routes and network but no state, so several 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -42,6 +43,7 @@ from kernbench.values.graph import Value
 __all__ = ["EntryPoint", "GraphEngine", "Handle"]
 
 STEPS_PER_REPORT = 1024
+FAST = os.environ.get("KERNBENCH_EXACT") != "tiles"
 
 
 class EntryPoint(Protocol):
@@ -57,7 +59,8 @@ class GraphEngine(Machine):
 
     `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
-    `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
+    `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does; times and
+    records are the same. `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
     """
 
     def __init__(
@@ -69,8 +72,9 @@ class GraphEngine(Machine):
         op_log: OpLog | None = None,
         data: bool = True,
         check_races: bool = False,
+        fast: bool | None = None,
     ) -> None:
-        super().__init__(graph, mode, op_log, data, check_races)
+        super().__init__(graph, mode, op_log, data, check_races, FAST if fast is None else fast)
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)

@@ -143,7 +143,7 @@ class PeDmaComponent(PeEngine):
 
     __slots__ = (
         "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns",
-        "_timings", "_under_way", "_virtual", "_write",
+        "_timings", "_under_way", "_virtual", "_write", "before_use",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -159,6 +159,16 @@ class PeDmaComponent(PeEngine):
         self._busy_ns = 0.0
         self._busy_since = 0.0
         self._request_ns: float | None = None
+        self.before_use: Callable[[], None] | None = None  # called before others than the scheduler use it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return not self._under_way
+
+    def add_busy(self, ns: float) -> None:
+        """It was busy for a while, without a word to anybody here."""
+        self._busy_ns += ns
 
     @property
     def busy_ns(self) -> float:
@@ -320,6 +330,8 @@ class PeDmaComponent(PeEngine):
         self._ask_to_communicate(_Fetched(pa, nbytes, request, arrived))
 
     def _ask_to_communicate(self, what: _Posted | _Fetched) -> None:
+        if self.before_use is not None:
+            self.before_use()
         channel = self._communication
         if channel.taken < channel.places:
             self._take_place(channel)
@@ -399,6 +411,8 @@ class PeDmaComponent(PeEngine):
     def serve(self, request: Request, legs: Legs) -> Process:
         """Carry out one DMA request; returns the path to the memory."""
         assert isinstance(request, PeDmaMsg)
+        if self.before_use is not None:
+            self.before_use()
         port, local = self.locate(request.dst_pa)
         channel = self._write if request.is_write else self._read
         if request.channel == "communication":

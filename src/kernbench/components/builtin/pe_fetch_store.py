@@ -43,6 +43,10 @@ class PeFetchStoreComponent(PeEngine):
             self._tcm = self.sibling(self.pe.part("pe_tcm"), TCM_PORTS)
         return self._tcm
 
+    def skip_tiles(self, tiles: int) -> None:
+        """Tiles were fetched without a word to anybody here."""
+        self._next += tiles
+
     def has_room(self) -> bool:
         return len(self._waiting) < self.queue_depth
 

@@ -34,6 +34,12 @@ class PeTcmComponent(MemoryComponent):
         """For how long at least one port was taken, or will be by what is under way."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
 
+    def add_busy(self, read_ns: float, write_ns: float, busy_ns: float, *, is_communication: bool) -> None:
+        """The ports served for a while, at least one of them for `busy_ns`, without a word to anybody here."""
+        self.read_port.add_busy(read_ns, is_communication=is_communication)
+        self.write_port.add_busy(write_ns, is_communication=is_communication)
+        self._both_ns += read_ns + write_ns - busy_ns
+
     def fetch(self, token: TileToken, nbytes: int) -> float:
         """Take the read port for a token's stage; returns until when."""
         ns = self._read_ns.get(nbytes)

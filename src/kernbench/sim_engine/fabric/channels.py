@@ -10,6 +10,7 @@ Rows, refresh and the limits of the controller's own queue are not modelled.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Protocol
 
@@ -216,6 +217,31 @@ class ChannelGroup:
     def read_rounds(self, rounds: int, now: float) -> None:
         """Commit a read from `now` on."""
         self._read_from_idle(0, rounds * (self.mask + 1), now)
+
+    # ---- what was done elsewhere
+
+    def take_over(self, other: ChannelGroup) -> None:
+        """Go on where `other`, a group of the same kind, stands; this one is idle. Its counts are added."""
+        self._free_ns = [max(ours, theirs) for ours, theirs in zip(self._free_ns, other._free_ns, strict=True)]
+        self._direction = other._direction[:]
+        self.pending += other.pending
+        self.users += other.users
+        self.add_done(other.done())
+
+    def add_done(self, rows: Sequence[tuple[int, float, float]], since: float = 0.0) -> None:
+        """Count what every channel has done: bursts, longest wait and when that began, from `since` on."""
+        self._extra = [extra + bursts for extra, (bursts, _, _) in zip(self._extra, rows, strict=True)]
+        for channel, (_, wait, at) in enumerate(rows):
+            self._note_wait(channel, wait, since + at)
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """Which way every channel is turned."""
+        return tuple(self._direction)
+
+    def turn_to(self, directions: Sequence[int]) -> None:
+        """Every channel is turned as `directions` say, 0 for one that has done nothing."""
+        self._direction = list(directions)
 
     # ---- one channel
 

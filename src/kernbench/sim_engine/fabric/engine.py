@@ -89,6 +89,7 @@ class FlitEngine:
         self.counters = Counters(network, self.links, self.groups, record=record)
         self.claims = Claims(network, self.links, self.groups, self._replay)
         self.planner: Planner = FlitsOnly(self)
+        self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
 
     # ---- setting out
@@ -189,7 +190,10 @@ class FlitEngine:
         return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
 
     def advance(self, until: float = INFINITY) -> list[Transfer]:
-        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected."""
+        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
+
+        An owner that is disturbed may have things to do before `until`: it sets `recalled`, for whoever drives this.
+        """
         agenda = self.agenda
         if agenda.current or agenda.load():
             # The end of a transfer that an owner moves needs nothing of the loop, if it comes alone.
@@ -230,6 +234,8 @@ class FlitEngine:
                     self.now = now
                     if self._other(transfer, now, i, -link):
                         done.append(transfer)
+                        until = now
+                    elif self.recalled:
                         until = now
                     continue
                 # A flit is ready for a link: the one event that counts for speed.
@@ -369,6 +375,16 @@ class FlitEngine:
             self.counters.count(transfer.last_flit, transfer.last)
             self.planner.ended(transfer, now)
 
+    def take_event(self, event: Event) -> None:
+        """Let one event happen; an end is reported to nobody."""
+        time, _, i, transfer, crossing = event
+        self.now = time
+        self.events += 1
+        if crossing.link < 0:
+            self._other(transfer, time, i, -crossing.link)
+        else:
+            self._cross(transfer, time, i, transfer.hop_of(crossing))
+
     # ---- what an owner tells afterwards
 
     def _replay(self, transfers: list[Transfer], order: float) -> None:
@@ -392,12 +408,7 @@ class FlitEngine:
                     late += 1  # it is reported, though `order` has been reached: behind that, and still now
                     agenda.push((now, order + 0.5 + late * 2.0**-11, i, transfer, crossing))
                     continue
-                self.now = time
-                self.events += 1
-                if crossing.link < 0:
-                    self._other(transfer, time, i, -crossing.link)
-                else:
-                    self._cross(transfer, time, i, transfer.hop_of(crossing))
+                self.take_event(event)
         finally:
             self.now, self.agenda = now, agenda
         for event in past:

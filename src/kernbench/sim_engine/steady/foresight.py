@@ -1,0 +1,249 @@
+"""Composites that cost their command, not their tiles.
+
+A composite that begins on an idle PE, and whose links and memory channels are all idle and can be claimed, takes a
+course that depends on its plan and the kind of its ways only. It is worked out once. Then the composite is one event
+at its end. Whoever crosses one of its links, comes to one of its memories, or needs the PE, makes it settle: the blocks
+of the PE go through the course again, up to that instant, and what is under way there then joins the machine. Times,
+records and counters are those of the tile-by-tile run.
+
+Not foreseen: composites that begin while the PE has something else to do; ways with delay rules, or over blocks that
+store and forward; PEs with blocks of the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+
+from kernbench.common.messages import stream_of
+from kernbench.common.units import GRID_NS
+from kernbench.components.base import MemoryPort
+from kernbench.components.builtin.command_log import TileDescriber
+from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, TileFeed
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.claims import Claim
+from kernbench.sim_engine.fabric.transplant import transplant
+from kernbench.sim_engine.memory_ports import DirectPort
+from kernbench.sim_engine.steady.course import Course, CourseRows, run_course
+from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
+from kernbench.sim_engine.steady.ways import Ways
+from kernbench.topology.graph import TopologyGraph
+
+LEAST_TILES = 4
+BUILTIN = "kernbench.components.builtin."
+
+
+class KnownCourses:
+    """What is known of a machine, for all engines on it."""
+
+    def __init__(self) -> None:
+        self.ways: dict[tuple[tuple[str, ...], ...], Ways] = {}
+        self.courses: dict[Hashable, Course] = {}
+
+
+@lru_cache(maxsize=4)
+def known_courses(graph: TopologyGraph) -> KnownCourses:
+    """What all engines on a machine know."""
+    return KnownCourses()
+
+
+class Foresight:
+    """Foresees composites of one engine's machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._known = known_courses(machine.graph)
+        self._blocks: dict[PeSchedulerComponent, PeBlocks | None] = {}
+        self._under_way: dict[int, ForeseenComposite] = {}
+        self._count = 0
+
+    def foresee(self, scheduler: object, feed: object) -> ForeseenComposite | None:
+        """Take over a composite that begins now and is the only command on its PE."""
+        assert isinstance(scheduler, PeSchedulerComponent)
+        assert isinstance(feed, TileFeed)
+        blocks = self._blocks_of(scheduler)
+        if blocks is None or feed.plan.total_tiles < LEAST_TILES or not blocks.dma.is_idle:
+            return None
+        operands = feed.context.operands
+        ports = list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
+        if not all(type(port) is DirectPort for port in ports):
+            return None
+        if any(self._machine.listeners.has_any(port.path[-1]) for port in ports):
+            return None
+        ways = self._ways_of(ports)
+        if not ways.can_be_owned:
+            return None
+        foreseen = ForeseenComposite(self, self._machine, blocks, feed, ways, ports)
+        claim = self._machine.fabric.claim(ways.links, ways.memories, foreseen.disturbed)
+        if claim is None:
+            return None
+        foreseen.begin(claim, self._course_of(ways, blocks, feed, ports))
+        self._count += 1
+        self._under_way[self._count] = foreseen
+        foreseen.number = self._count
+        return foreseen
+
+    def settle(self) -> None:
+        """Have all composites that are under way go on tile by tile."""
+        for foreseen in list(self._under_way.values()):
+            foreseen.settle()
+
+    def earliest_begin_ns(self) -> float:
+        """When the first of the composites that are under way began; infinity when there is none."""
+        return min((foreseen.begin_ns for foreseen in self._under_way.values()), default=INFINITY)
+
+    def forget(self, foreseen: ForeseenComposite) -> None:
+        """It is over, or goes on tile by tile."""
+        del self._under_way[foreseen.number]
+
+    def _blocks_of(self, scheduler: PeSchedulerComponent) -> PeBlocks | None:
+        """The blocks of a PE; None where one of them is not ours."""
+        if scheduler not in self._blocks:
+            engines: list[object] = [scheduler, *scheduler.engines.values()]
+            pe = scheduler.pe
+            engines += [self._machine.component(pe.part(part)) for part in ("pe_tcm", "pe_mmu")]
+            is_ours = all(type(engine).__module__.startswith(BUILTIN) for engine in engines)
+            self._blocks[scheduler] = PeBlocks(scheduler) if is_ours else None
+        return self._blocks[scheduler]
+
+    def _ways_of(self, ports: list[MemoryPort]) -> Ways:
+        paths = tuple(port.path for port in ports)
+        ways = self._known.ways.get(paths)
+        if ways is None:
+            ways = self._known.ways[paths] = Ways(self._machine.fabric.network, paths)
+        return ways
+
+    def _course_of(self, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: list[MemoryPort]) -> Course:
+        groups = self._machine.fabric.engine.groups
+        turned = tuple(groups[node].directions if groups[node].penalty_ns else () for _, node in ways.channels)
+        places = tuple(self._place_of(x, ways, ports) for x in feed.context.operands)
+        key = (ways.kind, feed.plan, places, turned)
+        course = self._known.courses.get(key)
+        if course is None:
+            course = self._known.courses[key] = run_course(self._machine, ways, blocks, feed, ports)
+        return course
+
+    def _place_of(self, access: OperandAccess | None, ways: Ways, ports: list[MemoryPort]) -> Hashable:
+        """Where an operand lies, as far as it matters: which memories, and where among their channels."""
+        if access is None:
+            return None
+        found = []
+        rounds = {str(at): spec[0] * spec[1] for at, spec in ways.kind[3]}
+        paths = [port.path for port in ports]
+        for start, nbytes, port, address in access.extents:
+            way = paths.index(port.path)
+            found.append((start, nbytes, way, address % rounds.get(ways.paths[way][-1], 1)))
+        return tuple(found)
+
+
+class ForeseenComposite:
+    """One composite under way."""
+
+    def __init__(
+        self,
+        foresight: Foresight,
+        machine: Machine,
+        blocks: PeBlocks,
+        feed: TileFeed,
+        ways: Ways,
+        ports: list[MemoryPort],
+    ) -> None:
+        self._foresight = foresight
+        self._machine = machine
+        self._blocks = blocks
+        self._feed = feed
+        self._ways = ways
+        self._ports = ports
+        self.begin_ns = machine.env.now
+        self._claim: Claim | None = None
+        self._course: Course | None = None
+        self.number = 0
+
+    def begin(self, claim: Claim, course: Course) -> None:
+        self._claim, self._course = claim, course
+        self._blocks.dma.before_use = self.settle
+        self._machine.at(self.begin_ns + course.end_ns, self._end, course)
+
+    def settle(self) -> None:
+        """Go on tile by tile from now on."""
+        if self._claim is not None:
+            self._claim.release()
+            self._restore(self._machine.env.now, INFINITY)
+
+    def disturbed(self, now: float) -> None:
+        """Somebody comes to a link or a memory."""
+        self._restore(now, self._machine.fabric.engine.claims.turn)
+
+    # ---- undisturbed
+
+    def _end(self, course: Course) -> None:
+        if self._claim is None:
+            return
+        self._claim.release()
+        self._over()
+        blocks, feed = self._blocks, self._feed
+        tiles, is_communication = feed.plan.total_tiles, feed.context.is_communication
+        blocks.scheduler.skip_tiles(tiles)
+        blocks.fetch_store.skip_tiles(tiles)
+        blocks.dma.add_busy(course.use.dma_ns)
+        blocks.scheduler.compute_slots[0].add_busy(course.use.slot_ns, is_communication=is_communication)
+        blocks.tcm.add_busy(*course.use[2:], is_communication=is_communication)
+        self._count(course)
+        feed.finished(self._record(course))
+
+    def _record(self, course: Course) -> int:
+        """Write the tiles down; returns the record of the last one."""
+        log, feed = self._machine.log, self._feed
+        if log is None:
+            return -1
+        context = feed.context
+        describer = TileDescriber(str(self._blocks.scheduler.pe), context.addresses, stream_of(context.request))
+        rows = CourseRows(course, self.begin_ns, log.new_tokens(feed.plan.total_tiles), feed.cause)
+        return log.record_course(describer, feed.deps, rows)
+
+    def _count(self, course: Course) -> None:
+        """What links and channels have done."""
+        engine, ways, begin_ns = self._machine.fabric.engine, self._ways, self.begin_ns
+        network = self._machine.fabric.network
+        for way, is_read, last_bytes, flits, transfers in course.moved:
+            route = ways.routes[way][is_read]
+            engine.counters.count(route.last_flit(network, last_bytes), flits, transfers)
+        for at, wait, since in course.waits:
+            engine.links.note_wait(ways.links[at], wait, begin_ns + since)
+        for (_, node), rows, directions in zip(ways.channels, course.channels, course.directions, strict=True):
+            group = engine.groups[node]
+            group.add_done(rows, begin_ns)
+            group.turn_to(directions)
+
+    def _over(self) -> None:
+        self._claim = None
+        self._blocks.scheduler.foreseen = None
+        self._blocks.dma.before_use = None
+        self._foresight.forget(self)
+
+    # ---- disturbed
+
+    def _restore(self, now: float, turn: float) -> None:
+        """Put the PE's blocks into the state that they have now, the moment at which injection `turn` comes."""
+        self._over()
+        machine, blocks, feed = self._machine, self._blocks, self._feed
+        private = PrivatePe(machine, self._ways, blocks.dma.node.id, self.begin_ns, lent=True)
+        operands = feed.context.operands
+        feed.context.operands = private.operands(operands, self._ports)
+        with private.lend(blocks):
+            env = private.env
+            blocks.scheduler.let_in(feed)
+            if machine.env.processes_at == now:
+                env.run_calls(now)
+                turn = INFINITY
+            else:
+                env.run_calls(now - GRID_NS)
+                if machine.env.calls_at == now or turn == INFINITY:
+                    env.run_transfers(now)
+                    turn = INFINITY
+        feed.context.operands = operands
+        transplant(private.fabric, machine.fabric, self._ways, now, turn)
+        for time, action, subject in env.take_calls():
+            machine.at(time, action, subject)
+        machine.fabric.engine.recalled = True
