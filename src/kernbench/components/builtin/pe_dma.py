@@ -30,6 +30,7 @@ from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Proces
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.path_timing import path_timing
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
 from kernbench.components.recording import DATA, LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -165,6 +166,18 @@ class PeDmaComponent(PeEngine):
     def is_idle(self) -> bool:
         """Whether no request is under way."""
         return not self._under_way
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        found: list[object] = []
+        for channel in (self._read, self._write, self._communication):
+            waiting = [
+                (token_state(token, present, waits=True), since_ns - present.now)
+                for token, since_ns in channel.waiting
+                if isinstance(token, TileToken)
+            ]
+            found += (channel.taken, len(channel.waiting), tuple(waiting))
+        return tuple(found)
 
     def add_busy(self, ns: float) -> None:
         """It was busy for a while, without a word to anybody here."""
@@ -428,6 +441,18 @@ class PeDmaComponent(PeEngine):
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NOBODY)
         return Served(port.path)
+
+
+def token_state(token: TileToken, present: Present, *, waits: bool = False) -> State:
+    """A tile under way, or one of its operands; of the others that are read at the same time, what is there."""
+    if not isinstance(token, OperandRead):
+        return present.token(token, waits=waits)
+    group, now = token.group, present.now
+    present.seen[id(token)] = token
+    times = zip(group.times[::2], group.times[1::2], strict=True)
+    there = tuple((start - now, end - now) if end else () for start, end in times)
+    own = (token.index, 0.0 if waits else token.start_ns - now, token.pending)
+    return (*own, present.token(group.tile, waits=True), group.first, group.missing, there)
 
 
 def _acknowledged(_: Arrival) -> None:

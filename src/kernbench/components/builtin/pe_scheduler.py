@@ -33,6 +33,7 @@ from kernbench.components.builtin.command_log import composite_entry, simple_ent
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import (
     GemmStage,
     PeEngine,
@@ -108,7 +109,7 @@ class PeSchedulerComponent(PeEngine):
         self._feeds: deque[TileFeed] = deque()
         self._fed = 0  # tiles so far
         self._feeding = False
-        self._held_up: Release | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
+        self._held_up: int | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
@@ -288,6 +289,13 @@ class PeSchedulerComponent(PeEngine):
         """Somebody needs the PE, or wants to know what it has done: what is foreseen goes on tile by tile."""
         if self.foreseen is not None:
             self.foreseen.settle()
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        slots = tuple(present.server(slot) for slot in self.compute_slots)
+        waits_at = tuple(part for part, engine in self.engines.items() if engine.on_room is not None)
+        held_up = NOBODY if self._held_up is None else int(self._held_up)
+        return self._tile_bytes, held_up, len(self._feeds), slots, waits_at
 
     def skip_tiles(self, tiles: int) -> None:
         """Tiles were let in, and are done, without a word to anybody here."""

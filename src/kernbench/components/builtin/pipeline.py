@@ -165,6 +165,23 @@ class TilePlan(NamedTuple):
     kind: tuple[int, ...] = ()  # the very same for tiles that differ only in where their bytes lie
 
 
+class OperandGrid(NamedTuple):
+    """Where the parts of an operand begin that tiles move: at the sum of what row, column and depth of a tile say."""
+
+    operand: int
+    rows: tuple[int, ...]  # offsets in bytes
+    cols: tuple[int, ...]
+    depths: tuple[int, ...]
+
+
+class Outline(NamedTuple):
+    """The tiles of a first pass, M first, then N, then K, without making them: their sizes and where operands lie."""
+
+    rows: tuple[int, ...]  # sizes
+    cols: tuple[int, ...]
+    operands: tuple[OperandGrid, ...]
+
+
 class PipelinePlan:
     """All tiles of a command, the same every time. Tiles from `barrier` on wait for those before.
 
@@ -179,11 +196,13 @@ class PipelinePlan:
         make: Callable[[int], Iterator[TilePlan]],
         tile: tuple[int, ...] = (),
         loop: int = 1,
+        outline: Callable[[], Outline] | None = None,
     ) -> None:
         self.total_tiles = total_tiles
         self.tile = tile  # (m, k, n) of a product, (m, n) of a math op
         self.barrier = barrier
         self.loop = loop  # tiles per output tile
+        self.outline = outline
         self._make = make  # the tiles from one on
         self._made: list[TilePlan] = []
         self._making: Iterator[TilePlan] | None = None

@@ -13,7 +13,7 @@ lanes work on an op in the slowest type that it reads or gives. A product over n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
@@ -27,6 +27,8 @@ from kernbench.components.builtin.pipeline import (
     GemmStage,
     MathStage,
     MoveStage,
+    OperandGrid,
+    Outline,
     PipelinePlan,
     Stage,
     StageType,
@@ -105,6 +107,38 @@ def tile_elements(operand: Operand, rows: int, cols: int) -> int:
     return (rows if height > 1 else 1) * (cols if width > 1 else 1)
 
 
+def _sizes(parts: list[Span]) -> tuple[int, ...]:
+    return tuple(size for _, size in parts)
+
+
+def _grid(
+    operand: Operand,
+    rows: list[Span],
+    cols: list[Span],
+    deep_rows: Sequence[Span] = (),
+    deep_cols: Sequence[Span] = (),
+) -> OperandGrid | None:
+    """Where the tiles of an operand begin; its rows or columns are those of the tiles, or their depths. None for one
+    that is pinned.
+    """
+    if operand.pinned:
+        return None
+    height, width = as_matrix(operand.shape)
+    row_bytes = col_bytes = dtype_of(operand.dtype).itemsize
+    if operand.transposed:
+        col_bytes *= height
+    else:
+        row_bytes *= width
+    row_bytes, col_bytes = row_bytes * (height > 1), col_bytes * (width > 1)
+    depths = [at * row_bytes for at, _ in deep_rows] or [at * col_bytes for at, _ in deep_cols] or [0]
+    return OperandGrid(
+        operand.address,
+        tuple(at * row_bytes for at, _ in rows) or (0,),
+        tuple(at * col_bytes for at, _ in cols) or (0,),
+        tuple(depths),
+    )
+
+
 class _Inputs:
     """What one tile reads besides its head's operands, or all that a math tile reads."""
 
@@ -142,7 +176,14 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
         if last_pass:
             yield from islice(_kernel_pass(cmd, main, (tile_m, tile_n), servers), max(first - main, 0), None)
 
-    return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)))
+    def outline() -> Outline:
+        rows, depths, cols = spans(m, tile_m), spans(k, tile_k), spans(n, tile_n)
+        extra = [op.operand for op in cmd.epilogues if op.operand and op.scope is not Scope.KERNEL]
+        grids = [_grid(a, rows, [], (), depths), _grid(b, [], cols, depths, ()), _grid(cmd.out, rows, cols)]
+        grids += [_grid(x, rows, cols) for x in extra]
+        return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
+
+    return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline)
 
 
 class _GemmTiles:
@@ -243,7 +284,13 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServ
         if last_pass:
             yield from islice(_kernel_pass(cmd, total, (tile_m, tile_n), servers), max(first - total, 0), None)
 
-    return PipelinePlan(total + last_pass, total, tiles, tile)
+    def outline() -> Outline:
+        rows, cols = spans(m, tile_m), spans(n, tile_n)
+        extra = [op.operand for op in math_ops(cmd) if op.operand]
+        grids = [_grid(x, rows, cols) for x in (*cmd.inputs, cmd.out, *extra)]
+        return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
+
+    return PipelinePlan(total + last_pass, total, tiles, tile, 1, outline)
 
 
 def math_ops(cmd: CompositeCmd) -> tuple[OpSpec, ...]:

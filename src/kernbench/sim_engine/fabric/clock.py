@@ -81,9 +81,13 @@ class FabricEnvironment(simpy.Environment):
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
 
+    def calls(self) -> list[tuple[float, Callable[[Any], object], Any]]:
+        """All calls that were asked for, in order."""
+        return [(time, *call) for time in sorted(self._calls) for call in self._calls[time] if call[0] is not _stop]
+
     def take_calls(self) -> list[tuple[float, Callable[[Any], object], Any]]:
         """All calls that were asked for, in order; they will not be made here."""
-        taken = [(time, *call) for time in sorted(self._calls) for call in self._calls[time] if call[0] is not _stop]
+        taken = self.calls()
         self._calls.clear()
         self._call_times.clear()
         return taken

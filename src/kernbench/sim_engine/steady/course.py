@@ -1,20 +1,17 @@
 """The course of a composite that is alone: every stage of every tile, and what it leaves, timed from its begin.
 
-It is found by running it on a PE of its own. Whoever begins with the same plan, over ways of the same kind and with
-operands at the same places among the channels, takes the same course.
+Whoever begins with the same plan, over ways of the same kind and with operands at the same places among the channels,
+takes the same course. Stretches of it that repeat are kept once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernbench.components.base import MemoryPort
-from kernbench.components.builtin.pe_scheduler import Cause, TileFeed
-from kernbench.components.builtin.pipeline import PipelinePlan, TilePlan, TileToken
+from kernbench.components.builtin.pe_scheduler import Cause
+from kernbench.components.builtin.pipeline import PipelinePlan, TilePlan
 from kernbench.components.recording import NOBODY, STAGE_BITS
-from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
-from kernbench.sim_engine.steady.ways import Ways
 
 TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
 Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
@@ -30,14 +27,16 @@ class Use(NamedTuple):
     tcm_ns: float
 
 
-class Moved(NamedTuple):
-    """Transfers of one kind: along which way, back or there, the size of the last flit, whole flits, transfers."""
+MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
+Work = dict[str, tuple[int, float, int]]  # by part of the PE: ops, for how long it was busy, flops
 
-    way: int
-    is_read: bool
-    last_bytes: int
-    flits: int
-    transfers: int
+
+class Stretch(NamedTuple):
+    """Tiles that end one after the other, told as of another time and other tiles: all of it so much later."""
+
+    rows: list[TileRow]
+    tiles: int
+    ns: float
 
 
 class Course:
@@ -46,11 +45,11 @@ class Course:
     def __init__(self, plan: PipelinePlan) -> None:
         self.plan = plan
         self.end_ns = 0.0
-        self.rows: list[TileRow] = []  # in the order in which tiles end
+        self.stretches: list[Stretch] = []  # in the order in which tiles end
         self.records = 0
-        self.work: dict[str, tuple[int, float, int]] = {}  # by part of the PE: ops, for how long, flops
+        self.work: Work = {}
         self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)
-        self.moved: list[Moved] = []
+        self.moved: dict[MovedKind, tuple[int, int]] = {}
         self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
         self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began
         self.directions: list[tuple[int, ...]] = []
@@ -59,12 +58,19 @@ class Course:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""
         tiles = enumerate(self.plan.tiles())
         waiting: dict[int, TilePlan] = {}  # fed, and yet to end
-        for tile, times, causes in self.rows:
-            while tile not in waiting:
-                number, plan = next(tiles)
-                waiting[number] = plan
-            placed = _placed(causes, begin_ns, token, cause)
-            yield waiting.pop(tile), [begin_ns + t for t in times], placed, token + tile
+        for rows, later, ns in self.stretches:
+            since, first = begin_ns + ns, token + later
+            for number, times, causes in rows:
+                tile = number + later
+                while tile not in waiting:
+                    at, plan = next(tiles)
+                    waiting[at] = plan
+                yield (
+                    waiting.pop(tile),
+                    [since + t for t in times],
+                    _placed(causes, since, first, cause),
+                    first + number,
+                )
 
 
 def _placed(causes: list[float], begin_ns: float, token: int, cause: Cause) -> list[float]:
@@ -76,61 +82,6 @@ def _placed(causes: list[float], begin_ns: float, token: int, cause: Cause) -> l
         elif causes[at + 3] >= 0:
             placed[at + 3] += token << STAGE_BITS
     return placed
-
-
-def run_course(machine: Machine, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: Sequence[MemoryPort]) -> Course:
-    """The course of a composite that is about to begin; nothing of the machine is changed."""
-    private = PrivatePe(machine, ways, blocks.dma.node.id, 0.0, lent=False)
-    pe = private.new_blocks(blocks.scheduler.node.id)
-    course = Course(feed.plan)
-    ended: list[int] = []
-
-    def record(token: TileToken) -> int:
-        course.rows.append((token.number, token.times, token.causes))
-        return 0
-
-    operands = private.operands(feed.context.operands, ports)
-    own = pe.scheduler.feed_of(feed.plan, feed.context.request, operands, (NOBODY, NOBODY), ended.append, record)
-    pe.scheduler.let_in(own)
-    env = private.env
-    while not ended:
-        env.step()
-    course.end_ns = env.now
-    _note_work(course)
-    _note_use(course, private, pe, ways)
-    return course
-
-
-def _note_work(course: Course) -> None:
-    """What every part of the PE has done, added up over the rows."""
-    work = course.work
-    for tile, times, _, _ in course.all_rows(0.0, 0, (NOBODY, NOBODY)):
-        course.records += len(tile.stages)
-        for at, stage in enumerate(tile.stages):
-            ops, busy_ns, flops = work.get(stage.component, (0, 0.0, 0))
-            lasted_ns = times[2 * at + 1] - times[2 * at]
-            work[stage.component] = (ops + 1, busy_ns + lasted_ns, flops + stage.flops)
-
-
-def _note_use(course: Course, private: PrivatePe, pe: PeBlocks, ways: Ways) -> None:
-    tcm = pe.tcm
-    course.use = Use(
-        pe.dma.busy_ns,
-        pe.scheduler.compute_slots[0].busy_ns,
-        tcm.read_port.busy_ns,
-        tcm.write_port.busy_ns,
-        tcm.busy_ns,
-    )
-    for last_flit, (flits, transfers) in private.fabric.done_so_far().items():
-        path = last_flit.route.path
-        is_read = path[0] != ways.paths[0][0]
-        way = ways.paths.index(tuple(map(str, path[::-1] if is_read else path)))
-        course.moved.append(Moved(way, is_read, last_flit.nbytes, flits, transfers))
-    links = private.fabric.engine.links
-    course.waits = [(at, wait, links.worst_at[at]) for at, wait in enumerate(links.worst) if wait]
-    groups = private.fabric.engine.groups
-    course.channels = [groups[ours].done() for ours, _ in ways.channels]
-    course.directions = [groups[ours].directions for ours, _ in ways.channels]
 
 
 class CourseRows:

@@ -25,7 +25,8 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.fabric.transplant import transplant
 from kernbench.sim_engine.memory_ports import DirectPort
-from kernbench.sim_engine.steady.course import Course, CourseRows, run_course
+from kernbench.sim_engine.steady.course import Course, CourseRows
+from kernbench.sim_engine.steady.explore import Explorer
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
 from kernbench.sim_engine.steady.ways import Ways
 from kernbench.topology.graph import TopologyGraph
@@ -121,7 +122,7 @@ class Foresight:
         key = (ways.kind, feed.plan, places, turned)
         course = self._known.courses.get(key)
         if course is None:
-            course = self._known.courses[key] = run_course(self._machine, ways, blocks, feed, ports)
+            course = self._known.courses[key] = Explorer(self._machine, ways, blocks, feed, ports).run()
         return course
 
     def _place_of(self, access: OperandAccess | None, ways: Ways, ports: list[MemoryPort]) -> Hashable:
@@ -206,7 +207,7 @@ class ForeseenComposite:
         """What links and channels have done."""
         engine, ways, begin_ns = self._machine.fabric.engine, self._ways, self.begin_ns
         network = self._machine.fabric.network
-        for way, is_read, last_bytes, flits, transfers in course.moved:
+        for (way, is_read, last_bytes), (flits, transfers) in course.moved.items():
             route = ways.routes[way][is_read]
             engine.counters.count(route.last_flit(network, last_bytes), flits, transfers)
         for at, wait, since in course.waits:
