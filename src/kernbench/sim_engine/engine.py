@@ -43,7 +43,15 @@ from kernbench.values.graph import Value
 __all__ = ["EntryPoint", "GraphEngine", "Handle"]
 
 STEPS_PER_REPORT = 1024
-FAST = os.environ.get("KERNBENCH_EXACT") != "tiles"
+EXACT = "KERNBENCH_EXACT"
+
+
+def is_fast_by_default() -> bool:
+    """Whether composites may be foreseen; raises UsageError where the environment says what cannot be."""
+    wanted = os.environ.get(EXACT, "")
+    if wanted not in ("", "tiles"):
+        raise UsageError(f"{EXACT} is '{wanted}'", hint="set it to 'tiles', or leave it out")
+    return not wanted
 
 
 class EntryPoint(Protocol):
@@ -59,8 +67,9 @@ class GraphEngine(Machine):
 
     `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
-    `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does; times and
-    records are the same. `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
+    `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
+    `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does for all
+    engines; times, records and counters are the same.
     """
 
     def __init__(
@@ -74,7 +83,7 @@ class GraphEngine(Machine):
         check_races: bool = False,
         fast: bool | None = None,
     ) -> None:
-        super().__init__(graph, mode, op_log, data, check_races, FAST if fast is None else fast)
+        super().__init__(graph, mode, op_log, data, check_races, is_fast_by_default() if fast is None else fast)
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)

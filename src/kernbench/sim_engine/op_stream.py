@@ -54,7 +54,8 @@ def _schema(arrow: ModuleType) -> Any:  # pyarrow has no types
 class StreamingOpLog(OpLog):
     """An op log that keeps some `chunk_records` records at most and writes the others to `path`.
 
-    Reading it gives the records of the open chunk only. Close it, or use it in a `with` block: a Parquet file without its end cannot be read.
+    Reading it gives the records of the open chunk only. Close it, or use it in a `with` block: a Parquet file without
+    its end cannot be read.
     """
 
     def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS) -> None:

@@ -34,8 +34,8 @@ class ChannelGroup:
     """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
     __slots__ = (
-        "_all_waited_ns", "_busy_with", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns",
-        "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
+        "_all_waited_ns", "_busy_with", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns",
+        "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
     )  # fmt: skip
 
     def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:

@@ -62,7 +62,7 @@ def _catch_up(engine: FlitEngine, now: float, order: float) -> list[Event]:
     while agenda.load() and agenda.current[0][:2] < (now, order):
         event = agenda.current[0]
         agenda.drop(1)
-        time, _, i, transfer, crossing = event
+        _, _, i, transfer, crossing = event
         if crossing is AT_DONE and order < INFINITY:
             if i == transfer.epoch:
                 late.append(event)

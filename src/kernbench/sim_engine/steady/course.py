@@ -46,6 +46,7 @@ class Course:
         self.plan = plan
         self.end_ns = 0.0
         self.stretches: list[Stretch] = []  # in the order in which tiles end
+        self.kept_rows = 0
         self.records = 0
         self.work: Work = {}
         self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)

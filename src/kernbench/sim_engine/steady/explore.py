@@ -1,8 +1,8 @@
 """Finds the course of a composite: runs it on a PE of its own, and does not run again what it has seen.
 
 Whenever a few loops of tiles have been fed, the state of the PE and its fabric is written down (`pe_state.py`,
-`fabric/snapshot.py`), as it is seen from that instant. A *leg* leads from such a state, over loops of certain kinds,
-to the next one. Once a leg is known, it need not be run: where known legs lead from the present state back to it, all of
+`fabric/snapshot.py`), as it is seen from that instant. A *leg* leads from such a state, over loops of certain kinds, to
+the next one. Once a leg is known, it need not be run: where known legs lead from the present state back to it, all of
 them are passed at once. States are compared as a whole, so this is exact, and no period has to be guessed.
 
 Mostly it does not matter at which channels of a memory the tiles begin: transfers in whole rounds over channels that
@@ -112,6 +112,7 @@ class Explorer:
         self._tell_waits()
         self._course.end_ns = env.now + self._later_ns
         self._note_totals()
+        self._course.kept_rows = len(self._rows)
         return self._course
 
     def _record(self, token: TileToken) -> int:

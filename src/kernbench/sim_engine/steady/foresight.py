@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 
 from kernbench.common.messages import stream_of
-from kernbench.common.units import GRID_NS
+from kernbench.common.units import GRID_NS, on_grid
 from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -32,7 +32,12 @@ from kernbench.sim_engine.steady.ways import Ways
 from kernbench.topology.graph import TopologyGraph
 
 LEAST_TILES = 4
+PATIENCE_NS = 2048.0  # a course that is not known is worked out when its composite has been left alone for so long
+MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was disturbed
 BUILTIN = "kernbench.components.builtin."
+
+
+MOST_KEPT_ROWS = 1 << 18  # of tiles, in all courses of a machine; a kilobyte each
 
 
 class KnownCourses:
@@ -41,6 +46,15 @@ class KnownCourses:
     def __init__(self) -> None:
         self.ways: dict[tuple[tuple[str, ...], ...], Ways] = {}
         self.courses: dict[Hashable, Course] = {}
+        self._rows = 0
+
+    def add(self, key: Hashable, course: Course) -> None:
+        """Keep a course; the others are forgotten where they become too many."""
+        self._rows += course.kept_rows
+        if self._rows > MOST_KEPT_ROWS:
+            self.courses.clear()
+            self._rows = course.kept_rows
+        self.courses[key] = course
 
 
 @lru_cache(maxsize=4)
@@ -58,6 +72,7 @@ class Foresight:
         self._blocks: dict[PeSchedulerComponent, PeBlocks | None] = {}
         self._under_way: dict[int, ForeseenComposite] = {}
         self._count = 0
+        self._backoffs: dict[PeSchedulerComponent, Backoff] = {}
 
     def foresee(self, scheduler: object, feed: object) -> ForeseenComposite | None:
         """Take over a composite that begins now and is the only command on its PE."""
@@ -65,6 +80,11 @@ class Foresight:
         assert isinstance(feed, TileFeed)
         blocks = self._blocks_of(scheduler)
         if blocks is None or feed.plan.total_tiles < LEAST_TILES or not blocks.dma.is_idle:
+            return None
+        backoff = self._backoffs.get(scheduler)
+        if backoff is None:
+            backoff = self._backoffs[scheduler] = Backoff()
+        if not backoff.is_over():
             return None
         operands = feed.context.operands
         ports = list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
@@ -75,11 +95,16 @@ class Foresight:
         ways = self._ways_of(ports)
         if not ways.can_be_owned:
             return None
-        foreseen = ForeseenComposite(self, self._machine, blocks, feed, ways, ports)
+        foreseen = ForeseenComposite(self, self._machine, blocks, feed, ways, ports, backoff)
         claim = self._machine.fabric.claim(ways.links, ways.memories, foreseen.disturbed)
         if claim is None:
             return None
-        foreseen.begin(claim, self._course_of(ways, blocks, feed, ports))
+        key = self._key_of(ways, feed, ports)
+        course = self._known.courses.get(key)
+        if course is not None:
+            foreseen.begin(claim, course)
+        else:
+            foreseen.wait(claim, _shortest_ns(ways, feed) / 2, key)
         self._count += 1
         self._under_way[self._count] = foreseen
         foreseen.number = self._count
@@ -115,14 +140,19 @@ class Foresight:
             ways = self._known.ways[paths] = Ways(self._machine.fabric.network, paths)
         return ways
 
-    def _course_of(self, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: list[MemoryPort]) -> Course:
+    def _key_of(self, ways: Ways, feed: TileFeed, ports: list[MemoryPort]) -> Hashable:
+        """What the course of a composite depends on."""
         groups = self._machine.fabric.engine.groups
         turned = tuple(groups[node].directions if groups[node].penalty_ns else () for _, node in ways.channels)
         places = tuple(self._place_of(x, ways, ports) for x in feed.context.operands)
-        key = (ways.kind, feed.plan, places, turned)
+        return ways.kind, feed.plan, places, turned
+
+    def work_out(self, key: Hashable, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: list[MemoryPort]) -> Course:
+        """A course that is not known, unless somebody else has worked it out since."""
         course = self._known.courses.get(key)
         if course is None:
-            course = self._known.courses[key] = Explorer(self._machine, ways, blocks, feed, ports).run()
+            course = Explorer(self._machine, ways, blocks, feed, ports).run()
+            self._known.add(key, course)
         return course
 
     def _place_of(self, access: OperandAccess | None, ways: Ways, ports: list[MemoryPort]) -> Hashable:
@@ -138,6 +168,35 @@ class Foresight:
         return tuple(found)
 
 
+def _shortest_ns(ways: Ways, feed: TileFeed) -> float:
+    """A time that the composite takes at least: its largest operand passes a link, whole."""
+    fastest = max((bw_gbs or 0.0 for _, _, bw_gbs, _ in ways.kind[1]), default=0.0)
+    sizes = (sum(e.nbytes for e in x.extents) for x in feed.context.operands if x is not None)
+    return min(max(sizes, default=0) / fastest if fastest else 0.0, 2 * PATIENCE_NS)
+
+
+class Backoff:
+    """How often the composites of a PE are disturbed: those that are often go tile by tile at once."""
+
+    __slots__ = ("_left", "_next")
+
+    def __init__(self) -> None:
+        self._left = self._next = 0
+
+    def is_over(self) -> bool:
+        """Whether to try again; asked for every composite."""
+        if not self._left:
+            return True
+        self._left -= 1
+        return False
+
+    def disturbed(self) -> None:
+        self._next = self._left = min(2 * self._next + 1, MOST_BACKOFF)
+
+    def ended(self) -> None:
+        self._next >>= 1
+
+
 class ForeseenComposite:
     """One composite under way."""
 
@@ -149,7 +208,9 @@ class ForeseenComposite:
         feed: TileFeed,
         ways: Ways,
         ports: list[MemoryPort],
+        backoff: Backoff,
     ) -> None:
+        self._backoff = backoff
         self._foresight = foresight
         self._machine = machine
         self._blocks = blocks
@@ -158,13 +219,24 @@ class ForeseenComposite:
         self._ports = ports
         self.begin_ns = machine.env.now
         self._claim: Claim | None = None
-        self._course: Course | None = None
         self.number = 0
 
     def begin(self, claim: Claim, course: Course) -> None:
-        self._claim, self._course = claim, course
+        """Its course is known."""
+        self._claim = claim
         self._blocks.dma.before_use = self.settle
         self._machine.at(self.begin_ns + course.end_ns, self._end, course)
+
+    def wait(self, claim: Claim, ns: float, key: Hashable) -> None:
+        """Its course is not known: whether it is worth while to work it out will be seen after a while."""
+        self._claim = claim
+        self._blocks.dma.before_use = self.settle
+        self._machine.at(on_grid(self.begin_ns + ns), self._work_out, key)
+
+    def _work_out(self, key: Hashable) -> None:
+        if self._claim is not None:
+            course = self._foresight.work_out(key, self._ways, self._blocks, self._feed, self._ports)
+            self.begin(self._claim, course)
 
     def settle(self) -> None:
         """Go on tile by tile from now on."""
@@ -183,6 +255,7 @@ class ForeseenComposite:
             return
         self._claim.release()
         self._over()
+        self._backoff.ended()
         blocks, feed = self._blocks, self._feed
         tiles, is_communication = feed.plan.total_tiles, feed.context.is_communication
         blocks.scheduler.skip_tiles(tiles)
@@ -228,6 +301,7 @@ class ForeseenComposite:
     def _restore(self, now: float, turn: float) -> None:
         """Put the PE's blocks into the state that they have now, the moment at which injection `turn` comes."""
         self._over()
+        self._backoff.disturbed()
         machine, blocks, feed = self._machine, self._blocks, self._feed
         private = PrivatePe(machine, self._ways, blocks.dma.node.id, self.begin_ns, lent=True)
         operands = feed.context.operands

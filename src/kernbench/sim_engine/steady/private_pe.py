@@ -21,8 +21,8 @@ from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.table import make_component
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
-from kernbench.sim_engine.steady.ways import Ways
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.steady.ways import Ways
 from kernbench.sim_engine.write_listeners import WriteListeners
 
 
