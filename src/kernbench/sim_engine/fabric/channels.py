@@ -71,6 +71,18 @@ class ChannelGroup:
         """Whether every burst is finished, and no write is under way."""
         return not self.pending and not self.users and max(self._free_ns) <= now
 
+    def add_bursts(self, block: int, flits: int, times: int) -> None:
+        """Count accesses of `flits` bursts from `block` on, without a word on when."""
+        rounds, more = divmod(flits, self.mask + 1)
+        self._rounds += rounds * times
+        for i in range(more):
+            self._extra[(block + i) & self.mask] += times
+
+    def move_on(self, by: float) -> None:
+        """All that is under way is as it is, `by` later."""
+        self._free_ns = [free + by for free in self._free_ns]
+        self.pending = [(ready + by, order, i, transfer) for ready, order, i, transfer in self.pending]
+
     # ---- writes, flit by flit
 
     def flush(self, now: float) -> None:

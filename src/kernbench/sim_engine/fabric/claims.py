@@ -21,6 +21,7 @@ may be added or taken away without changing a single time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.agenda import INFINITY
@@ -30,7 +31,14 @@ from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 OnDisturbed = Callable[[float], None]
-Replay = Callable[[list[Transfer], float], None]
+
+
+class Replay(Protocol):
+    """Moves transfers of the past (`replay.py`)."""
+
+    def told(
+        self, transfers: list[Transfer], order: float, repeated_ns: float, links: Iterable[int], nodes: Iterable[int]
+    ) -> None: ...
 
 
 class Claim:
@@ -51,41 +59,55 @@ class Claim:
         if self.held:
             self._claims.drop(self)
 
-    def replay(self, transfers: list[Transfer]) -> None:
+    def replay(self, transfers: list[Transfer], repeated_ns: float = 0.0) -> None:
         """Tell what has been sent while this was owned, once the claim is over and before anybody else goes on.
 
         `transfers` come from `Fabric.prepare`, with their times and places in the order of injections. What of them has
         happened by now then has happened: links, channels and counters are as if they had been injected. `on_done` is
         called for those that end now or later, so give none to one that was reported. One whose time has not come is
-        sent at its time. Raises FabricError when the claim is held, or did not cover one of them.
+        sent at its time.
+
+        An owner that has sent the same again and again tells only the beginning, as if the last `repeated_ns` had not
+        been: the state is that of `repeated_ns` ago, and moves on by that time with all that is under way. It counts
+        what it did not tell (`Fabric.count`).
+
+        Raises FabricError when the claim is held, or did not cover one of them.
         """
         if self.held:
             raise FabricError("a replay under a claim that is held", hint="release it first")
+        if repeated_ns < 0:
+            raise FabricError(f"a replay with a repetition of {repeated_ns} ns", hint="give 0 or more")
         for transfer in transfers:
             group = transfer.source or transfer.sink
-            covered = self.links.keys() >= set(transfer.links) and (group is None or group.node in self.channels)
+            covered = group is None or group.node in self.channels
+            for link in transfer.links:
+                if link not in self.links:
+                    covered = False
             if not covered:
                 raise FabricError(
                     f"{transfer!r} uses what was not claimed", hint="claim every link and channel it uses"
                 )
-        self._claims.replay(transfers)
+        self._claims.replay(self, transfers, repeated_ns)
 
 
 class Claims:
-    """All claims on one fabric's links and channels. `replay` is the engine's."""
+    """All claims on one fabric's links and channels. Nobody can claim anything before `allow`."""
 
-    __slots__ = ("_channel_owner", "_groups", "_links", "_network", "_owner", "_replay", "_turn", "allowed", "held")
+    __slots__ = ("_channel_owner", "_groups", "_links", "_network", "_owner", "_replay", "_turn", "held")
 
-    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup], replay: Replay) -> None:
-        self.allowed = False  # to claim anything
+    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup]) -> None:
         self._network = network
         self._links = links
         self._groups = groups
-        self._replay = replay
+        self._replay: Replay | None = None
         self._owner: list[Claim | None] = [None] * len(links.free)
         self._channel_owner: dict[int, Claim] = {}
         self._turn: float = INFINITY  # order of the newcomer on whose behalf owners are being called
         self.held = 0  # claims
+
+    def allow(self, replay: Replay) -> None:
+        """From now on things can be claimed; owners tell `replay`."""
+        self._replay = replay
 
     def take(
         self,
@@ -97,22 +119,26 @@ class Claims:
         yields: bool = False,
     ) -> Claim | None:
         """A claim to links and to the channels of nodes; None where somebody is there."""
-        wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
-        if not self.allowed or any(map(self._has_delay_rule, wanted)):
+        if self._replay is None:
             return None
+        wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
         if not yields and self.held:
             owners = [self._owner[link] for link in wanted] + [self._channel_owner.get(node) for node in channels]
-            for owner in owners:
-                if owner is not None and owner.held and owner.yields:
-                    self._tell(owner, now, self._turn)
-        if not self._links.are_idle(wanted, now) or not all(self._groups[node].is_idle(now) for node in channels):
-            return None
-        if any(self._owner[link] for link in wanted) or any(node in self._channel_owner for node in channels):
-            return None
+            for claim in owners:
+                if claim is not None and claim.held and claim.yields:
+                    self._tell(claim, now, self._turn)
+        owner, users, free = self._owner, self._links.users, self._links.free
+        delay_rule, ends = self._network.delay_rule, self._network.link_ends
+        for link in wanted:
+            if owner[link] is not None or users[link] or free[link] > now or delay_rule[ends[link][1]] is not None:
+                return None
+        for node in channels:
+            if node in self._channel_owner or not self._groups[node].is_idle(now):
+                return None
         claim = Claim(self, wanted, channels, on_disturbed)
         claim.yields = yields
         for link in wanted:
-            self._owner[link] = claim
+            owner[link] = claim
         for node in channels:
             self._channel_owner[node] = claim
         self.held += 1
@@ -139,11 +165,9 @@ class Claims:
             if claim is not None and claim is not own:
                 self._tell(claim, now, transfer.order)
 
-    def _has_delay_rule(self, link: int) -> bool:
-        return self._network.delay_rule[self._network.link_ends[link][1]] is not None
-
-    def replay(self, transfers: list[Transfer]) -> None:
-        self._replay(transfers, self._turn)
+    def replay(self, claim: Claim, transfers: list[Transfer], repeated_ns: float) -> None:
+        assert self._replay is not None
+        self._replay.told(transfers, self._turn, repeated_ns, claim.links, claim.channels)
 
     def tell_all(self, now: float, order: float) -> None:
         """Disturb every claim, as injection `order` would."""

@@ -11,6 +11,7 @@ A transfer that sets out is given to the `Planner`, which may move it at once, o
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sized
 from functools import cache
 from itertools import count, islice
 from operator import attrgetter
@@ -54,6 +55,10 @@ class Planner(Protocol):
     def ended(self, transfer: Transfer, now: float) -> None:
         """A transfer is done."""
 
+    @property
+    def waiting(self) -> Sized:
+        """Transfers that it may plan once others are done: while there are any, it is told by `settled`."""
+
     def settled(self, now: float) -> None:
         """Transfers are done, and all else that happens at that instant has happened."""
 
@@ -63,6 +68,7 @@ class FlitsOnly:
 
     def __init__(self, engine: FlitEngine) -> None:
         self._engine = engine
+        self.waiting = ()
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
@@ -85,9 +91,10 @@ class FlitEngine:
         self.events = 0  # taken from the queue so far
         self.links = Links(len(network.link_ends))
         self.groups = network.put_to_use()
-        self.agenda: Agenda[Event] = Agenda(network.typical_hop_ns())
+        self._hop_ns = network.typical_hop_ns()
+        self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record)
-        self.claims = Claims(network, self.links, self.groups, self._replay)
+        self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
@@ -207,7 +214,8 @@ class FlitEngine:
                 self.events += 1
                 agenda.drop(1)
                 owner.ended(now)
-                self.planner.settled(now)
+                if self.planner.waiting:
+                    self.planner.settled(now)
                 return [transfer]
             return self._move(until)
         if until < INFINITY and until > self.now:
@@ -283,7 +291,8 @@ class FlitEngine:
         if done:
             if len(done) > 1:
                 done.sort(key=attrgetter("seq"))
-            self.planner.settled(self.now)
+            if self.planner.waiting:
+                self.planner.settled(self.now)
         return done
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
@@ -310,7 +319,7 @@ class FlitEngine:
         return False
 
     def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that somebody watches."""
+        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched or replayed."""
         links = self.links
         link, occupy_ns, tail_ns, _, final = transfer.crossing(hop, i)
         if final:
@@ -375,41 +384,20 @@ class FlitEngine:
             self.counters.count(transfer.last_flit, transfer.last)
             self.planner.ended(transfer, now)
 
-    def take_event(self, event: Event) -> None:
-        """Let one event happen; an end is reported to nobody."""
-        time, _, i, transfer, crossing = event
-        self.now = time
+    # ---- for `replay.py`
+
+    def swap_agenda(self, agenda: Agenda[Event] | None = None) -> tuple[Agenda[Event], Agenda[Event]]:
+        """Go on with another agenda, an empty one if none is given; returns the one before, and that."""
+        before = self.agenda
+        self.agenda = Agenda(self._hop_ns) if agenda is None else agenda
+        return before, self.agenda
+
+    def happen(self, event: Event) -> None:
+        """Let one event happen, away from the loop of `advance`. An end is not reported."""
+        now, _, i, transfer, crossing = event
+        self.now = now
         self.events += 1
         if crossing.link < 0:
-            self._other(transfer, time, i, -crossing.link)
+            self._other(transfer, now, i, -crossing.link)
         else:
-            self._cross(transfer, time, i, transfer.hop_of(crossing))
-
-    # ---- what an owner tells afterwards
-
-    def _replay(self, transfers: list[Transfer], order: float) -> None:
-        """Let transfers of the past set out, up to now, the moment at which injection `order` comes.
-
-        They have their links and channels to themselves, so an agenda of their own keeps the right order. What is left
-        in it then joins the others.
-        """
-        now, agenda = self.now, self.agenda
-        past: Agenda[Event] = Agenda(self.network.typical_hop_ns())
-        self.agenda = past
-        for transfer in transfers:
-            past.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
-        late = 0
-        try:
-            while past.load() and past.current[0][:2] < (now, order):
-                event = past.current[0]
-                past.drop(1)
-                time, _, i, transfer, crossing = event
-                if time == now and crossing is AT_DONE and order < INFINITY:
-                    late += 1  # it is reported, though `order` has been reached: behind that, and still now
-                    agenda.push((now, order + 0.5 + late * 2.0**-11, i, transfer, crossing))
-                    continue
-                self.take_event(event)
-        finally:
-            self.now, self.agenda = now, agenda
-        for event in past:
-            agenda.push(event)
+            self._cross(transfer, now, i, transfer.hop_of(crossing))

@@ -18,6 +18,7 @@ from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.lanes import Lane
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fabric.replay import Replay
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
@@ -40,7 +41,8 @@ class Fabric:
         self._trains: TrainPlanner | None = None
         if mode == "adaptive":
             self.engine.planner = self._trains = TrainPlanner(self.engine)
-            self.engine.claims.allowed = not record
+            if not record:
+                self.engine.claims.allow(Replay(self.engine))
 
     # ---- what drives it
 
@@ -180,6 +182,18 @@ class Fabric:
             self._trains.split_all(now, order)
         for group in self.engine.groups.values():
             group.flush(now)
+
+    def count(self, transfer: Transfer, times: int = 1) -> None:
+        """An owner has sent `times` transfers like this one that it does not replay. Waits are not counted."""
+        if transfer.last_flit is not None:
+            self._counters.count(transfer.last_flit, transfer.last * times, times)
+        group = transfer.source or transfer.sink
+        if group is not None:
+            group.add_bursts(transfer.block, transfer.flits, times)
+
+    def count_later(self, count: Callable[[], None]) -> None:
+        """Have `count` called once, before anybody reads a counter."""
+        self._counters.count_later(count)
 
     # ---- what can be read afterwards
 

@@ -34,11 +34,6 @@ class Links:
         """Whether nobody is to pass any of them flit by flit."""
         return not any(map(self.users.__getitem__, links))
 
-    def are_idle(self, links: Iterable[int], now: float) -> bool:
-        """Whether all that has been sent over them has passed."""
-        free, users = self.free, self.users
-        return not any(users[link] or free[link] > now for link in links)
-
     def book(self, bookings: list[Booking], at: float) -> list[float]:
         """A plan timed from `at` takes its links; returns when each was free before, for `restore`."""
         free = self.free

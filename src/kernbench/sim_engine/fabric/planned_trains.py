@@ -19,6 +19,8 @@ from kernbench.sim_engine.fabric.transfers import Plan, Transfer
 
 Mode = Literal["adaptive", "flits"]
 
+MAX_PASSED = 8  # trains kept in the queue of a link, though they may have passed
+
 TrainQueue = list[tuple[float, Train]]  # in order: when the last flit is ready, and whose it is
 
 
@@ -37,10 +39,14 @@ class PlannedTrains:
         They arrive at `arrival`, the last at `end`.
         """
         transfer, queues, engine = train.transfer, self.on_link, self._engine
+        now = engine.now
         for link, _, last, _ in bookings:
             queue = queues[link]
-            if queue:
-                _forget(queue, engine.now)
+            if queue:  # trains that have passed are dropped; not always all of them, but so that few remain
+                if queue[-1][0] < now:
+                    queue.clear()
+                elif len(queue) > MAX_PASSED:
+                    queue[:] = [entry for entry in queue if entry[0] >= now]
             queue.append((at + last, train))
         group = transfer.sink
         if group is not None and not isinstance(arrival, Pace):
@@ -179,11 +185,3 @@ def _behind(queue: TrainQueue, train: Train, now: float) -> list[Train]:
         if other is train:
             return [later for _, later in queue[place + 1 :]] if last >= now else []
     return []
-
-
-def _forget(queue: TrainQueue, now: float) -> None:
-    """Drop trains that have passed; not always all of them, but so that few remain."""
-    if queue[-1][0] < now:
-        queue.clear()
-    elif len(queue) > 8:
-        queue[:] = [entry for entry in queue if entry[0] >= now]

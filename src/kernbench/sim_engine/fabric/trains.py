@@ -40,7 +40,7 @@ class TrainPlanner:
         self._train_seq = count()
         self._pause = [0] * len(engine.links.free)  # per first link: small transfers that go before the next try
         self._next_pause = [SHORTEST_PAUSE] * len(engine.links.free)
-        self._large: dict[int, Transfer] = {}  # moved flit by flit for now, and worth planning again
+        self.waiting: dict[int, Transfer] = {}  # moved flit by flit for now, and worth planning again
         self._ends = 0
 
     # ---- setting out
@@ -60,7 +60,7 @@ class TrainPlanner:
             if in_the_way:
                 self._split(in_the_way, now, transfer.order)
         if transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
-            self._large[transfer.seq] = transfer
+            self.waiting[transfer.seq] = transfer
         engine.begin(transfer, now)
 
     def _may_plan(self, transfer: Transfer) -> bool:
@@ -76,7 +76,7 @@ class TrainPlanner:
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
             if transfer.flits > LARGE:
-                self._large[transfer.seq] = transfer
+                self.waiting[transfer.seq] = transfer
             else:
                 first_link = transfer.links[0]
                 self._pause[first_link] = pause = self._next_pause[first_link]
@@ -87,7 +87,7 @@ class TrainPlanner:
         for transfer in self._trains.split_all(now, order):
             self.split += 1
             if transfer.flits > LARGE:
-                self._large[transfer.seq] = transfer
+                self.waiting[transfer.seq] = transfer
 
     # ---- planning from where the flits stand
 
@@ -124,7 +124,7 @@ class TrainPlanner:
                 first = train.ready_time(hop, train.start[hop])
                 if ahead[-1][0] >= first and not _may_follow(ahead[-1], first, hop, transfer, now):
                     return False
-        if not self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self._large):
+        if not self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self.waiting):
             return False
         bookings = train.bookings()
         links.book(bookings, 0.0)
@@ -192,7 +192,7 @@ class TrainPlanner:
     def ended(self, transfer: Transfer, now: float) -> None:
         train = transfer.train
         if train is None:
-            self._large.pop(transfer.seq, None)
+            self.waiting.pop(transfer.seq, None)
             return
         self._trains.end(transfer, train)
         first_link = transfer.links[0]
@@ -200,23 +200,22 @@ class TrainPlanner:
             self._next_pause[first_link] //= 2
 
     def settled(self, now: float) -> None:
-        if self._large:
-            users = self._links.users
-            self._ends += 1
-            for transfer in list(self._large.values()):
-                if self._ends & ((1 << transfer.tries) - 1):
-                    continue
-                most = max(map(users.__getitem__, transfer.links))
-                if most == 0:
-                    del self._large[transfer.seq]  # its last flit has passed the last link
-                elif most == 1 and (transfer.sink is None or transfer.sink.users == 1):
-                    self._replan(transfer, now)
+        users = self._links.users
+        self._ends += 1
+        for transfer in list(self.waiting.values()):
+            if self._ends & ((1 << transfer.tries) - 1):
+                continue
+            most = max(map(users.__getitem__, transfer.links))
+            if most == 0:
+                del self.waiting[transfer.seq]  # its last flit has passed the last link
+            elif most == 1 and (transfer.sink is None or transfer.sink.users == 1):
+                self._replan(transfer, now)
 
     def _replan(self, transfer: Transfer, now: float) -> None:
         """Make a train of a transfer that is moved flit by flit, if it is uncontended on what is left of its path."""
         start, pending = find_flits(self._engine, transfer, now)
         if sum(transfer.flits - first for first in start[:-1]) < WORTH_REPLANNING:
-            del self._large[transfer.seq]
+            del self.waiting[transfer.seq]
             return
         transfer.epoch += 1
         if not self._plan(Train(next(self._train_seq), transfer, start), pending, now):
@@ -224,7 +223,7 @@ class TrainPlanner:
             return
         self.replanned += 1
         forget_flits(self._engine, transfer, start)
-        del self._large[transfer.seq]
+        del self.waiting[transfer.seq]
 
 
 def _learn_template(transfer: Transfer, templates: dict[tuple[int, bool], object], key: tuple[int, bool]) -> None:

@@ -67,7 +67,7 @@ def _catch_up(engine: FlitEngine, now: float, order: float) -> list[Event]:
             if i == transfer.epoch:
                 late.append(event)
             continue
-        engine.take_event(event)
+        engine.happen(event)
     return late
 
 
