@@ -23,7 +23,8 @@ from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, TileFeed
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim
-from kernbench.sim_engine.fabric.transplant import transplant
+from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.transfers import Transfer
 from kernbench.sim_engine.memory_ports import DirectPort
 from kernbench.sim_engine.steady.course import Course, CourseRows
 from kernbench.sim_engine.steady.explore import Explorer
@@ -300,6 +301,8 @@ class ForeseenComposite:
 
     def _restore(self, now: float, turn: float) -> None:
         """Put the PE's blocks into the state that they have now, the moment at which injection `turn` comes."""
+        claim = self._claim
+        assert claim is not None
         self._over()
         self._backoff.disturbed()
         machine, blocks, feed = self._machine, self._blocks, self._feed
@@ -311,14 +314,40 @@ class ForeseenComposite:
             blocks.scheduler.let_in(feed)
             if machine.env.processes_at == now:
                 env.run_calls(now)
-                turn = INFINITY
             else:
                 env.run_calls(now - GRID_NS)
                 if machine.env.calls_at == now or turn == INFINITY:
                     env.run_transfers(now)
-                    turn = INFINITY
         feed.context.operands = operands
-        transplant(private.fabric, machine.fabric, self._ways, now, turn)
+        self._tell(private, claim, now)
         for time, action, subject in env.take_calls():
             machine.at(time, action, subject)
         machine.fabric.engine.recalled = True
+
+    def _tell(self, private: PrivatePe, claim: Claim, now: float) -> None:
+        """Tell the fabric what was sent: since the ways were last idle as transfers, before that as numbers."""
+        fabric, ways, sent = self._machine.fabric, self._ways, private.sent
+
+        def in_whole(route: Route, nbytes: int, block: int, at_ns: float, turn: int) -> Transfer:
+            route = ways.in_whole(route)
+            shift = fabric.network.flit_bytes.bit_length() - 1
+            read_from = block << shift if route.nodes[0] in fabric.engine.groups else None
+            write_to = block << shift if route.nodes[-1] in fabric.engine.groups else None
+            return fabric.prepare(route, nbytes, at_ns, turn, read_from=read_from, write_to=write_to)
+
+        for (route, nbytes, block), times in sent.before.items():
+            fabric.count(in_whole(route, nbytes, block, self.begin_ns, 0), times)
+        private.fabric.split_all(private.fabric.now, INFINITY)
+        for link, wait, at in private.fabric.engine.links.take_waits():
+            fabric.engine.links.note_wait(ways.links[link], wait, at)
+        for ours, node in ways.channels:
+            group, private_group = fabric.engine.groups[node], private.fabric.engine.groups[ours]
+            group.add_done([(0, wait, at) for wait, at in private_group.take_waits()])
+            if sent.directions:
+                group.turn_to(sent.directions[ours])
+        replayed = []
+        for transfer in sent.since_idle:
+            again = in_whole(transfer.route, transfer.nbytes, transfer.block, transfer.at_ns, transfer.seq)
+            again.on_done, again.tag = transfer.on_done, transfer.tag
+            replayed.append(again)
+        claim.replay(replayed)

@@ -6,12 +6,14 @@ The PE's blocks may be new ones, of the same classes (`new_blocks`), or those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Protocol, cast
 
-from kernbench.components.base import Component, Context, MemoryPort
+from kernbench.common.errors import FabricError
+from kernbench.components.base import Component, Context, Initiator, MemoryPort, OnArrival
 from kernbench.components.builtin.operand_access import OperandAccess, OperandExtent
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pe_dma import PeDmaComponent
@@ -19,11 +21,14 @@ from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.table import make_component
-from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Transfer
+from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.steady.ways import Ways
 from kernbench.sim_engine.write_listeners import WriteListeners
+
+SentKind = tuple[Route, int, int]  # of a transfer: its route, bytes, and block
 
 
 class Machine(PortOwner, Protocol):
@@ -69,6 +74,79 @@ class _Tokens:
         self.new_token = count().__next__
 
 
+class SentTransfers:
+    """What a lent PE has sent since its ways were last idle, and how much before."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._under_way = 0
+        self.since_idle: list[Transfer] = []
+        self.before: Counter[SentKind] = Counter()
+        self.directions: dict[int, tuple[int, ...]] = {}  # of channels, when the ways were last idle
+
+    def note(self, transfer: Transfer) -> None:
+        """A transfer is sent."""
+        self.since_idle.append(transfer)
+        self._under_way += 1
+
+    def look(self) -> None:
+        """Another one is about to be sent."""
+        if not self._under_way:
+            for sent in self.since_idle:
+                self.before[sent.route, sent.nbytes, sent.block & (1 << 20) - 1] += 1
+            self.since_idle = []
+            self.directions = {at: group.directions for at, group in self._fabric.engine.groups.items()}
+
+    def done(self) -> None:
+        self._under_way -= 1
+
+
+class NotedPort:
+    """A `MemoryPort` that keeps what it sends. Its times are those of a `DirectPort`."""
+
+    def __init__(self, pe: PrivatePe, path: tuple[str, ...], burst_bytes: int, sent: SentTransfers) -> None:
+        self.path = path
+        self.burst_bytes = burst_bytes
+        self._pe = pe
+        self._sent = sent
+        self._there, self._back = pe.fabric.network.route(path), pe.fabric.network.route(path[::-1])
+        self._turns = pe.turns_of(path[0])
+
+    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
+        where = address if self.burst_bytes else None
+        sent, fabric = self._sent, self._pe.fabric
+
+        def arrived(transfer: Transfer) -> None:
+            sent.done()
+            transfer.on_done = None
+            done(transfer)
+
+        sent.look()
+        at_ns, turn = at_ns + self._there.control_ns, next(self._turns)
+        sent.note(fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=arrived, tag=tag, turn=turn))
+
+    def write(
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
+    ) -> None:
+        where = address if self.burst_bytes else None
+        sent, pe = self._sent, self._pe
+
+        def arrived(transfer: Transfer) -> None:
+            sent.done()
+            transfer.on_done = None
+            pe.at(transfer.done_ns + self._back.control_ns, done, transfer)
+            pe.listeners.notify(self.path[-1], address, nbytes, payload)
+
+        sent.look()
+        turn = next(self._turns)
+        sent.note(pe.fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn))
+
+    def update(
+        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
+    ) -> None:
+        raise FabricError("a read-modify-write within a composite", hint="tiles are read and written")
+
+
 class _Listeners:
     """Writes that arrive here arrive there."""
 
@@ -104,8 +182,11 @@ class PrivatePe:
         owner = cast(PortOwner, self)
         burst_bytes = ways.kind[0]
         with_channels = {str(ours) for ours, _ in ways.channels}
+        bursts = [burst_bytes if path[-1] in with_channels else 0 for path in ways.paths]
+        self.sent = SentTransfers(self.fabric)
         self.ports: list[MemoryPort] = [
-            DirectPort(owner, path, burst_bytes if path[-1] in with_channels else 0) for path in ways.paths
+            NotedPort(self, path, burst, self.sent) if lent else DirectPort(owner, path, burst)
+            for path, burst in zip(ways.paths, bursts, strict=True)
         ]
 
     def turns_of(self, node: str) -> Iterator[int]:
