@@ -94,7 +94,9 @@ def rows(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
         row(f"{name}, first", 1e3 * large_first, "ms"),
         row(f"GEMM {small}^3 f16 on one PE, first", small_first / small_tiles, "x tile by tile", 1),
         row(f"GEMM {large}^3 f16 on {all_pes} PEs in step", everywhere / large_first, "x one PE", 20),
-        row(f"GEMM {sizes.contended}^3 f16 on {pes} PEs, one memory", contended / contended_tiles, "x tile by tile", 1.1),
+        row(
+            f"GEMM {sizes.contended}^3 f16 on {pes} PEs, one memory", contended / contended_tiles, "x tile by tile", 1.1
+        ),
     ]
 
 

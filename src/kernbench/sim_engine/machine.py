@@ -6,7 +6,7 @@ context (`components.base.Context`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -256,24 +256,24 @@ class Machine:
 
     # ---- counters
 
-    def settle(self) -> None:
-        """Somebody wants to know what was done so far: what is foreseen goes on tile by tile."""
+    def settle(self, sips: Collection[int] | None = None) -> None:
+        """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""
         if self.foresight is not None:
-            self.foresight.settle()
+            self.foresight.settle(sips)
 
     def link_counters(self) -> dict[tuple[Any, Any], LinkCounters]:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
         self.settle()
         return self.fabric.all_link_counters()
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `links_busy_since`."""
-        self.settle()
+    def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
+        """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
+        self.settle(sips)
         return self.fabric.done_so_far()
 
-    def links_busy_since(self, before: DoneCounts) -> dict[tuple[str, str], float]:
-        """The links that were busy since `done_so_far` said `before`, and for how long."""
-        self.settle()
+    def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
+        """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
+        self.settle(sips)
         return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:

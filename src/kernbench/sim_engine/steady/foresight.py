@@ -12,7 +12,7 @@ store and forward; PEs with blocks of the user's own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from functools import lru_cache
 
 from kernbench.common.messages import stream_of
@@ -111,10 +111,11 @@ class Foresight:
         foreseen.number = self._count
         return foreseen
 
-    def settle(self) -> None:
-        """Have all composites that are under way go on tile by tile."""
+    def settle(self, sips: Collection[int] | None = None) -> None:
+        """Have all composites that are under way, or those on some SIPs, go on tile by tile."""
         for foreseen in list(self._under_way.values()):
-            foreseen.settle()
+            if sips is None or foreseen.sip in sips:
+                foreseen.settle()
 
     def earliest_begin_ns(self) -> float:
         """When the first of the composites that are under way began; infinity when there is none."""
@@ -219,6 +220,7 @@ class ForeseenComposite:
         self._ways = ways
         self._ports = ports
         self.begin_ns = machine.env.now
+        self.sip = blocks.scheduler.pe.sip  # which its ways do not leave: endpoints between SIPs store and forward
         self._claim: Claim | None = None
         self.number = 0
 
