@@ -15,7 +15,8 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.components.recording import Causes, FieldValue, OpDescriber
-from kernbench.sim_engine.op_log import OpLog, OpRecord, RecordedCourse
+from kernbench.sim_engine.op_log import OpLog, OpRecord
+from kernbench.sim_engine.op_rows import RecordedCourse
 
 CHUNK_RECORDS = 1 << 16
 

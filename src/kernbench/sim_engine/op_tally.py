@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.components.recording import OpDescriber
-from kernbench.sim_engine.op_log import FoldedRows, OpLog
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_rows import FoldedRows
 
 IntArray = NDArray[np.int64]
 
