@@ -23,6 +23,7 @@ from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
+from kernbench.components.foresight import Foresight
 from kernbench.components.interface import Interface
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
@@ -159,6 +160,10 @@ class Context(Protocol):
     kernels: dict[str, Kernel]  # by name, as launches know them
     writers: Writers | None  # who wrote which byte last, where there is an op log
     communicators: dict[str, Communicator]  # by name
+
+    @property
+    def foresight(self) -> Foresight | None:
+        """Who knows the course of composites beforehand; None when all go tile by tile."""
 
     @property
     def races(self) -> Races | None:

@@ -85,6 +85,7 @@ class RunOptions:
     data: bool = True
     check_races: bool = False
     mode: Mode = "adaptive"
+    fast: bool | None = None
     threads: int | None = None
     backend: Backend = "numpy"
     progress: Callable[[float], None] | None = None
@@ -104,6 +105,7 @@ def run(
     data: bool = True,
     check_races: bool = False,
     mode: Mode = "adaptive",
+    fast: bool | None = None,
     threads: int | None = None,
     backend: Backend = "numpy",
     progress: Callable[[float], None] | None = None,
@@ -115,7 +117,8 @@ def run(
     once and drives all SIPs itself. `verify_data` compares what the function stated with `torch.check`, `debug_ops`
     every intermediate op too. `op_log` takes the records (in memory unless it streams).
     `data=False` carries no tensor contents. `check_races` looks for accesses to the same bytes that nothing orders, and
-    the result lists them as `races`. `progress` is called with the simulated time now and then.
+    the result lists them as `races`. `fast=False` moves every tile of every composite, with the same times; so does
+    the environment variable KERNBENCH_EXACT=tiles. `progress` is called with the simulated time now and then.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
     parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.
@@ -134,6 +137,7 @@ def run(
         data=data,
         check_races=check_races,
         mode=mode,
+        fast=fast,
         threads=threads,
         backend=backend,
         progress=progress,
@@ -160,7 +164,9 @@ def run_bench(
     if verify and not chosen.data:
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     log = chosen.op_log if chosen.op_log is not None else OpLog()
-    engine = GraphEngine(graph, mode=chosen.mode, op_log=log, data=chosen.data, check_races=chosen.check_races)
+    engine = GraphEngine(
+        graph, mode=chosen.mode, op_log=log, data=chosen.data, check_races=chosen.check_races, fast=chosen.fast
+    )
     engine.progress = chosen.progress
     ranks = devices[:1] if is_whole(chosen.device) else devices
     checks = Checks(enabled=verify, name_devices=len(ranks) > 1)

@@ -93,7 +93,7 @@ class Launcher:
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
-        done_before = self._engine.done_so_far()
+        done_before = self._engine.done_so_far([message.sip for message in messages])
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._done_before[launch] = done_before
         self.launches.append(launch)
@@ -153,7 +153,7 @@ class Launcher:
                     work[component] = work.get(component, Work()).plus(did)
             launch.engines = engine_use(work, launch.ended)
         here = tuple(f"sip{sip}." for sip in launch.sips)
-        busy = self._engine.links_busy_since(self._done_before.pop(launch))
+        busy = self._engine.links_busy_since(self._done_before.pop(launch), launch.sips)
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
 
 

@@ -6,6 +6,7 @@ the rest. Engines share a machine's routes and network but no state, so several 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -42,6 +43,15 @@ from kernbench.values.graph import Value
 __all__ = ["EntryPoint", "GraphEngine", "Handle"]
 
 STEPS_PER_REPORT = 1024
+EXACT = "KERNBENCH_EXACT"
+
+
+def is_fast_by_default() -> bool:
+    """Whether composites may be foreseen; raises UsageError where the environment says what cannot be."""
+    wanted = os.environ.get(EXACT, "")
+    if wanted not in ("", "tiles"):
+        raise UsageError(f"{EXACT} is '{wanted}'", hint="set it to 'tiles', or leave it out")
+    return not wanted
 
 
 class EntryPoint(Protocol):
@@ -58,6 +68,8 @@ class GraphEngine(Machine):
     `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
     `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
+    `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does for all
+    engines; times, records and counters are the same.
     """
 
     def __init__(
@@ -69,8 +81,9 @@ class GraphEngine(Machine):
         op_log: OpLog | None = None,
         data: bool = True,
         check_races: bool = False,
+        fast: bool | None = None,
     ) -> None:
-        super().__init__(graph, mode, op_log, data, check_races)
+        super().__init__(graph, mode, op_log, data, check_races, is_fast_by_default() if fast is None else fast)
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)

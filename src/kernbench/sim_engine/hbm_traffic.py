@@ -32,7 +32,7 @@ class HbmTraffic:
         for memory, use in self._fabric.traffic_by(node).items():
             controller = str(names[memory])
             moved[controller] = moved.get(controller, NO_TRAFFIC).plus(use)
-        return moved
+        return dict(sorted(moved.items()))  # whoever was counted first
 
     def count_leg(self, packet: Packet) -> None:
         """A packet enters or leaves memory on one of several legs."""

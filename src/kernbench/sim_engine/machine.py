@@ -6,7 +6,8 @@ context (`components.base.Context`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from kernbench.common.blocked import BlockedKernel
@@ -30,20 +31,29 @@ from kernbench.sim_engine.launch_order import LaunchOrder
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
+from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.graph import ValueGraph
 
 T = TypeVar("T")
+RANK_BITS = 28  # more transfers than a block ever asks for
 
 
 class Machine:
     """Blocks, fabric, memory and log of one engine."""
 
     def __init__(
-        self, graph: TopologyGraph, mode: Mode, op_log: OpLog | None, data: bool, check_races: bool = False
+        self,
+        graph: TopologyGraph,
+        mode: Mode,
+        op_log: OpLog | None,
+        data: bool,
+        check_races: bool = False,
+        fast: bool = True,
     ) -> None:
         wiring = wiring_of(graph)
         self.graph = graph
@@ -65,6 +75,7 @@ class Machine:
         self._communication_tcm = CommunicationTcm(graph.spec.sip.n_cubes, graph.spec.cube.n_pes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
+        self._turns: dict[str, Iterator[int]] = {}  # by node that asks for transfers
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
         self.at = self.env.at
@@ -72,6 +83,11 @@ class Machine:
             self.component(node)
         self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
         self.env.fabric = self.fabric
+        self.foresight = Foresight(self) if fast and mode == "adaptive" else None
+        if op_log is not None and self.foresight is not None:
+            op_log.before_read = self.foresight.settle
+            if isinstance(op_log, StreamingOpLog):
+                op_log.not_before = self.foresight.earliest_begin_ns
         self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
@@ -86,6 +102,10 @@ class Machine:
             node = self.graph.node(node_id)
             found = self._components[node_id] = make_component(self._wiring.classes[node_id], node, self)
         return found
+
+    def class_of(self, node_id: str) -> type[Component]:
+        """The class of the block at a node."""
+        return self._wiring.classes[node_id]
 
     def pe_memory(self, sip: int, cube: int, pe: int) -> PEMemAllocator:
         """The one allocator of a PE's memories, made when it is first needed."""
@@ -166,6 +186,14 @@ class Machine:
             port = self._ports[path] = make_port(self, self._wiring, path)
         return port
 
+    def turns_of(self, node: str) -> Iterator[int]:
+        """Places in the order of injections, those of a node behind those of the nodes before it in the machine."""
+        turns = self._turns.get(node)
+        if turns is None:
+            rank = self._wiring.ranks.get(node)
+            turns = self._turns[node] = self.fabric.turns if rank is None else count(rank << RANK_BITS)
+        return turns
+
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
         return self.listeners.add(memory, address, nbytes, listener)
 
@@ -233,24 +261,34 @@ class Machine:
 
     # ---- counters
 
+    def settle(self, sips: Collection[int] | None = None) -> None:
+        """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""
+        if self.foresight is not None:
+            self.foresight.settle(sips)
+
     def link_counters(self) -> dict[tuple[Any, Any], LinkCounters]:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
+        self.settle()
         return self.fabric.all_link_counters()
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `links_busy_since`."""
+    def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
+        """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
+        self.settle(sips)
         return self.fabric.done_so_far()
 
-    def links_busy_since(self, before: DoneCounts) -> dict[tuple[str, str], float]:
-        """The links that were busy since `done_so_far` said `before`, and for how long."""
+    def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
+        """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
+        self.settle(sips)
         return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""
+        self.settle()
         return self.fabric.channel_counters(hbm_ctrl)
 
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
+        self.settle()
         return self._hbm_traffic.on_sip(sip)
 
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:

@@ -3,12 +3,13 @@ only requests of several PEs at the very same instant may be served in another o
 
 A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
 read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. A
-reader mostly reads one block after the other along the same route, which a lane of the fabric makes cheap.
+reader mostly reads one block after the other along the same route, which a lane of the fabric makes cheap. Where
+transfers of several engines set out at one instant, they go in the order of the engines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,9 @@ class PortOwner(Context, Protocol):
 
     fabric: Fabric
     listeners: WriteListeners
+
+    def turns_of(self, node: str) -> Iterator[int]:
+        """Places in the order of injections, for one who asks for transfers."""
 
 
 def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> MemoryPort:
@@ -40,7 +44,7 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
 class DirectPort:
     """By the fabric alone. `read` is that of a lane of its own."""
 
-    __slots__ = ("_back", "_fabric", "_machine", "_there", "burst_bytes", "path", "read")
+    __slots__ = ("_back", "_fabric", "_machine", "_there", "_turns", "burst_bytes", "path", "read")
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
         self.path = path
@@ -48,7 +52,9 @@ class DirectPort:
         self._machine = machine
         self._fabric = fabric = machine.fabric
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
-        self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=self._there.control_ns).read
+        self._turns = machine.turns_of(path[0])
+        lead_ns = self._there.control_ns
+        self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=lead_ns, turns=self._turns).read
 
     def write(
         self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
@@ -60,7 +66,8 @@ class DirectPort:
             machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
-        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
+        turn = next(self._turns)
+        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn)
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
@@ -70,9 +77,11 @@ class DirectPort:
         def arrived(transfer: Transfer) -> None:
             apply()
             self._machine.listeners.notify(self.path[-1], address, nbytes, None)
-            self._fabric.inject(self._back, nbytes, transfer.done_ns, read_from=where, on_done=done, tag=tag)
+            at, turn = transfer.done_ns, next(self._turns)
+            self._fabric.inject(self._back, nbytes, at, read_from=where, on_done=done, tag=tag, turn=turn)
 
-        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag)
+        turn = next(self._turns)
+        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn)
 
 
 class _Arrived(NamedTuple):

@@ -1,10 +1,13 @@
 """The op log: what every engine did, when, what let it start, and on which earlier ops it waited.
 
-A record is written when its command ends, or with those of a tile's other stages when the tile does, so an op's
-dependencies always have smaller ids than it has. Readers get records in order of start, equal starts in order of id. A
-long run has millions of records, so only their times are kept one by one, as columns; what else they say is made from
-what they are about when somebody reads. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one
-chunk.
+A record is written when its command ends, or with those of a tile's other stages when the tile does: a *row* of
+records. Ids are given in the order in which rows end, those that end at one instant in the order of their blocks in the
+machine; so an op's dependencies have smaller ids than it has. While time passes an op goes by the number under which it
+was written down; its id is found when somebody reads, and does not depend on who happened to be simulated first.
+Readers get records in order of start, equal starts in order of id. A long run has millions of records, so only their
+times are kept one by one, as columns; what else they say is made from what they are about when somebody reads. Of a
+composite whose course was known, one entry is kept for all its tiles. A log in memory keeps everything; a streaming log
+(`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from kernbench.common.messages import LaunchStream
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OpDescriber, OpHead, Release
+from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
 
 _RELEASES = tuple(release.name.lower() for release in Release)
 _CAUSE = 4  # numbers per entry of `Causes`
@@ -40,15 +43,6 @@ class OpRecord(NamedTuple):
     t_ready: float
     release: str
     released_by: int | None
-
-
-class Rows(NamedTuple):
-    """Some rows of a log, a row for each call that recorded. `times` has start and end of every record."""
-
-    describers: list[OpDescriber]
-    subjects: list[object]
-    firsts: array[int]  # id of each row's first record
-    times: array[float]
 
 
 class OneOp:
@@ -80,18 +74,24 @@ class OpLog:
     """Every record of a run, in memory."""
 
     def __init__(self) -> None:
-        self._next = 0  # id of the next record
+        self._next = 0  # number of the next record
         self._describers: list[OpDescriber] = []
         self._subjects: list[object] = []
-        self._firsts = array("q")
+        self._firsts = array("q")  # of each row, that of its first record: an id once it is in order, else a number
+        self._starts = array("q")  # of each row: which of `_times` is its first record's
         self._times = array("d")
         self._causes = array("d")  # of all rows, see `Causes`
         self._cause_ends = array("q")  # of each row: where its causes end there
         self._depends = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
         self._several: list[tuple[int, ...]] = []
-        self._token_firsts = array("q")  # id of each token's first record; -1, or none yet, while it is not recorded
-        self.new_token: Callable[[], int] = count().__next__
+        self._token_firsts = array("q")  # number of each token's first record; -1, or none yet: it is not recorded
+        self._tokens = 0
         self._single: dict[tuple[str, ...], OneOp] = {}  # by stream and head of what came through `record`
+        self._folded: list[FoldedRows] = []
+        self._ids = RecordIds()
+        self._ordered = 0  # rows, the first ones, that are in order for good
+        self.before_read: Callable[[], None] | None = None  # makes sure that all that has happened is written down
+        self.before_order: Callable[[], None] | None = None  # the last moment at which rows are as they came
 
     def __len__(self) -> int:
         """How many ops were recorded."""
@@ -144,8 +144,24 @@ class OpLog:
         the one before it ended. One that started before the one before it ended was asked for with it and waited for
         what that waited for; the next waited for both.
         """
+        first = self._next
+        self._next += len(times) // 2
+        self._append(describer, subject, times, dependency_ids, token, causes, first)
+        return self._next - 1
+
+    def _append(
+        self,
+        describer: OpDescriber,
+        subject: object,
+        times: Sequence[float],
+        dependency_ids: tuple[int, ...],
+        token: int,
+        causes: Causes,
+        first: int,
+    ) -> None:
         self._describers.append(describer)
         self._subjects.append(subject)
+        self._starts.append(len(self._times) // 2)
         self._times.extend(times)
         self._causes.extend(causes)
         self._cause_ends.append(len(self._causes))
@@ -156,15 +172,29 @@ class OpLog:
             if not several or several[-1] is not dependency_ids:
                 several.append(dependency_ids)
             self._depends.append(-len(several))
-        following = self._next
         if token >= 0:
             known = self._token_firsts
             if token >= len(known):
                 known.extend([NOBODY] * (token + 1 - len(known)))
-            known[token] = following
-        self._firsts.append(following)
-        self._next = following = following + len(times) // 2
+            known[token] = first
+        self._firsts.append(first)
+
+    def new_token(self) -> int:
+        """A number for a token whose stages will be recorded."""
+        self._tokens = following = self._tokens + 1
         return following - 1
+
+    def new_tokens(self, tokens: int) -> int:
+        """Numbers for several tokens; returns the first."""
+        first = self._tokens
+        self._tokens += tokens
+        return first
+
+    def record_course(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: RecordedCourse) -> int:
+        """Note a composite that ends now, all of its tiles at once; returns the last record's number."""
+        self._folded.append(FoldedRows(self._next, describer, dependency_ids, course))
+        self._next += course.records
+        return self._next - 1
 
     @property
     def records(self) -> list[OpRecord]:
@@ -173,21 +203,31 @@ class OpLog:
 
     def items(self) -> Iterator[tuple[int, OpRecord]]:
         """(id, record) in order of start; equal starts in order of id."""
+        self._prepare_to_read()
         first = self._first
         records = [record for row in range(len(self._firsts)) for record in self._row(row)]
         for at in sorted(range(len(records)), key=lambda at: records[at].t_start):
             yield first + at, records[at]
 
     def rows_since(self, first: int) -> Rows:
-        """The rows with records of ids `first` and up, as far as they are here; a row is never cut."""
-        row = bisect_right(self._firsts, first - 1) if first > self._first else 0
-        if row == len(self._firsts):
-            return Rows([], [], array("q"), array("d"))
-        times = self._times[2 * (self._firsts[row] - self._first) :]
-        return Rows(self._describers[row:], self._subjects[row:], self._firsts[row:], times)
+        """The rows with records of numbers `first` and up, as far as they are here and not in order yet; a row is never
+        cut.
+        """
+        row = self._ordered + bisect_right(self._firsts[self._ordered :], first - 1)
+        folded = self._folded[bisect_right(self._folded, first - 1, key=lambda rows: rows.first) :]
+        start = self._starts[row] if row < len(self._starts) else len(self._times) // 2
+        return Rows(
+            self._describers[row:],
+            self._subjects[row:],
+            self._firsts[row:],
+            array("q", [at - start for at in self._starts[row:]]),
+            self._times[2 * start :],
+            folded,
+        )
 
     def __getitem__(self, record_id: int) -> OpRecord:
         """The record of an id; raises IndexError when it is not here."""
+        self._prepare_to_read()
         if not self._first <= record_id < self._next:
             raise IndexError(f"no record {record_id} in this log")
         row = bisect_right(self._firsts, record_id) - 1
@@ -198,16 +238,85 @@ class OpLog:
 
     @property
     def _first(self) -> int:
-        """Id of the first record that is still here."""
+        """Id of the first record that is still here, if it is in order."""
         return self._firsts[0] if self._firsts else self._next
+
+    # ---- order
+
+    def _prepare_to_read(self) -> None:
+        if self.before_read is not None:
+            self.before_read()
+        self._unfold()
+        self._put_in_order(float("inf"))
+
+    def _unfold(self) -> None:
+        """Make rows of all courses."""
+        if self._folded:
+            if self.before_order is not None:
+                self.before_order()
+            folded, self._folded = self._folded, []
+            for first, describer, dependency_ids, course in folded:
+                for subject, times, causes, token in course:
+                    self._append(describer, subject, times, dependency_ids, token, causes, first)
+                    first += len(times) // 2
+
+    def _put_in_order(self, until_ns: float) -> None:
+        """Give ids to the rows that end before `until_ns`: no other will."""
+        done, rows = self._ordered, len(self._firsts)
+        if done == rows:
+            return
+        if self.before_order is not None:
+            self.before_order()
+        ends = array("q", [*self._starts[done + 1 :], len(self._times) // 2])
+        keys = [
+            (self._times[2 * end - 1], natural(self._describers[done + at].pe), self._firsts[done + at])
+            for at, end in enumerate(ends)
+        ]
+        places = [at for at, key in enumerate(keys) if key[0] < until_ns]
+        final, places = len(places), sorted(places, key=keys.__getitem__)
+        self._ordered += final
+        if final < len(keys):
+            places += [at for at, key in enumerate(keys) if key[0] >= until_ns]
+        following = self._ids.given
+        firsts = [self._firsts[done + at] for at in places]
+        sizes = [ends[at] - self._starts[done + at] for at in places]
+        for at in range(final):
+            self._ids.give(firsts[at], sizes[at])
+            firsts[at], following = following, following + sizes[at]
+        if places != list(range(len(places))):
+            self._move_rows(done, places, ends)
+        self._firsts[done:] = array("q", firsts)
+
+    def _move_rows(self, done: int, places: list[int], ends: array[int]) -> None:
+        """Put the rows from `done` on in another order."""
+        starts, times = self._starts[done:], array("d")
+        causes, cause_ends = array("d"), array("q")
+        cause_base = self._cause_ends[done - 1] if done else 0
+        time_base = starts[0]
+        new_starts = array("q")
+        for at in places:
+            row = done + at
+            new_starts.append(time_base + len(times) // 2)
+            times += self._times[2 * starts[at] : 2 * ends[at]]
+            causes += self._causes[self._cause_ends[row - 1] if row else 0 : self._cause_ends[row]]
+            cause_ends.append(cause_base + len(causes))
+        self._times[2 * time_base :] = times
+        self._causes[cause_base:] = causes
+        self._starts[done:], self._cause_ends[done:] = new_starts, cause_ends
+        self._describers[done:] = [self._describers[done + at] for at in places]
+        self._subjects[done:] = [self._subjects[done + at] for at in places]
+        self._depends[done:] = array("q", [self._depends[done + at] for at in places])
+
+    # ---- what records say
 
     def _row(self, row: int) -> list[OpRecord]:
         """The records of a row, in order of id."""
         heads, values = self._describers[row].entries(self._subjects[row])
         number, one = self._firsts[row], self._depends[row]
-        waited = (one,) if one >= 0 else self._several[-one - 1]
+        id_of = self._ids.id_of
+        waited = (id_of(one),) if one >= 0 else tuple(map(id_of, self._several[-one - 1]))
         causes = self._causes_of(row)
-        place, at, asked = 2 * (number - self._first), 0, self._causes[(self._cause_ends[row - 1] if row else 0) + 2]
+        place, at, asked = 2 * self._starts[row], 0, self._causes[(self._cause_ends[row - 1] if row else 0) + 2]
         together: tuple[int, ...] = ()  # records that ran at the same time, and
         ended = float("-inf")  # when the last of them ended
         records: list[OpRecord] = []
@@ -238,22 +347,24 @@ class OpLog:
     def _id_of(self, who: int) -> int | None:
         """The record that a cause names; None for nobody, and for a token that is not recorded."""
         if who <= NOBODY:
-            return None if who == NOBODY else -2 - who
+            return None if who == NOBODY else self._ids.id_of(-2 - who)
         token, known = who >> STAGE_BITS, self._token_firsts
         if token >= len(known) or known[token] < 0:
             return None
-        return known[token] + (who & (1 << STAGE_BITS) - 1)
+        return self._ids.id_of(known[token] + (who & (1 << STAGE_BITS) - 1))
 
     def _drop(self, rows: int) -> None:
         """Forget the records of the first `rows` rows; their ids stay taken."""
-        records = (self._firsts[rows] if rows < len(self._firsts) else self._next) - self._first
+        records = self._starts[rows] if rows < len(self._starts) else len(self._times) // 2
         causes = self._cause_ends[rows - 1]
+        self._ordered -= rows
         kept = [self._several[-one - 1] if one < 0 else None for one in self._depends[rows:]]
         del self._times[: 2 * records], self._causes[:causes], self._several[:]
-        for column in (self._describers, self._subjects, self._firsts, self._cause_ends, self._depends):
+        for column in (self._describers, self._subjects, self._firsts, self._starts, self._cause_ends, self._depends):
             del column[:rows]
         for row, several in enumerate(kept):
             self._cause_ends[row] -= causes
+            self._starts[row] -= records
             if several is not None:
                 self._several.append(several)
                 self._depends[row] = -len(self._several)

@@ -16,6 +16,7 @@ from typing import Any
 from kernbench.common.errors import UsageError
 from kernbench.components.recording import Causes, FieldValue, OpDescriber
 from kernbench.sim_engine.op_log import OpLog, OpRecord
+from kernbench.sim_engine.op_rows import RecordedCourse
 
 CHUNK_RECORDS = 1 << 16
 
@@ -54,14 +55,14 @@ def _schema(arrow: ModuleType) -> Any:  # pyarrow has no types
 class StreamingOpLog(OpLog):
     """An op log that keeps some `chunk_records` records at most and writes the others to `path`.
 
-    Reading it gives the records of the open chunk only. `before_write` is called each time records are about to leave
-    memory. Close it, or use it in a `with` block: a Parquet file without its end cannot be read.
+    Reading it gives the records of the open chunk only. Close it, or use it in a `with` block: a Parquet file without
+    its end cannot be read.
     """
 
     def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS) -> None:
         super().__init__()
         self.path = Path(path)
-        self.before_write: Callable[[], None] | None = None
+        self.not_before: Callable[[], float] | None = None  # what is yet to be written down ends no earlier
         self._chunk_records = chunk_records
         self._write_at = chunk_records  # records here at which some are written
         self._arrow, parquet = _arrow()
@@ -91,14 +92,23 @@ class StreamingOpLog(OpLog):
         causes: Causes,
     ) -> int:
         last = super().record_chain(describer, subject, times, dependency_ids, token, causes)
-        if self._next - self._first >= self._write_at:
+        if len(self._times) // 2 >= self._write_at:
+            now = times[-1]
+            self._put_in_order(now if self.not_before is None else min(now, self.not_before()))
             self._write(self._resolved_rows())
-            self._write_at = self._next - self._first + self._chunk_records
+            self._write_at = len(self._times) // 2 + self._chunk_records
+        return last
+
+    def record_course(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: RecordedCourse) -> int:
+        last = -1
+        for subject, times, causes, token in course:
+            last = self.record_chain(describer, subject, times, dependency_ids, token, causes)
         return last
 
     def close(self) -> None:
         """Write what is left and end the file. Closing twice is harmless."""
         if self._writer is not None:
+            self._prepare_to_read()
             self._write(len(self._firsts))
             self._writer.close()
             self._writer = None
@@ -106,19 +116,17 @@ class StreamingOpLog(OpLog):
     def _resolved_rows(self) -> int:
         """How many of the first rows name only what is recorded: those behind wait for tokens that are under way."""
         start, causes = 0, self._causes
-        for row, end in enumerate(self._cause_ends):
+        for row, end in enumerate(self._cause_ends[: self._ordered]):
             for at in range(start + 3, end, 4):
                 who = int(causes[at])
                 if who >= 0 and self._id_of(who) is None:
                     return row
             start = end
-        return len(self._firsts)
+        return self._ordered
 
     def _write(self, rows: int) -> None:
         if not rows:
             return
-        if self.before_write is not None:
-            self.before_write()
         records = [record for row in range(rows) for record in self._row(row)]
         ids = list(range(self._first, self._first + len(records)))
         start, end, component, kind, name, params, dependencies, *causes = (list(c) for c in zip(*records, strict=True))

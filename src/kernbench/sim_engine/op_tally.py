@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.components.recording import OpDescriber
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.op_stream import StreamingOpLog
+from kernbench.sim_engine.op_rows import FoldedRows
 
 IntArray = NDArray[np.int64]
 
@@ -50,8 +50,7 @@ class OpTally:
         self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
         # By PE and stream, in order; all but the last are for records not yet in the sums.
         self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
-        if isinstance(log, StreamingOpLog):
-            log.before_write = self._update
+        log.before_order = self._update
 
     def watch(self, launch: RequestId) -> None:
         """Keep sums for a launch, from now on and until they are taken."""
@@ -76,7 +75,7 @@ class OpTally:
 
     def _update(self) -> None:
         first_id, self._next = self._next, len(self._log)
-        describers, subjects, firsts, times = self._log.rows_since(first_id)
+        describers, subjects, firsts, row_starts, times, folded = self._log.rows_since(first_id)
         # By describer and kind: there may be millions of rows, and few of those.
         groups: dict[tuple[int, int], list[int]] = {}
         for row, (describer, subject) in enumerate(zip(describers, subjects, strict=True)):
@@ -87,13 +86,29 @@ class OpTally:
             else:
                 group.append(row)
         ids, lasted_ns = np.asarray(firsts), np.subtract(times[1::2], times[::2])
+        starts = np.asarray(row_starts)
         for rows in groups.values():
             describer = describers[rows[0]]
             for launch, part in self._parts(describer, rows, ids):
                 own = self._launches.get(launch)
                 if own is not None:
-                    self._add(own, describer, [subjects[row] for row in part], lasted_ns, ids[part] - ids[0])
+                    self._add(own, describer, [subjects[row] for row in part], lasted_ns, starts[part])
+        for course in folded:
+            self._add_course(course)
         self._marks = {key: marks[-1:] for key, marks in self._marks.items()}
+
+    def _add_course(self, rows: FoldedRows) -> None:
+        """Add the tiles of a composite that were recorded as one."""
+        pe = rows.describer.pe
+        launch: RequestId | None = None
+        for mark in self._marks.get((pe, rows.describer.stream), ()):
+            if mark.first <= rows.first:
+                launch = mark.launch
+        own = None if launch is None else self._launches.get(launch)
+        if own is not None:
+            for part, did in rows.course.work().items():
+                component = f"{pe}.{part}"
+                own[component] = own.get(component, _NOTHING).plus(Work(*did))
 
     def _add(
         self,

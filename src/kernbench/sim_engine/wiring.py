@@ -36,6 +36,7 @@ class Wiring:
     stops: frozenset[str]  # nodes that store and forward
     with_channels: frozenset[str]  # nodes with memory channels
     eager: tuple[str, ...]  # nodes whose block must exist before time begins
+    ranks: dict[str, int]  # of nodes that ask for transfers, from 1 up
     network: Network | None = None
     legs: LegTable = field(default_factory=dict)  # of packets on that network
     command_endpoints: dict[tuple[int, Targets], str] = field(default_factory=dict)  # by SIP and target cubes
@@ -62,6 +63,7 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
         stops=frozenset(node for node, cls in classes.items() if cls.stores_and_forwards),
         with_channels=frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
         eager=tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls)),
+        ranks={node.id: rank for rank, node in enumerate((n for n in graph.nodes.values() if n.kind == "pe_dma"), 1)},
     )
 
 

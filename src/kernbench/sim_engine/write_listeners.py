@@ -34,6 +34,10 @@ class WriteListeners:
 
         return remove
 
+    def has_any(self, node: str) -> bool:
+        """Whether anybody listens to a memory."""
+        return node in self._by_node
+
     def notify(self, node: str, address: int, nbytes: int, payload: object) -> None:
         """A write has brought bytes to a memory; its listeners are called in the order in which they were added."""
         here = self._by_node.get(node)

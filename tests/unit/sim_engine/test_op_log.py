@@ -18,13 +18,14 @@ from kernbench.sim_engine.op_tally import OpTally, Work
 PE = "sip0.cube0.pe0"
 
 
-def three_ops(log: OpLog) -> None:
-    """A product that starts first and ends last, so that it is recorded after what runs beside it."""
-    read = log.record(0.0, 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
+def three_ops(log: OpLog, t: float = 0.0) -> None:
+    """A product that starts first and ends last, so that it is recorded after what runs beside it; from `t` on."""
+    read = log.record(t, t + 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
     shapes = {"elements": 10, "input_shapes": ((2, 5),)}
-    causes = (0, Release.DATA, 1.5, op_ref(read), 0, Release.DATA, 2.0, op_ref(read))  # asked for at 1.5
-    other = log.record(2.0, 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, causes=causes)
-    log.record(1.0, 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", {"m": 2, "k": 3, "n": 4}, (read, other), flops=48)
+    causes = (0, Release.DATA, t + 1.5, op_ref(read), 0, Release.DATA, t + 2.0, op_ref(read))  # asked for at 1.5
+    other = log.record(t + 2.0, t + 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, causes=causes)
+    product = {"m": 2, "k": 3, "n": 4}
+    log.record(t + 1.0, t + 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", product, (read, other), flops=48)
 
 
 def test_records_come_in_order_of_start() -> None:
@@ -78,14 +79,14 @@ class Tiles:
         return 0, len(subjects)
 
 
-def two_tiles(log: OpLog) -> None:
-    """The second tile's read waits for the first one's channel, and the second is recorded first."""
+def two_tiles(log: OpLog, t: float = 0.0) -> None:
+    """From `t` on: the second tile's read waits for the first one's channel, and the second is recorded first."""
     first, second = log.new_token(), log.new_token()
-    launched = (0, Release.LAUNCH, 0.0, NOBODY)
-    behind = (0, Release.PROGRAM, 0.0, NOBODY, 0, Release.LANE, 0.0, stage_ref(first, 0))  # the later entry counts
-    log.record_chain(Tiles(), 1, (4.0, 8.0, 8.0, 9.0), (), second, behind)
-    waited = (*launched, 1, Release.LANE, 4.0, stage_ref(second, 1))
-    log.record_chain(Tiles(), 0, (0.0, 4.0, 9.0, 12.0), (), first, waited)
+    launched = (0, Release.LAUNCH, t, NOBODY)
+    behind = (0, Release.PROGRAM, t, NOBODY, 0, Release.LANE, t, stage_ref(first, 0))  # the later entry counts
+    log.record_chain(Tiles(), 1, (t + 4.0, t + 8.0, t + 8.0, t + 9.0), (), second, behind)
+    waited = (*launched, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
+    log.record_chain(Tiles(), 0, (t, t + 4.0, t + 9.0, t + 12.0), (), first, waited)
 
 
 def test_a_tile_names_what_let_each_stage_start_even_where_that_is_recorded_later() -> None:
@@ -104,11 +105,10 @@ def test_a_tile_names_what_let_each_stage_start_even_where_that_is_recorded_late
 def test_a_file_names_them_too(tmp_path: Path, chunk_records: int) -> None:
     kept = OpLog()
     with StreamingOpLog(tmp_path / "ops", chunk_records=chunk_records) as log:
-        for _ in range(3):
-            two_tiles(log)
-            two_tiles(kept)
-            three_ops(log)
-            three_ops(kept)
+        for t in (0.0, 20.0, 40.0):
+            for each in (log, kept):
+                two_tiles(each, t)
+                three_ops(each, t + 12.0)
     assert list(read_op_stream(tmp_path / "ops")) == list(kept.items())
 
 
@@ -129,6 +129,22 @@ def test_ids_ascend_and_find_their_record() -> None:
         log[3]
 
 
+def test_ids_are_in_order_of_ends_and_of_blocks_whoever_was_recorded_first() -> None:
+    """Two PEs end an op at one instant; what waits for both names the same ids whoever came first."""
+
+    def recorded(*pes: str) -> list[tuple[int, OpRecord]]:
+        log = OpLog()
+        numbers = {pe: log.record(1.0, 2.0, f"sip0.cube0.{pe}.pe_math", "math", "exp", {}) for pe in pes}
+        log.record(2.0, 3.0, "sip0.cube0.pe2.pe_math", "math", "add", {}, (numbers["pe2"], numbers["pe10"]))
+        return list(log.items())
+
+    assert recorded("pe2", "pe10") == recorded("pe10", "pe2")
+    assert [record.component_id for _, record in recorded("pe10", "pe2")[:2]] == [
+        "sip0.cube0.pe2.pe_math", "sip0.cube0.pe10.pe_math",
+    ]  # fmt: skip
+    assert recorded("pe10", "pe2")[2][1].dependency_ids == (0, 1)
+
+
 # ---- a file
 
 
@@ -139,7 +155,7 @@ def test_a_file_gives_back_what_was_recorded(tmp_path: Path) -> None:
     with StreamingOpLog(path, chunk_records=2) as log:
         three_ops(log)
         assert len(log) == 3
-        assert len(log.records) == 1  # the first chunk has left
+        assert len(log.records) == 2  # what ended before the chunk was full has left
     assert list(read_op_stream(path)) == list(kept.items())
 
 

@@ -30,16 +30,27 @@ PortTransfer = tuple[MemoryPort, int, int]  # which memory, its address, bytes
 class OperandAccess:
     """An operand in memory. `port` and `address` are set where all of it lies in one memory without a gap."""
 
-    __slots__ = ("_extents", "_starts", "address", "port")
+    __slots__ = ("_starts", "address", "extents", "port")
 
     def __init__(self, segments: Iterable[Segment], locate: Locate) -> None:
-        self._extents: list[OperandExtent] = []
+        extents: list[OperandExtent] = []
         start = 0
         for pa, nbytes in segments:
-            self._extents.append(OperandExtent(start, nbytes, *locate(pa)))
+            extents.append(OperandExtent(start, nbytes, *locate(pa)))
             start += nbytes
-        self._starts = [extent.start for extent in self._extents]
-        whole = self._extents[0] if len(self._extents) == 1 else None
+        self._lies_in(extents)
+
+    @classmethod
+    def of(cls, extents: list[OperandExtent]) -> OperandAccess:
+        """An operand that lies in known places."""
+        access = cls.__new__(cls)
+        access._lies_in(extents)
+        return access
+
+    def _lies_in(self, extents: list[OperandExtent]) -> None:
+        self.extents = extents
+        self._starts = [extent.start for extent in self.extents]
+        whole = extents[0] if len(extents) == 1 else None
         self.port = None if whole is None else whole.port
         self.address = 0 if whole is None else whole.address
 
@@ -60,7 +71,7 @@ class OperandAccess:
     def _pieces(self, offset: int, nbytes: int) -> list[PortTransfer]:
         at, end = bisect_right(self._starts, offset) - 1, offset + nbytes
         found: list[PortTransfer] = []
-        for start, size, port, address in self._extents[at:]:
+        for start, size, port, address in self.extents[at:]:
             if start >= end:
                 break
             first = max(start, offset)

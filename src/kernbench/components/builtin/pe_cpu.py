@@ -262,6 +262,8 @@ class PeCpuComponent(ActiveComponent):
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
+        if (settle := getattr(scheduler, "settle", None)) is not None:
+            settle()
         tcm = self.ctx.component_so_far(self._tcm_id)
         return Use(
             getattr(dma, "busy_ns", 0.0),

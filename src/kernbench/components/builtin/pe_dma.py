@@ -30,6 +30,7 @@ from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Proces
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.path_timing import path_timing
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
 from kernbench.components.recording import DATA, LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -143,7 +144,7 @@ class PeDmaComponent(PeEngine):
 
     __slots__ = (
         "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns",
-        "_timings", "_under_way", "_virtual", "_write",
+        "_timings", "_under_way", "_virtual", "_write", "before_use",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -159,6 +160,28 @@ class PeDmaComponent(PeEngine):
         self._busy_ns = 0.0
         self._busy_since = 0.0
         self._request_ns: float | None = None
+        self.before_use: Callable[[], None] | None = None  # called before others than the scheduler use it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return not self._under_way
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        found: list[object] = []
+        for channel in (self._read, self._write, self._communication):
+            waiting = [
+                (token_state(token, present, waits=True), since_ns - present.now)
+                for token, since_ns in channel.waiting
+                if isinstance(token, TileToken)
+            ]
+            found += (channel.taken, len(channel.waiting), tuple(waiting))
+        return tuple(found)
+
+    def add_busy(self, ns: float) -> None:
+        """It was busy for a while, without a word to anybody here."""
+        self._busy_ns += ns
 
     @property
     def busy_ns(self) -> float:
@@ -320,6 +343,8 @@ class PeDmaComponent(PeEngine):
         self._ask_to_communicate(_Fetched(pa, nbytes, request, arrived))
 
     def _ask_to_communicate(self, what: _Posted | _Fetched) -> None:
+        if self.before_use is not None:
+            self.before_use()
         channel = self._communication
         if channel.taken < channel.places:
             self._take_place(channel)
@@ -399,6 +424,8 @@ class PeDmaComponent(PeEngine):
     def serve(self, request: Request, legs: Legs) -> Process:
         """Carry out one DMA request; returns the path to the memory."""
         assert isinstance(request, PeDmaMsg)
+        if self.before_use is not None:
+            self.before_use()
         port, local = self.locate(request.dst_pa)
         channel = self._write if request.is_write else self._read
         if request.channel == "communication":
@@ -414,3 +441,15 @@ class PeDmaComponent(PeEngine):
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NOBODY)
         return Served(port.path)
+
+
+def token_state(token: TileToken, present: Present, *, waits: bool = False) -> State:
+    """A tile under way, or one of its operands; of the others that are read at the same time, what is there."""
+    if not isinstance(token, OperandRead):
+        return present.token(token, waits=waits)
+    group, now = token.group, present.now
+    present.seen[id(token)] = token
+    times = zip(group.times[::2], group.times[1::2], strict=True)
+    there = tuple((start - now, end - now) if end else () for start, end in times)
+    own = (token.index, 0.0 if waits else token.start_ns - now, token.pending)
+    return (*own, present.token(group.tile, waits=True), group.first, group.missing, there)

@@ -14,6 +14,7 @@ from collections import deque
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import TCM_PORTS, TcmPorts
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
 from kernbench.components.recording import NOBODY, SLOT, STAGE_BITS, Release
 from kernbench.topology.graph import Node
@@ -42,6 +43,15 @@ class PeFetchStoreComponent(PeEngine):
         if self._tcm is None:
             self._tcm = self.sibling(self.pe.part("pe_tcm"), TCM_PORTS)
         return self._tcm
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        early = tuple(present.token(self._early[order], waits=True) for order in sorted(self._early))
+        return self.free_bytes, tuple(present.token(token, waits=True) for token in self._waiting), early
+
+    def skip_tiles(self, tiles: int) -> None:
+        """Tiles were fetched without a word to anybody here."""
+        self._next += tiles
 
     def has_room(self) -> bool:
         return len(self._waiting) < self.queue_depth

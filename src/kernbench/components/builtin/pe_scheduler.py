@@ -11,7 +11,7 @@ waiting here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
@@ -33,6 +33,7 @@ from kernbench.components.builtin.command_log import composite_entry, simple_ent
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import (
     GemmStage,
     PeEngine,
@@ -58,25 +59,43 @@ from kernbench.components.builtin.tiling import (
     operands_of,
     without_addresses,
 )
+from kernbench.components.foresight import Foreseen
 from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
-Cause = tuple[Release, int]  # what let a command come, and who did
+Cause = tuple[int, int]  # a Release and who: what let a command come, and who did
 
 
 class TileFeed:
-    """A composite whose tiles are being let in."""
+    """A composite whose tiles are being let in. `finished` is called at its end, with the record of its last tile."""
 
-    __slots__ = ("barrier", "cause", "context", "fed", "following", "tiles")
+    __slots__ = ("barrier", "cause", "context", "deps", "fed", "finished", "following", "plan", "tiles")
 
-    def __init__(self, plan: PipelinePlan, context: PipelineContext, cause: Cause) -> None:
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        context: PipelineContext,
+        cause: Cause,
+        finished: Callable[[int], None],
+        deps: tuple[int, ...],
+    ) -> None:
+        self.plan = plan
+        self.deps = deps
         self.cause = cause
+        self.finished = finished
         self.tiles: Iterator[TilePlan] = plan.tiles()
         self.following: TilePlan | None = next(self.tiles, None)
         self.barrier = plan.barrier
         self.context = context
         self.fed = 0
+
+    def skip(self, tiles: int) -> None:
+        """Go on as if `tiles` more had been fed and were done."""
+        self.tiles = self.plan.tiles(self.plan.total_tiles - self.context.total_tiles + self.fed + tiles)
+        self.following = next(self.tiles, None)
+        self.barrier -= tiles
+        self.context.total_tiles -= tiles
 
 
 class PeSchedulerComponent(PeEngine):
@@ -90,11 +109,13 @@ class PeSchedulerComponent(PeEngine):
         self._feeds: deque[TileFeed] = deque()
         self._fed = 0  # tiles so far
         self._feeding = False
-        self._held_up: Release | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
+        self._held_up: int | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
+        self._commands = 0  # under way
+        self.foreseen: Foreseen | None = None  # a composite whose course is known
 
     @cached_property
     def engines(self) -> dict[str, StageServer]:
@@ -121,12 +142,14 @@ class PeSchedulerComponent(PeEngine):
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
         tiled. `after` is the op that the kernel waited for last, None when it has just begun.
         """
+        self.settle()
         cause = (Release.LAUNCH, NOBODY)
         if after is not None:
             release = Release.DATA if after in cmd.deps else Release.PROGRAM
             cause = (release, op_ref(self._ended_by.get(after, after)))
         if isinstance(cmd, CompositeCmd):
             feed = self._composite(cmd, request, done, cause)
+            self._commands += 1
             self.ctx.at(self.env.now + self.overhead_ns, self._begin, feed)
             return
         stages = self._stages(cmd)
@@ -135,8 +158,10 @@ class PeSchedulerComponent(PeEngine):
 
         def finished(token: TileToken) -> None:
             if token.context.completed_tiles == token.context.total_tiles:
+                self._commands -= 1
                 done(() if log is None else (token.record,))
 
+        self._commands += 1
         context = PipelineContext(
             self.engines,
             len(stages),
@@ -180,28 +205,48 @@ class PeSchedulerComponent(PeEngine):
         asked_ns, log, stream = self.env.now, self.ctx.log, stream_of(request)
         self._count(plan, cmd, numbered, stream)
 
+        def finished(last: int) -> None:
+            self._commands -= 1
+            ids: tuple[int, ...] = ()
+            if log is not None:
+                kind, name, params = composite_entry(cmd, plan.tile)
+                number = log.record(
+                    asked_ns + self.overhead_ns,
+                    self.env.now,
+                    self.node.id,
+                    kind,
+                    name,
+                    params,
+                    (last,),
+                    causes=(0, cause[0], asked_ns, cause[1], 0, cause[0], asked_ns + self.overhead_ns, cause[1]),
+                    stream=stream,
+                )
+                self._ended_by[number] = last
+                ids = (number,)
+            done(ids)
+
+        record = None if log is None else tile_record(log, self.pe, addresses, cmd.deps, stream)
+        return self.feed_of(plan, request, self._accesses(cmd), cause, finished, record, addresses, cmd.deps)
+
+    def feed_of(
+        self,
+        plan: PipelinePlan,
+        request: Request,
+        operands: Sequence[OperandAccess | None],
+        cause: Cause,
+        finished: Callable[[int], None],
+        record: Callable[[TileToken], int] | None,
+        addresses: tuple[int, ...] = (),
+        deps: tuple[int, ...] = (),
+    ) -> TileFeed:
+        """The tiles of a plan, to be let in with `let_in`."""
+
         def tile_done(token: TileToken) -> None:
             context = token.context
             if token.plan.out_bytes:
                 self._tile_bytes += token.plan.out_bytes
             if context.completed_tiles == context.total_tiles:
-                ids: tuple[int, ...] = ()
-                if log is not None:
-                    kind, name, params = composite_entry(cmd, plan.tile)
-                    number = log.record(
-                        asked_ns + self.overhead_ns,
-                        self.env.now,
-                        self.node.id,
-                        kind,
-                        name,
-                        params,
-                        (token.record,),
-                        causes=(0, cause[0], asked_ns, cause[1], 0, cause[0], asked_ns + self.overhead_ns, cause[1]),
-                        stream=stream,
-                    )
-                    self._ended_by[number] = token.record
-                    ids = (number,)
-                done(ids)
+                finished(token.record)
             if self._held_up is not None:
                 self._feed(self._held_up, token.ref)
 
@@ -211,12 +256,11 @@ class PeSchedulerComponent(PeEngine):
             tile_done,
             request,
             addresses=addresses,
-            operands=self._accesses(cmd),
-            record=None if log is None else tile_record(log, self.pe, addresses, cmd.deps, stream),
+            operands=operands,
+            record=record,
             on_fetched=self._fetched,
         )
-
-        return TileFeed(plan, context, cause)
+        return TileFeed(plan, context, cause, finished, deps)
 
     def _count(self, plan: PipelinePlan, cmd: CompositeCmd, numbered: CompositeCmd, stream: LaunchStream) -> None:
         counted = self._composites.setdefault(stream, {})
@@ -230,8 +274,32 @@ class PeSchedulerComponent(PeEngine):
         return tuple(self._composites.pop(stream, {}).values())
 
     def _begin(self, feed: TileFeed) -> None:
+        foresight = self.ctx.foresight
+        if foresight is not None and self._commands == 1:
+            self.foreseen = foresight.foresee(self, feed)
+        if self.foreseen is None:
+            self.let_in(feed)
+
+    def let_in(self, feed: TileFeed) -> None:
+        """Let the tiles of a composite in, behind those of the composites before it."""
         self._feeds.append(feed)
         self._feed(*feed.cause)
+
+    def settle(self) -> None:
+        """Somebody needs the PE, or wants to know what it has done: what is foreseen goes on tile by tile."""
+        if self.foreseen is not None:
+            self.foreseen.settle()
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        slots = tuple(present.server(slot) for slot in self.compute_slots)
+        waits_at = tuple(part for part, engine in self.engines.items() if engine.on_room is not None)
+        held_up = NOBODY if self._held_up is None else int(self._held_up)
+        return self._tile_bytes, held_up, len(self._feeds), slots, waits_at
+
+    def skip_tiles(self, tiles: int) -> None:
+        """Tiles were let in, and are done, without a word to anybody here."""
+        self._fed += tiles
 
     def _accesses(self, cmd: CompositeCmd) -> list[OperandAccess | None]:
         """How the DMA reaches each operand, in the order of their numbers."""
@@ -260,7 +328,7 @@ class PeSchedulerComponent(PeEngine):
         """The engine that the next tile goes to first has a place again, since stage `left` is over."""
         self._feed(Release.LANE, left)
 
-    def _feed(self, release: Release, released_by: int) -> None:
+    def _feed(self, release: int, released_by: int) -> None:
         """Let tiles in, until there is none or the next has to wait."""
         if self._feeding:  # a tile that enters may free a place at once; the loop below sees it
             return

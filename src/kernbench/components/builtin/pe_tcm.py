@@ -10,6 +10,7 @@ from __future__ import annotations
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
+from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import ServerQueue, TileToken
 from kernbench.topology.graph import Node
 
@@ -33,6 +34,16 @@ class PeTcmComponent(MemoryComponent):
     def busy_ns(self) -> float:
         """For how long at least one port was taken, or will be by what is under way."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
+
+    def state(self, present: Present) -> State:
+        """What matters for what comes."""
+        return present.server(self.read_port), present.server(self.write_port)
+
+    def add_busy(self, read_ns: float, write_ns: float, busy_ns: float, *, is_communication: bool) -> None:
+        """The ports served for a while, at least one of them for `busy_ns`, without a word to anybody here."""
+        self.read_port.add_busy(read_ns, is_communication=is_communication)
+        self.write_port.add_busy(write_ns, is_communication=is_communication)
+        self._both_ns += read_ns + write_ns - busy_ns
 
     def fetch(self, token: TileToken, nbytes: int) -> float:
         """Take the read port for a token's stage; returns until when."""

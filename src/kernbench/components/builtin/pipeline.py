@@ -165,6 +165,23 @@ class TilePlan(NamedTuple):
     kind: tuple[int, ...] = ()  # the very same for tiles that differ only in where their bytes lie
 
 
+class OperandGrid(NamedTuple):
+    """Where the parts of an operand begin that tiles move: at the sum of what row, column and depth of a tile say."""
+
+    operand: int
+    rows: tuple[int, ...]  # offsets in bytes
+    cols: tuple[int, ...]
+    depths: tuple[int, ...]
+
+
+class Outline(NamedTuple):
+    """The tiles of a first pass, M first, then N, then K, without making them: their sizes and where operands lie."""
+
+    rows: tuple[int, ...]  # sizes
+    cols: tuple[int, ...]
+    operands: tuple[OperandGrid, ...]
+
+
 class PipelinePlan:
     """All tiles of a command, the same every time. Tiles from `barrier` on wait for those before.
 
@@ -173,21 +190,36 @@ class PipelinePlan:
     """
 
     def __init__(
-        self, total_tiles: int, barrier: int, make: Callable[[], Iterator[TilePlan]], tile: tuple[int, ...] = ()
+        self,
+        total_tiles: int,
+        barrier: int,
+        make: Callable[[int], Iterator[TilePlan]],
+        tile: tuple[int, ...] = (),
+        loop: int = 1,
+        outline: Callable[[], Outline] | None = None,
     ) -> None:
         self.total_tiles = total_tiles
         self.tile = tile  # (m, k, n) of a product, (m, n) of a math op
         self.barrier = barrier
-        self._make = make
+        self.loop = loop  # tiles per output tile
+        self.outline = outline
+        self._make = make  # the tiles from one on
         self._made: list[TilePlan] = []
+        self._making: Iterator[TilePlan] | None = None
 
-    def tiles(self) -> Iterator[TilePlan]:
-        """The tiles in order."""
-        if self.total_tiles > MOST_KEPT_TILES:
-            return self._make()
-        if not self._made:
-            self._made = list(self._make())
-        return iter(self._made)
+    def tiles(self, first: int = 0) -> Iterator[TilePlan]:
+        """The tiles in order, from one on."""
+        return self._kept() if not first and self.total_tiles <= MOST_KEPT_TILES else self._make(first)
+
+    def _kept(self) -> Iterator[TilePlan]:
+        """All tiles; what is made is kept for others."""
+        made = self._made
+        for at in range(self.total_tiles):
+            if at == len(made):
+                if self._making is None:
+                    self._making = self._make(0)
+                made.append(next(self._making))
+            yield made[at]
 
 
 class PipelineContext:
@@ -257,7 +289,7 @@ class TileToken:
         context: PipelineContext,
         number: int = NOBODY,
         asked_ns: float = 0.0,
-        release: Release = Release.PROGRAM,
+        release: int = Release.PROGRAM,
         released_by: int = NOBODY,
         order: int = 0,
     ) -> None:
@@ -317,6 +349,12 @@ class ServerQueue:
         token.start_ns = start
         self.free_ns = end = start + ns
         return end
+
+    def add_busy(self, ns: float, *, is_communication: bool) -> None:
+        """It served for a while, without a word to anybody here."""
+        self.busy_ns += ns
+        if is_communication:
+            self.communication_ns += ns
 
     def busy_ns_for(self, stream: LaunchStream) -> float:
         """For how long it was taken for one of the two streams."""

@@ -13,8 +13,9 @@ lanes work on an op in the slowest type that it reads or gives. A product over n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
@@ -26,6 +27,8 @@ from kernbench.components.builtin.pipeline import (
     GemmStage,
     MathStage,
     MoveStage,
+    OperandGrid,
+    Outline,
     PipelinePlan,
     Stage,
     StageType,
@@ -104,6 +107,38 @@ def tile_elements(operand: Operand, rows: int, cols: int) -> int:
     return (rows if height > 1 else 1) * (cols if width > 1 else 1)
 
 
+def _sizes(parts: list[Span]) -> tuple[int, ...]:
+    return tuple(size for _, size in parts)
+
+
+def _grid(
+    operand: Operand,
+    rows: list[Span],
+    cols: list[Span],
+    deep_rows: Sequence[Span] = (),
+    deep_cols: Sequence[Span] = (),
+) -> OperandGrid | None:
+    """Where the tiles of an operand begin; its rows or columns are those of the tiles, or their depths. None for one
+    that is pinned.
+    """
+    if operand.pinned:
+        return None
+    height, width = as_matrix(operand.shape)
+    row_bytes = col_bytes = dtype_of(operand.dtype).itemsize
+    if operand.transposed:
+        col_bytes *= height
+    else:
+        row_bytes *= width
+    row_bytes, col_bytes = row_bytes * (height > 1), col_bytes * (width > 1)
+    depths = [at * row_bytes for at, _ in deep_rows] or [at * col_bytes for at, _ in deep_cols] or [0]
+    return OperandGrid(
+        operand.address,
+        tuple(at * row_bytes for at, _ in rows) or (0,),
+        tuple(at * col_bytes for at, _ in cols) or (0,),
+        tuple(depths),
+    )
+
+
 class _Inputs:
     """What one tile reads besides its head's operands, or all that a math tile reads."""
 
@@ -135,12 +170,20 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
     main = outputs * len(spans(k, tile_k))
     last_pass = outputs if ops_of(cmd, Scope.KERNEL) else 0
 
-    def tiles() -> Iterator[TilePlan]:
-        yield from _GemmTiles(cmd, tile, servers)
+    def tiles(first: int) -> Iterator[TilePlan]:
+        if first < main:
+            yield from _GemmTiles(cmd, tile, servers).since(first)
         if last_pass:
-            yield from _kernel_pass(cmd, main, (tile_m, tile_n), servers)
+            yield from islice(_kernel_pass(cmd, main, (tile_m, tile_n), servers), max(first - main, 0), None)
 
-    return PipelinePlan(main + last_pass, main, tiles, tile)
+    def outline() -> Outline:
+        rows, depths, cols = spans(m, tile_m), spans(k, tile_k), spans(n, tile_n)
+        extra = [op.operand for op in cmd.epilogues if op.operand and op.scope is not Scope.KERNEL]
+        grids = [_grid(a, rows, [], (), depths), _grid(b, [], cols, depths, ()), _grid(cmd.out, rows, cols)]
+        grids += [_grid(x, rows, cols) for x in extra]
+        return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
+
+    return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline)
 
 
 class _GemmTiles:
@@ -163,17 +206,25 @@ class _GemmTiles:
         self._tails: dict[tuple[int, int, int, bool, bool, int], tuple[Stage, ...]] = {}
         self._kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def __iter__(self) -> Iterator[TilePlan]:
+    def since(self, first: int) -> Iterator[TilePlan]:
+        """The tiles from one on."""
         a, b = self._cmd.inputs
-        tile_id, last = 0, len(self._depths) - 1
-        b_reads = [self._reads(b, [(depth, cols) for depth in self._depths]) for cols in self._cols]
-        for rows in self._rows:
+        last = len(self._depths) - 1
+        outputs, start = divmod(first, len(self._depths))
+        row, column = divmod(outputs, len(self._cols))
+        tile_id, b_reads = first, [list[tuple[Stage, ...]]() for _ in self._cols]
+        for rows in self._rows[row:]:
             a_reads = self._reads(a, [(rows, depth) for depth in self._depths])
-            for cols, b_column in zip(self._cols, b_reads, strict=True):
-                for at, depth in enumerate(self._depths):
+            for at_column in range(column, len(self._cols)):
+                cols, b_column = self._cols[at_column], b_reads[at_column]
+                if not b_column:
+                    b_column += self._reads(b, [(depth, cols) for depth in self._depths])
+                for at in range(start, last + 1):
                     reads = (*a_reads[at], *b_column[at])
-                    yield self._tile(tile_id, reads, rows, depth, cols, at == 0, at == last)
+                    yield self._tile(tile_id, reads, rows, self._depths[at], cols, at == 0, at == last)
                     tile_id += 1
+                start = 0
+            column = 0
 
     def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
         if operand.pinned:
@@ -225,12 +276,21 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServ
     total = len(spans(m, tile_m)) * len(spans(n, tile_n))
     last_pass = total if ops_of(cmd, Scope.KERNEL) else 0
 
-    def tiles() -> Iterator[TilePlan]:
-        yield from _math_tiles(cmd.out, cmd.inputs, math_ops(cmd), 0, (tile_m, tile_n), servers)
+    def tiles(first: int) -> Iterator[TilePlan]:
+        if first < total:
+            yield from islice(
+                _math_tiles(cmd.out, cmd.inputs, math_ops(cmd), 0, (tile_m, tile_n), servers), first, None
+            )
         if last_pass:
-            yield from _kernel_pass(cmd, total, (tile_m, tile_n), servers)
+            yield from islice(_kernel_pass(cmd, total, (tile_m, tile_n), servers), max(first - total, 0), None)
 
-    return PipelinePlan(total + last_pass, total, tiles, tile)
+    def outline() -> Outline:
+        rows, cols = spans(m, tile_m), spans(n, tile_n)
+        extra = [op.operand for op in math_ops(cmd) if op.operand]
+        grids = [_grid(x, rows, cols) for x in (*cmd.inputs, cmd.out, *extra)]
+        return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
+
+    return PipelinePlan(total + last_pass, total, tiles, tile, 1, outline)
 
 
 def math_ops(cmd: CompositeCmd) -> tuple[OpSpec, ...]:

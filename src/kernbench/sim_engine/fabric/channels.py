@@ -10,6 +10,7 @@ Rows, refresh and the limits of the controller's own queue are not modelled.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Protocol
 
@@ -25,6 +26,7 @@ class WriteBursts(Protocol):
     """What a write passes to its memory, and gets back."""
 
     block: int  # its address in bursts
+    flits: int
     finish_ns: float  # of its latest burst committed so far
 
 
@@ -32,8 +34,8 @@ class ChannelGroup:
     """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
     __slots__ = (
-        "_all_waited_ns", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns", "burst_ns",
-        "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
+        "_all_waited_ns", "_busy_with", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns",
+        "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
     )  # fmt: skip
 
     def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
@@ -45,6 +47,10 @@ class ChannelGroup:
         self.pending: list[tuple[float, float, int, WriteBursts]] = []  # write flits on their way: ready, order, index
         self.most_pending = MOST_PENDING  # above this, those that have arrived are committed
         self.users = 0  # writes moved flit by flit whose last burst is not committed
+        self.even: bool | None = None  # whether all went as it would from any other channel on; None: nobody asks
+        self._busy_with: WriteBursts | None = (
+            None  # the write that has all channels that are taken, where that is asked
+        )
         self._free_ns = [0.0] * channels
         self._direction = [0] * channels
         self._rounds = 0  # bursts that every channel has had,
@@ -91,6 +97,8 @@ class ChannelGroup:
         for ready, _, i, transfer in pending[:n]:
             # `_commit`, written out: a call for each flit would double its cost
             channel = (transfer.block + i) & mask
+            if self.even:
+                self._judge_write(transfer, ready)
             start = free_ns[channel]
             if start <= ready:
                 start = ready
@@ -104,6 +112,12 @@ class ChannelGroup:
                 transfer.finish_ns = finish
         del pending[:n]
         self.most_pending = max(MOST_PENDING, 2 * len(pending))
+
+    def _judge_write(self, transfer: WriteBursts, ready: float) -> None:
+        """A burst of a write comes: another first channel would do as well if it has all of them to itself."""
+        if max(self._free_ns) <= ready:
+            self._busy_with = transfer
+        self.even = self._busy_with is transfer and not transfer.flits & self.mask
 
     # ---- writes, as progressions of arrival times
 
@@ -119,6 +133,8 @@ class ChannelGroup:
             if n >= channels and channels * dt >= self.burst_ns and self._is_idle(t, WRITE):
                 finish = self._write_to_idle(block, t, dt, n)
             else:
+                if self.even:
+                    self.even = False
                 self._free_ns, self._direction, self._extra = self._free_ns[:], self._direction[:], self._extra[:]
                 self._worst_ns, self._worst_at_ns = self._worst_ns[:], self._worst_at_ns[:]
                 finish = self._write_progression(block, t, dt, n)
@@ -143,6 +159,8 @@ class ChannelGroup:
         rounds, more = divmod(n, channels)
         self._rounds += rounds
         if more:
+            if self.even:
+                self.even = False
             self._extra = self._extra[:]
             for i in range(more):
                 self._extra[(block + i) & self.mask] += 1
@@ -173,6 +191,8 @@ class ChannelGroup:
         if flits >= channels and self._is_idle(now, READ):
             self._read_from_idle(block, flits, now)
             return Pace([now + burst_ns] * channels, burst_ns, flits, simultaneous=True)
+        if self.even:
+            self.even = False
         latest = 0.0
         firsts: list[float] = []
         for j in range(min(flits, channels)):
@@ -197,6 +217,8 @@ class ChannelGroup:
         """Bursts in rounds over all channels; those from `block` on may have one more than the others."""
         channels, burst_ns = self.mask + 1, self.burst_ns
         rounds, more = divmod(flits, channels)
+        if more and self.even:
+            self.even = False
         self._rounds += rounds
         self._free_ns = [now + rounds * burst_ns] * channels
         self._direction = [READ] * channels
@@ -228,6 +250,42 @@ class ChannelGroup:
     def read_rounds(self, rounds: int, now: float) -> None:
         """Commit a read from `now` on."""
         self._read_from_idle(0, rounds * (self.mask + 1), now)
+
+    def busy_for(self, now: float) -> tuple[float, ...]:
+        """For how long every channel is still taken."""
+        return tuple(free - now if free > now else 0.0 for free in self._free_ns)
+
+    # ---- what was done elsewhere
+
+    def take_over(self, other: ChannelGroup) -> None:
+        """Go on where `other`, a group of the same kind, stands; this one is idle. Its counts are added."""
+        self._free_ns = [max(ours, theirs) for ours, theirs in zip(self._free_ns, other._free_ns, strict=True)]
+        self._direction = other._direction[:]
+        self.pending += other.pending
+        self.users += other.users
+        self.add_done(other.done())
+
+    def add_done(self, rows: Sequence[tuple[int, float, float]], since: float = 0.0) -> None:
+        """Count what every channel has done: bursts, longest wait and when that began, from `since` on."""
+        self._extra = [extra + bursts for extra, (bursts, _, _) in zip(self._extra, rows, strict=True)]
+        for channel, (_, wait, at) in enumerate(rows):
+            self._note_wait(channel, wait, since + at)
+
+    def take_waits(self) -> list[tuple[float, float]]:
+        """The longest wait for every channel since this was last asked, and when it began."""
+        waits = list(zip(self._worst_ns, self._worst_at_ns, strict=True))
+        self._worst_ns, self._worst_at_ns = [0.0] * len(waits), [0.0] * len(waits)
+        self._all_waited_ns = 0.0
+        return waits
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """Which way every channel is turned."""
+        return tuple(self._direction)
+
+    def turn_to(self, directions: Sequence[int]) -> None:
+        """Every channel is turned as `directions` say, 0 for one that has done nothing."""
+        self._direction = list(directions)
 
     # ---- one channel
 

@@ -9,6 +9,7 @@ may be added or taken away without changing a single time.
 - A claim is given for what is idle: every flit sent has left the link, every burst is finished, and nobody else has a
   claim to it. Else it is refused. A node with a delay rule of the user's cannot be forecast: refused.
 - Links are directions: both of them are two links. One claim may have any number, and channels of several nodes.
+- An owner that can do without `yields`: it is disturbed by who wants a claim and does not yield, not only by bytes.
 - An owner may have several claims; only those that are disturbed end. Of several that one newcomer disturbs, the claims
   of links come first, in order of its path, then that of the channels. An owner may release any of them when called.
 - Control messages wait for nobody and disturb nobody. What is sent for a later time disturbs then, not now. Transfers
@@ -43,7 +44,7 @@ class Replay(Protocol):
 class Claim:
     """Links and channels that somebody owns as long as `held`."""
 
-    __slots__ = ("_claims", "channels", "held", "links", "on_disturbed")
+    __slots__ = ("_claims", "channels", "held", "links", "on_disturbed", "yields")
 
     def __init__(self, claims: Claims, links: dict[int, None], channels: dict[int, None], told: OnDisturbed) -> None:
         self._claims = claims
@@ -51,6 +52,7 @@ class Claim:
         self.channels = channels  # nodes that have them
         self.on_disturbed = told
         self.held = True
+        self.yields = False  # to whoever wants to own some of it
 
     def release(self) -> None:
         """Give all of it up. Does nothing when the claim is over already."""
@@ -100,18 +102,31 @@ class Claims:
         self._replay: Replay | None = None
         self._owner: list[Claim | None] = [None] * len(links.free)
         self._channel_owner: dict[int, Claim] = {}
-        self._turn = INFINITY  # order of the newcomer on whose behalf owners are being called
+        self._turn: float = INFINITY  # order of the newcomer on whose behalf owners are being called
         self.held = 0  # claims
 
     def allow(self, replay: Replay) -> None:
         """From now on things can be claimed; owners tell `replay`."""
         self._replay = replay
 
-    def take(self, links: Iterable[int], nodes: Iterable[int], on_disturbed: OnDisturbed, now: float) -> Claim | None:
+    def take(
+        self,
+        links: Iterable[int],
+        nodes: Iterable[int],
+        on_disturbed: OnDisturbed,
+        now: float,
+        *,
+        yields: bool = False,
+    ) -> Claim | None:
         """A claim to links and to the channels of nodes; None where somebody is there."""
         if self._replay is None:
             return None
         wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
+        if not yields and self.held:
+            owners = [self._owner[link] for link in wanted] + [self._channel_owner.get(node) for node in channels]
+            for claim in owners:
+                if claim is not None and claim.held and claim.yields:
+                    self._tell(claim, now, self._turn)
         owner, users, free = self._owner, self._links.users, self._links.free
         delay_rule, ends = self._network.delay_rule, self._network.link_ends
         for link in wanted:
@@ -121,6 +136,7 @@ class Claims:
             if node in self._channel_owner or not self._groups[node].is_idle(now):
                 return None
         claim = Claim(self, wanted, channels, on_disturbed)
+        claim.yields = yields
         for link in wanted:
             owner[link] = claim
         for node in channels:
@@ -153,7 +169,18 @@ class Claims:
         assert self._replay is not None
         self._replay.told(transfers, self._turn, repeated_ns, claim.links, claim.channels)
 
-    def _tell(self, claim: Claim, now: float, order: int) -> None:
+    def tell_all(self, now: float, order: float) -> None:
+        """Disturb every claim, as injection `order` would."""
+        for claim in dict.fromkeys([*self._owner, *self._channel_owner.values()]):
+            if claim is not None and claim.held:
+                self._tell(claim, now, order)
+
+    @property
+    def turn(self) -> float:
+        """Order of the newcomer on whose behalf owners are being called; infinity if there is none."""
+        return self._turn
+
+    def _tell(self, claim: Claim, now: float, order: float) -> None:
         self.drop(claim)
         before, self._turn = self._turn, order
         try:

@@ -38,6 +38,7 @@ class FabricEnvironment(simpy.Environment):
         super().__init__(initial_time=0.0)
         self._calls: dict[float, list[tuple[Callable[[Any], object], Any]]] = {}  # by time
         self._call_times: list[float] = []  # a heap
+        self.calls_at = self.processes_at = -1.0  # the last instant at which calls were made, and processes went on
         if fabric is not None:
             self.fabric = fabric
 
@@ -60,6 +61,37 @@ class FabricEnvironment(simpy.Environment):
         else:
             calls.append((action, subject))
 
+    def begin_at(self, now: float) -> None:
+        """Set the clock, before anything has happened."""
+        self.now = self._now = self.fabric.engine.now = now
+
+    def run_calls(self, until: float) -> None:
+        """Let all happen that comes up to `until`, that included; for an environment without processes."""
+        while self.peek() <= until:
+            self.at(until, _stop, None)  # so that the fabric goes no further
+            self.step()
+
+    def run_transfers(self, until: float) -> None:
+        """Let what the fabric does up to `until` happen, and nothing else."""
+        engine = self.fabric.engine
+        while engine.next_time() <= until:
+            finished = engine.advance(until)
+            for transfer in finished:
+                self.now = self._now = transfer.done_ns
+                if transfer.on_done is not None:
+                    transfer.on_done(transfer)
+
+    def calls(self) -> list[tuple[float, Callable[[Any], object], Any]]:
+        """All calls that were asked for, in order."""
+        return [(time, *call) for time in sorted(self._calls) for call in self._calls[time] if call[0] is not _stop]
+
+    def take_calls(self) -> list[tuple[float, Callable[[Any], object], Any]]:
+        """All calls that were asked for, in order; they will not be made here."""
+        taken = self.calls()
+        self._calls.clear()
+        self._call_times.clear()
+        return taken
+
     def step(self) -> None:
         """Let what comes next happen: one SimPy event, or all calls of one instant, after what the fabric does before.
 
@@ -75,8 +107,12 @@ class FabricEnvironment(simpy.Environment):
             if not (agenda.current or agenda.load()) or agenda.current[0][0] > horizon:
                 break
             finished = fabric.advance(horizon)
-            if not finished:
+            if fabric.recalled:  # there are new calls: look again what comes first
+                fabric.recalled = False
+            elif not finished:
                 break
+            if not finished:
+                continue
             self.now = self._now = finished[0].done_ns
             for transfer in finished:
                 if transfer.on_done is not None:
@@ -84,12 +120,12 @@ class FabricEnvironment(simpy.Environment):
         if fabric.now < horizon < INFINITY:
             fabric.now = horizon
         if times and times[0] == horizon and not (queue and queue[0][0] == horizon and queue[0][1] < NORMAL):
-            self.now = self._now = heappop(times)
+            self.now = self._now = self.calls_at = heappop(times)
             for action, subject in self._calls.pop(horizon):
                 action(subject)
             return
         if horizon < INFINITY:
-            self.now = horizon
+            self.now = self.processes_at = horizon
         try:
             super().step()
         except KernBenchError as copy:
@@ -108,3 +144,7 @@ class FabricEnvironment(simpy.Environment):
     def _complete(self, event: Event, transfer: Transfer) -> None:
         event._ok, event._value = True, transfer
         heappush(self._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(self._eid), event))
+
+
+def _stop(_: object) -> None:
+    """Until here."""

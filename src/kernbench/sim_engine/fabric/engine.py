@@ -96,6 +96,7 @@ class FlitEngine:
         self.counters = Counters(network, self.links, self.groups, record=record)
         self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
+        self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
 
     # ---- setting out
@@ -196,7 +197,10 @@ class FlitEngine:
         return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
 
     def advance(self, until: float = INFINITY) -> list[Transfer]:
-        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected."""
+        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
+
+        An owner that is disturbed may have things to do before `until`: it sets `recalled`, for whoever drives this.
+        """
         agenda = self.agenda
         if agenda.current or agenda.load():
             # The end of a transfer that an owner moves needs nothing of the loop, if it comes alone.
@@ -238,6 +242,8 @@ class FlitEngine:
                     self.now = now
                     if self._other(transfer, now, i, -link):
                         done.append(transfer)
+                        until = now
+                    elif self.recalled:
                         until = now
                     continue
                 # A flit is ready for a link: the one event that counts for speed.

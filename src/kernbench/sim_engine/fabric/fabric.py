@@ -6,7 +6,7 @@ flit and hop where flows meet. Driven by `inject`, `run` (or `advance`) and `nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
@@ -59,12 +59,14 @@ class Fabric:
         trace: bool = False,
         tag: object = None,
         claim: Claim | None = None,
+        turn: int | None = None,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
         `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
-        `on_done` is called by `run`. A `claim` of the sender's is not disturbed by it.
+        `on_done` is called by `run`. A `claim` of the sender's is not disturbed by it. `turn` is its place among
+        transfers that set out at the same instant, as injected if left out.
         Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
@@ -75,7 +77,7 @@ class Fabric:
                 f"a transfer at {at} ns, when the clock stands at {engine.now} ns",
                 hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
-        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to)
+        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, turn)
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
@@ -89,7 +91,9 @@ class Fabric:
 
     def run(self, until: float = INFINITY) -> None:
         """Move everything up to `until`, calling `on_done` of each transfer at its time."""
-        while done := self.engine.advance(until):
+        engine = self.engine
+        while (done := engine.advance(until)) or engine.recalled:
+            engine.recalled = False
             for transfer in done:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
@@ -108,16 +112,19 @@ class Fabric:
 
     # ---- owners
 
-    def lane(self, route: Route, *, with_channels: bool, lead_ns: float = 0.0) -> Lane:
+    def lane(
+        self, route: Route, *, with_channels: bool, lead_ns: float = 0.0, turns: Iterator[int] | None = None
+    ) -> Lane:
         """For somebody who reads along `route` again and again.
 
         `with_channels`: from the memory channels at its start. `lead_ns` is how long a request takes to get there.
+        `turns` gives each read its place among transfers that set out at the same instant.
         """
         groups = self.engine.groups
         if with_channels and route.nodes[0] not in groups:
             raise FabricError(f"node {route.path[0]!r} has no memory channels", hint="add_channels there")
         group = groups[route.nodes[0]] if with_channels else None
-        return Lane(self.engine, self._maker, route, group, on_grid(lead_ns))
+        return Lane(self.engine, self._maker, route, group, on_grid(lead_ns), turns or self._maker.seq)
 
     def claim(self, links: Iterable[int], channels: Iterable[Hashable], on_disturbed: OnDisturbed) -> Claim | None:
         """Own links and memory channels until somebody else comes; None where somebody is there.
@@ -136,6 +143,11 @@ class Fabric:
                     f"node {self.network.names[node]!r} has no memory channels", hint="add_channels there"
                 )
         return self.engine.claims.take(links, nodes, on_disturbed, self.engine.now)
+
+    @property
+    def turns(self) -> Iterator[int]:
+        """Places in the order of injections: whoever takes one first goes first where times are equal."""
+        return self._maker.seq
 
     def take_turn(self) -> int:
         """A place in the order of injections, for a transfer that an owner sends without telling (`prepare`)."""
@@ -162,6 +174,14 @@ class Fabric:
         return self._maker.make(
             route, nbytes, on_grid(at_ns), on_done, tag, read_from=read_from, write_to=write_to, seq=turn
         )
+
+    def split_all(self, now: float, order: float) -> None:
+        """Move all that is under way flit by flit from now on, the moment at which injection `order` comes."""
+        self.engine.claims.tell_all(now, order)
+        if self._trains is not None:
+            self._trains.split_all(now, order)
+        for group in self.engine.groups.values():
+            group.flush(now)
 
     def count(self, transfer: Transfer, times: int = 1) -> None:
         """An owner has sent `times` transfers like this one that it does not replay. Waits are not counted."""

@@ -8,7 +8,7 @@ lane tell of the read that is under way, and times are the same bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.claims import Claim
@@ -53,15 +53,21 @@ class Lane:
 
     __slots__ = (
         "_address", "_backoff", "_busy", "_claim", "_engine", "_group", "_lead_ns", "_maker", "_profile", "_profiles",
-        "_read", "_reads", "_route", "_seq",
+        "_read", "_reads", "_route", "_turns",
     )  # fmt: skip
 
     def __init__(
-        self, engine: FlitEngine, maker: TransferMaker, route: Route, group: ChannelGroup | None, lead_ns: float
+        self,
+        engine: FlitEngine,
+        maker: TransferMaker,
+        route: Route,
+        group: ChannelGroup | None,
+        lead_ns: float,
+        turns: Iterator[int],
     ) -> None:
         self._engine = engine
         self._maker = maker
-        self._seq = maker.seq
+        self._turns = turns
         self._route = route
         self._group = group
         self._lead_ns = lead_ns
@@ -89,11 +95,11 @@ class Lane:
                 self._address = address
                 read = self._read
                 read.at_ns, read.on_done, read.tag = at_ns, done, tag
-                read.seq = seq = next(self._seq)
+                read.seq = seq = next(self._turns)
                 self._engine.agenda.push((at_ns + profile.end_ns, INJECTED + seq, read.epoch, read, AT_DONE))
                 return
         engine = self._engine
-        transfer = self._made(nbytes, address, at_ns, done, tag, None)
+        transfer = self._made(nbytes, address, at_ns, done, tag, next(self._turns))
         if not transfer.flits:
             engine.send_control(transfer)
             return
@@ -107,7 +113,7 @@ class Lane:
         at_ns: float,
         done: Callable[[Transfer], None] | None,
         tag: object,
-        seq: int | None,
+        seq: int,
     ) -> Transfer:
         """A read as any other."""
         read_from = None if self._group is None else address
@@ -154,7 +160,7 @@ class Lane:
         if self._reads <= self._backoff or route.loops or (group is not None and not group.is_turned_to_reads()):
             return False
         nodes = () if group is None else (group.node,)
-        self._claim = self._engine.claims.take(route.links, nodes, self._give_up, self._engine.now)
+        self._claim = self._engine.claims.take(route.links, nodes, self._give_up, self._engine.now, yields=True)
         return self._claim is not None
 
     def _profile_of(self, nbytes: int) -> ReadProfile | None:

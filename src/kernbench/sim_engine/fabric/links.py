@@ -52,3 +52,10 @@ class Links:
         if wait > worst or (wait == worst and at < self.worst_at[link]):
             self.worst[link] = wait
             self.worst_at[link] = at
+
+    def take_waits(self) -> list[tuple[int, float, float]]:
+        """The longest wait for every link since this was last asked, if there was one, and when it began."""
+        waits = [(link, wait, self.worst_at[link]) for link, wait in enumerate(self.worst) if wait]
+        for link, _, _ in waits:
+            self.worst[link] = self.worst_at[link] = 0.0
+        return waits

@@ -97,7 +97,17 @@ class PlannedTrains:
 
     # ---- splitting into flits
 
-    def split(self, trains: list[Train], now: float, order: int) -> list[Transfer]:
+    def split_all(self, now: float, order: float) -> list[Transfer]:
+        """Split every train; of one that is through, its longest waits are noted. None is left."""
+        queues = [*self.on_link, *self.to_memory.values()]
+        trains = {train.seq: train for queue in queues for _, train in queue if train.transfer.train is train}
+        split = self.split(list(trains.values()), now, order)
+        for train in trains.values():
+            if train.transfer.train is train:
+                self.end(train.transfer, train)
+        return split
+
+    def split(self, trains: list[Train], now: float, order: float) -> list[Transfer]:
         """Split trains into flits, and those planned behind them: what has not happened by now goes on flit by flit.
 
         Now is the moment at which injection `order` comes. Returns the transfers, in the order of planning.
@@ -121,7 +131,7 @@ class PlannedTrains:
             self._split_one(train, now, order, restored)
         return [train.transfer for train in split]
 
-    def _split_one(self, train: Train, now: float, order: int, restored: dict[int, None]) -> None:
+    def _split_one(self, train: Train, now: float, order: float, restored: dict[int, None]) -> None:
         """`restored`: links and memories (as ~node) that are back at what the first train planned there has done."""
         transfer, links = train.transfer, self._engine.links
         transfer.train = None
@@ -145,7 +155,7 @@ class PlannedTrains:
             self._put_back(train, transfer.hops, arrived, behind)
 
     def _split_writes(
-        self, train: Train, group: ChannelGroup, now: float, order: int, restored: dict[int, None]
+        self, train: Train, group: ChannelGroup, now: float, order: float, restored: dict[int, None]
     ) -> int:
         """Take back the bursts that have not arrived by `now`; returns how many have."""
         transfer = train.transfer

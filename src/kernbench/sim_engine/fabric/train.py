@@ -75,7 +75,7 @@ class Train:
             append_progression(progressions, time, 0.0, 1)
         return progressions
 
-    def passed(self, hop: int, now: float, order: int) -> int:
+    def passed(self, hop: int, now: float, order: float) -> int:
         """How many flits the link of `hop` has taken (or have arrived) when injection `order` comes at `now`.
 
         At one instant flits that come in on a link go before injections, and injections go in their own order.
@@ -85,7 +85,7 @@ class Train:
             return times.count_until(now, inclusive=hop > 0 or self.transfer.order < order)
         return self.start[hop] + count_until(times, now)
 
-    def is_through(self, now: float, order: int) -> bool:
+    def is_through(self, now: float, order: float) -> bool:
         """Whether there is nothing left to take back."""
         last_place = self.transfer.hops - (self.transfer.sink is None)
         return self.passed(last_place, now, order) == self.transfer.flits

@@ -82,6 +82,13 @@ class TrainPlanner:
                 self._pause[first_link] = pause = self._next_pause[first_link]
                 self._next_pause[first_link] = min(2 * pause, LONGEST_PAUSE)
 
+    def split_all(self, now: float, order: float) -> None:
+        """Split every train into flits. One whose flits have all passed only has its end to come."""
+        for transfer in self._trains.split_all(now, order):
+            self.split += 1
+            if transfer.flits > LARGE:
+                self.waiting[transfer.seq] = transfer
+
     # ---- planning from where the flits stand
 
     def _plan_new(self, transfer: Transfer, now: float) -> bool:

@@ -1,0 +1,68 @@
+"""The state of a PE seen from the present: times as they lie ahead or behind, tiles as counted from the one fed next.
+
+Two instants at which a PE's blocks, its fabric and the tiles to come look the same are followed by the same. What is
+over and cannot matter any more is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernbench.components.builtin.pipeline import DmaStage, ServerQueue, TileToken
+from kernbench.components.recording import STAGE_BITS
+
+State = tuple[object, ...]
+Placement = tuple[int, int, int]  # of an operand in memory channels: its address, bits of a burst, mask of channels
+
+
+class Present:
+    """Where a PE stands: the time, how many tiles were fed, and where operands lie among channels, if that matters."""
+
+    def __init__(self, now: float, fed: int, placements: Mapping[int, Placement]) -> None:
+        self.now = now
+        self._refs = fed << STAGE_BITS
+        self._fed = fed
+        self._placements = placements
+        self.seen: dict[int, TileToken] = {}  # tiles under way, and operands of them, by identity
+
+    def until(self, time: float) -> float:
+        """How long something is still taken."""
+        return time - self.now if time > self.now else 0.0
+
+    def server(self, queue: ServerQueue) -> State:
+        free = self.until(queue.free_ns)
+        return (free, self.ref(queue.holder)) if free else ()
+
+    def ref(self, who: float) -> float:
+        return who - self._refs if who >= 0 else who
+
+    def token(self, token: TileToken, *, waits: bool = False) -> State:
+        """A tile under way: what is left of it, and what its record will say. One that waits has yet to start."""
+        self.seen[id(token)] = token
+        now, causes = self.now, token.causes
+        plan = token.plan
+        said: list[float] = []
+        for at in range(0, len(causes), 4):
+            stage, release, ready, who = causes[at : at + 4]
+            said += (stage, int(release), ready - now, self.ref(who))
+        return (
+            token.number - self._fed,
+            plan.kind,
+            self._places_of(token),
+            token.index,
+            0.0 if waits else token.start_ns - now,
+            tuple([t - now for t in token.times]),
+            tuple(said),
+            token.pending,
+        )
+
+    def _places_of(self, token: TileToken) -> State:
+        """The channels at which the bytes begin that the tile has to move."""
+        found = []
+        for stage in token.stages[token.index :]:
+            if type(stage) is DmaStage:
+                placement = self._placements.get(stage.operand)
+                if placement is not None:
+                    address, shift, mask = placement
+                    found.append((address + stage.offset) >> shift & mask)
+        return tuple(found)

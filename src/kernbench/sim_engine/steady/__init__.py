@@ -1,0 +1,1 @@
+"""Composites whose course is known beforehand: foreseen once, used wherever nobody comes in between."""

@@ -1,0 +1,105 @@
+"""The course of a composite that is alone: every stage of every tile, and what it leaves, timed from its begin.
+
+Whoever begins with the same plan, over ways of the same kind and with operands at the same places among the channels,
+takes the same course. Stretches of it that repeat are kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kernbench.components.builtin.pe_scheduler import Cause
+from kernbench.components.builtin.pipeline import PipelinePlan, TilePlan
+from kernbench.components.recording import NOBODY, STAGE_BITS
+
+TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
+Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
+
+
+class Use(NamedTuple):
+    """For how long blocks were busy."""
+
+    dma_ns: float
+    slot_ns: float
+    tcm_read_ns: float
+    tcm_write_ns: float
+    tcm_ns: float
+
+
+MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
+Work = dict[str, tuple[int, float, int]]  # by part of the PE: ops, for how long it was busy, flops
+
+
+class Stretch(NamedTuple):
+    """Tiles that end one after the other, told as of another time and other tiles: all of it so much later."""
+
+    rows: list[TileRow]
+    tiles: int
+    ns: float
+
+
+class Course:
+    """From the begin, at 0, to `end_ns`."""
+
+    def __init__(self, plan: PipelinePlan) -> None:
+        self.plan = plan
+        self.end_ns = 0.0
+        self.stretches: list[Stretch] = []  # in the order in which tiles end
+        self.kept_rows = 0
+        self.records = 0
+        self.work: Work = {}
+        self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.moved: dict[MovedKind, tuple[int, int]] = {}
+        self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
+        self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began
+        self.directions: list[tuple[int, ...]] = []
+
+    def all_rows(self, begin_ns: float, token: int, cause: Cause) -> Iterator[Row]:
+        """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""
+        tiles = enumerate(self.plan.tiles())
+        waiting: dict[int, TilePlan] = {}  # fed, and yet to end
+        for rows, later, ns in self.stretches:
+            since, first = begin_ns + ns, token + later
+            for number, times, causes in rows:
+                tile = number + later
+                while tile not in waiting:
+                    at, plan = next(tiles)
+                    waiting[at] = plan
+                yield (
+                    waiting.pop(tile),
+                    [since + t for t in times],
+                    _placed(causes, since, first, cause),
+                    first + number,
+                )
+
+
+def _placed(causes: list[float], begin_ns: float, token: int, cause: Cause) -> list[float]:
+    placed = causes[:]
+    for at in range(0, len(causes), 4):
+        placed[at + 2] += begin_ns
+        if causes[at + 1] == NOBODY:
+            placed[at + 1], placed[at + 3] = cause
+        elif causes[at + 3] >= 0:
+            placed[at + 3] += token << STAGE_BITS
+    return placed
+
+
+class CourseRows:
+    """The records of one composite, as the op log keeps them: told when somebody reads."""
+
+    def __init__(self, course: Course, begin_ns: float, token: int, cause: Cause) -> None:
+        self._course = course
+        self._begin_ns = begin_ns
+        self._token = token
+        self._cause = cause
+
+    @property
+    def records(self) -> int:
+        return self._course.records
+
+    def work(self) -> dict[str, tuple[int, float, int]]:
+        return self._course.work
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._course.all_rows(self._begin_ns, self._token, self._cause)

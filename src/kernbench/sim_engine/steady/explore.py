@@ -1,0 +1,355 @@
+"""Finds the course of a composite: runs it on a PE of its own, and does not run again what it has seen.
+
+Whenever a few loops of tiles have been fed, the state of the PE and its fabric is written down (`pe_state.py`,
+`fabric/snapshot.py`), as it is seen from that instant. A *leg* leads from such a state, over loops of certain kinds, to
+the next one. Once a leg is known, it need not be run: where known legs lead from the present state back to it, all of
+them are passed at once. States are compared as a whole, so this is exact, and no period has to be guessed.
+
+Mostly it does not matter at which channels of a memory the tiles begin: transfers in whole rounds over channels that
+are all alike. Then states and loops are compared without that, and the tiles under way are given their new places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from marshal import dumps
+from typing import Any, NamedTuple
+
+from kernbench.components.base import MemoryPort
+from kernbench.components.builtin.pe_dma import token_state
+from kernbench.components.builtin.pe_scheduler import TileFeed
+from kernbench.components.builtin.pe_state import Placement, Present
+from kernbench.components.builtin.pipeline import DmaStage, TileToken
+from kernbench.components.recording import NOBODY
+from kernbench.sim_engine.fabric import Transfer
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.snapshot import is_even, state_of
+from kernbench.sim_engine.steady.coming import loop_kinds
+from kernbench.sim_engine.steady.course import Course, MovedKind, Stretch, TileRow, Use, Work
+from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
+from kernbench.sim_engine.steady.ways import Ways
+
+TILES_BETWEEN = 32  # states that are written down, at least
+WORTH_TILES = 3 * TILES_BETWEEN
+
+
+Wait = tuple[float, float]  # how long, and since when
+
+
+class Totals(NamedTuple):
+    """What was done up to an instant."""
+
+    use: Use
+    moved: dict[MovedKind, tuple[int, int]]  # whole flits, transfers
+    bursts: list[list[int]]  # by memory and channel
+    work: Work
+    records: int
+
+
+class Mark(NamedTuple):
+    """An instant whose state was written down."""
+
+    state: bytes
+    plain: bytes | None  # the state without a word on which channels; None where these differ
+    ns: float
+    fed: int
+    loop: int  # that is being fed
+    rows: int  # ended so far
+    totals: Totals
+
+
+class Leg(NamedTuple):
+    """From a state, over some loops, to another."""
+
+    end: bytes
+    ns: float
+    tiles: int
+    rows: list[TileRow]
+    from_ns: float  # when it was run
+    from_tile: int
+    before: Totals
+    after: Totals
+
+
+class Explorer:
+    """Runs one composite."""
+
+    def __init__(
+        self, machine: Machine, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: Sequence[MemoryPort]
+    ) -> None:
+        self._ways = ways
+        self._private = private = PrivatePe(machine, ways, blocks.dma.node.id, 0.0, lent=False)
+        self._pe = pe = private.new_blocks(blocks.scheduler.node.id)
+        self._course = Course(feed.plan)
+        self._ended: list[int] = []
+        self._rows: list[TileRow] = []  # of the tiles that were run
+        self._work: Work = {}
+        self._records = 0
+        self._later_tiles, self._later_ns = 0, 0.0  # than the tiles and the time of the private PE
+        self._told = 0  # rows that are in the course
+        operands = private.operands(feed.context.operands, ports)
+        self._feed = pe.scheduler.feed_of(
+            feed.plan, feed.context.request, operands, (NOBODY, NOBODY), self._ended.append, self._record
+        )
+        self._placements = _placements(self._feed, private)
+        self._legs: dict[tuple[bytes, tuple[int, ...]], Leg] = {}
+        self._passed: dict[int, tuple[Leg, int]] = {}  # legs, and how often, by identity
+        self._under_way: list[TileToken] = []  # at the last mark
+        self._waits: dict[int, Wait] = {}  # by link
+        self._channel_waits: dict[tuple[int, int], Wait] = {}  # by memory and channel
+
+    def run(self) -> Course:
+        plan, env = self._feed.plan, self._private.env
+        can_skip = plan.outline is not None and plan.total_tiles >= WORTH_TILES and self._placements is not None
+        self._pe.scheduler.let_in(self._feed)
+        if can_skip:
+            self._run_with_marks()
+        while not self._ended:
+            env.step()
+        self._tell_rows()
+        self._tell_waits()
+        self._course.end_ns = env.now + self._later_ns
+        self._note_totals()
+        self._course.kept_rows = len(self._rows)
+        return self._course
+
+    def _record(self, token: TileToken) -> int:
+        """A tile has ended."""
+        times, work = token.times, self._work
+        self._rows.append((token.number, times, token.causes))
+        self._records += len(token.stages)
+        for at, stage in enumerate(token.stages):
+            ops, busy_ns, flops = work.get(stage.component, (0, 0.0, 0))
+            work[stage.component] = (ops + 1, busy_ns + times[2 * at + 1] - times[2 * at], flops + stage.flops)
+        return 0
+
+    # ---- known legs
+
+    def _run_with_marks(self) -> None:
+        """Run the first pass, as far as it is not known."""
+        feed, plan, env = self._feed, self._feed.plan, self._private.env
+        assert plan.outline is not None
+        assert self._placements is not None
+        outline = plan.outline()
+        kinds, sizes = loop_kinds(outline, self._placements), loop_kinds(outline, {})
+        loops = -(-TILES_BETWEEN // plan.loop)  # per leg
+        groups = self._private.fabric.engine.groups.values()
+        last: Mark | None = None
+        while not self._ended:
+            following = ((feed.fed + self._later_tiles) // plan.loop // loops + 1) * loops
+            if following >= len(kinds):
+                return
+            # In the middle of a loop: what the loop before has to write is over, as a rule.
+            wanted = following * plan.loop + plan.loop // 2 - self._later_tiles
+            while feed.fed < wanted and not self._ended:
+                env.step()
+            mark = self._mark()
+            if last is not None and mark.loop - last.loop == loops:
+                self._learn(last, mark, tuple(kinds[last.loop : mark.loop + 1]), last.state, mark.state)
+                if last.plain is not None and mark.plain is not None and all(group.even for group in groups):
+                    self._learn(last, mark, tuple(sizes[last.loop : mark.loop + 1]), last.plain, mark.plain)
+            if mark.plain is None or not self._skip(mark, mark.plain, sizes, loops):
+                self._skip(mark, mark.state, kinds, loops)
+            last = self._mark_again(mark)
+            for group in groups:
+                group.even = True
+
+    def _mark(self) -> Mark:
+        env, feed = self._private.env, self._feed
+        fed = feed.fed + self._later_tiles
+        now, loop = env.now, fed // feed.plan.loop
+        fabric = self._private.fabric
+        fabric.split_all(now, INFINITY)
+        in_loop = fed % feed.plan.loop
+        plain = self._state(in_loop, places=False) if is_even(fabric, now) else None
+        return Mark(self._state(in_loop, places=True), plain, now, feed.fed, loop, len(self._rows), self._totals())
+
+    def _mark_again(self, mark: Mark) -> Mark:
+        """The state at the loop that it is at now."""
+        fed = self._feed.fed + self._later_tiles
+        loop = fed // self._feed.plan.loop
+        if loop == mark.loop:
+            return mark
+        return mark._replace(loop=loop, state=self._state(fed % self._feed.plan.loop, places=True))
+
+    def _learn(self, start: Mark, end: Mark, kinds: tuple[int, ...], begins: bytes, ends: bytes) -> None:
+        key = (begins, kinds)
+        if key not in self._legs:
+            rows = self._rows[start.rows : end.rows]
+            self._legs[key] = Leg(
+                ends, end.ns - start.ns, end.fed - start.fed, rows, start.ns, start.fed, start.totals, end.totals
+            )
+
+    def _skip(self, mark: Mark, present: bytes, kinds: list[int], loops: int) -> bool:
+        """Pass all known legs that lead back to the present state; says whether there were any."""
+        state, loop, legs = present, mark.loop, self._legs
+        path: list[Leg] = []
+        back = 0
+        while loop + loops < len(kinds):
+            leg = legs.get((state, tuple(kinds[loop : loop + loops + 1])))
+            if leg is None:
+                break
+            path.append(leg)
+            state, loop = leg.end, loop + loops
+            if state == present:
+                back = len(path)
+        if not back:
+            return False
+        self._tell_rows()
+        self._tell_waits()
+        tiles, ns = self._feed.fed + self._later_tiles, mark.ns + self._later_ns
+        skipped, skipped_ns = 0, 0.0
+        for leg in path[:back]:
+            stretch = Stretch(leg.rows, tiles + skipped - leg.from_tile, ns + skipped_ns - leg.from_ns)
+            self._course.stretches.append(stretch)
+            skipped, skipped_ns = skipped + leg.tiles, skipped_ns + leg.ns
+        for number, times in Counter(map(id, path[:back])).items():
+            leg = next(leg for leg in path if id(leg) == number)
+            self._passed[number] = (leg, self._passed.get(number, (leg, 0))[1] + times)
+        self._feed.skip(skipped)
+        self._later_tiles += skipped
+        self._later_ns += skipped_ns
+        self._give_places()
+        return True
+
+    def _give_places(self) -> None:
+        """Tiles under way are now others, of the same kind: their bytes lie elsewhere."""
+        assert self._placements is not None
+        if not self._under_way:
+            return
+        first = min(token.number for token in self._under_way)
+        last = max(token.number for token in self._under_way)
+        tiles = self._feed.plan.tiles(first + self._later_tiles)
+        plans = dict(zip(range(first, last + 1), tiles, strict=False))
+        for token in self._under_way:
+            token.plan = plans[token.number]
+            token.stages = token.plan.stages
+        for event in self._private.fabric.engine.agenda:
+            transfer = event[3]
+            whose = transfer.tag
+            assert isinstance(whose, TileToken)
+            stage = whose.stages[whose.index]
+            if isinstance(stage, DmaStage) and transfer.source is not None:
+                address, shift, _ = self._placements[stage.operand]
+                transfer.block = (address + stage.offset) >> shift
+
+    def _tell_rows(self) -> None:
+        """Tiles that have ended since this was last called are part of the course."""
+        if self._told < len(self._rows):
+            self._course.stretches.append(Stretch(self._rows[self._told :], self._later_tiles, self._later_ns))
+            self._told = len(self._rows)
+
+    def _tell_waits(self) -> None:
+        """So are the longest waits: of equal ones the earliest."""
+        engine, later_ns = self._private.fabric.engine, self._later_ns
+        for link, wait, at in engine.links.take_waits():
+            self._waits[link] = _longer(self._waits.get(link), wait, at + later_ns)
+        for ours, _ in self._ways.channels:
+            for channel, (wait, at) in enumerate(engine.groups[ours].take_waits()):
+                if wait:
+                    key = (ours, channel)
+                    self._channel_waits[key] = _longer(self._channel_waits.get(key), wait, at + later_ns)
+
+    # ---- the state
+
+    def _state(self, fed_in_loop: int, *, places: bool) -> bytes:
+        """The state as it is seen from now; with or without a word on where tiles lie among channels."""
+        private, pe = self._private, self._pe
+        env = private.env
+        assert self._placements is not None
+        present = Present(env.now, self._feed.fed, self._placements if places else {})
+
+        def subject_state(subject: object) -> object:
+            if isinstance(subject, Transfer):
+                return subject_state(subject.tag)
+            assert isinstance(subject, TileToken)
+            return token_state(subject, present)
+
+        fabric = state_of(private.fabric, env.now, subject_state, places=places)
+        calls = tuple(
+            (time - env.now, getattr(action, "__qualname__", ""), subject_state(subject))
+            for time, action, subject in env.calls()
+        )
+        parts = [
+            pe.scheduler.state(present),
+            pe.dma.state(present),
+            pe.fetch_store.state(present),
+            pe.tcm.state(present),
+        ]
+        self._under_way = list(present.seen.values())
+        state: Any = (fed_in_loop, *parts, calls, fabric)  # of numbers, strings and tuples of them
+        return blake2b(dumps(state, 2), digest_size=24).digest()  # version 2: the same bytes for equal values
+
+    # ---- totals
+
+    def _totals(self) -> Totals:
+        pe, private = self._pe, self._private
+        tcm, groups = pe.tcm, private.fabric.engine.groups
+        use = Use(
+            pe.dma.busy_ns,
+            pe.scheduler.compute_slots[0].busy_ns,
+            tcm.read_port.busy_ns,
+            tcm.write_port.busy_ns,
+            tcm.busy_ns,
+        )
+        moved: dict[MovedKind, tuple[int, int]] = {}
+        ways = self._ways
+        for last_flit, counts in private.fabric.done_so_far().items():
+            path = tuple(map(str, last_flit.route.path))
+            is_read = path[0] != ways.paths[0][0]
+            moved[ways.paths.index(path[::-1] if is_read else path), is_read, last_flit.nbytes] = counts
+        bursts = [[row[0] for row in groups[ours].done()] for ours, _ in ways.channels]
+        return Totals(use, moved, bursts, dict(self._work), self._records)
+
+    def _note_totals(self) -> None:
+        course, ways = self._course, self._ways
+        use, moved, bursts, work, records = self._totals()
+        for leg, times in self._passed.values():
+            before, after = leg.before, leg.after
+            use = Use(*(now + times * (b - a) for now, a, b in zip(use, before.use, after.use, strict=True)))
+            for kind, (flits, transfers) in after.moved.items():
+                (old_flits, old), (had_flits, had) = before.moved.get(kind, (0, 0)), moved.get(kind, (0, 0))
+                moved[kind] = (had_flits + times * (flits - old_flits), had + times * (transfers - old))
+            for at, channels in enumerate(after.bursts):
+                rows = zip(bursts[at], before.bursts[at], channels, strict=True)
+                bursts[at] = [now + times * (b - a) for now, a, b in rows]
+            for part, (ops, busy_ns, flops) in after.work.items():
+                old_ops, old_ns, old_flops = before.work.get(part, (0, 0.0, 0))
+                had_ops, had_ns, had_flops = work.get(part, (0, 0.0, 0))
+                work[part] = (
+                    had_ops + times * (ops - old_ops),
+                    had_ns + times * (busy_ns - old_ns),
+                    had_flops + times * (flops - old_flops),
+                )
+            records += times * (after.records - before.records)
+        course.use, course.moved, course.work, course.records = use, moved, work, records
+        course.waits = [(link, *self._waits[link]) for link in sorted(self._waits)]
+        for at, (ours, _) in enumerate(ways.channels):
+            waits = [self._channel_waits.get((ours, channel), (0.0, 0.0)) for channel in range(len(bursts[at]))]
+            course.channels.append([(n, *wait) for n, wait in zip(bursts[at], waits, strict=True)])
+            course.directions.append(self._private.fabric.engine.groups[ours].directions)
+
+
+def _longer(known: Wait | None, wait: float, at: float) -> Wait:
+    """The longer of two waits, the earlier of equal ones."""
+    if known is None or wait > known[0] or (wait == known[0] and at < known[1]):
+        return wait, at
+    return known
+
+
+def _placements(feed: TileFeed, private: PrivatePe) -> Mapping[int, Placement] | None:
+    """Where operands lie that are behind memory channels; None where one lies in several pieces."""
+    found: dict[int, Placement] = {}
+    groups = private.fabric.engine.groups
+    network = private.fabric.network
+    for number, access in enumerate(feed.context.operands):
+        if access is None:
+            continue
+        if access.port is None:
+            return None
+        group = groups.get(network.node_index(access.port.path[-1]))
+        if group is not None:
+            found[number] = (access.address, group.shift, group.mask)
+    return found

@@ -1,0 +1,72 @@
+"""The part of a network that one composite uses: the links and memory channels between its PE and its operands.
+
+It is a network of its own, in which nothing is named but by its place, so PEs whose ways are alike have equal ones
+(`Ways.kind`). The order of links, by which the fabric decides ties, is that of the whole network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernbench.sim_engine.fabric import Network
+from kernbench.sim_engine.fabric.model import Route
+
+Path = tuple[str, ...]
+# Bytes of a flit; of each link its ends, bandwidth and propagation; overheads of nodes; channels by node; the ways.
+WaysKind = tuple[
+    int,
+    tuple[tuple[int, int, float | None, float], ...],
+    tuple[float, ...],
+    tuple[tuple[int, tuple[int, int, float, float]], ...],
+    tuple[Path, ...],
+]
+
+
+class Ways:
+    """The ways to some memories, `paths[i]` from a PE to the i-th of them."""
+
+    def __init__(self, whole: Network, paths: Sequence[Path]) -> None:
+        routes = [(whole.route(path), whole.route(path[::-1])) for path in paths]
+        self.links = sorted({link for there, back in routes for link in (*there.links, *back.links)})
+        nodes: dict[int, int] = {}  # from the whole network's index to ours
+        for link in self.links:
+            for node in whole.link_ends[link]:
+                nodes.setdefault(node, len(nodes))
+        self.routes = routes  # in the whole network, there and back
+        self.paths = [tuple(str(nodes[node]) for node in there.nodes) for there, _ in routes]  # in ours
+        self.channels = [(at, node) for node, at in nodes.items() if node in whole.channel_specs]  # ours, the whole's
+        self.memories = [whole.names[node] for _, node in self.channels]
+        self.names = [str(whole.names[node]) for node in nodes]  # in the whole network
+        self.can_be_owned = not any(
+            route.loops or route.has_delay_rule or route.control_only_link is not None
+            for both in routes
+            for route in both
+        )
+        rows: list[tuple[int, int, float | None, float]] = []
+        for link in self.links:
+            src, dst = whole.link_ends[link]
+            rows.append((nodes[src], nodes[dst], whole.bw_gbs[link], whole.propagation_ns[link]))
+        overheads = tuple(whole.overhead_ns[node] for node in nodes)
+        specs = tuple((at, whole.channel_specs[node]) for at, node in self.channels)
+        self.kind: WaysKind = (whole.flit_bytes, tuple(rows), overheads, specs, tuple(self.paths))
+
+    def network(self) -> Network:
+        """The links and channels, with names that are places."""
+        flit_bytes, rows, overheads, specs, _ = self.kind
+        network = Network(flit_bytes)
+        for place, overhead_ns in enumerate(overheads):
+            network.add_node(str(place), overhead_ns)
+        for src, dst, bw_gbs, propagation_ns in rows:
+            network.add_link(str(src), str(dst), bw_gbs, propagation_ns)
+        for place, (channels, _, burst_ns, penalty_ns) in specs:
+            network.add_channels(str(place), channels, burst_ns, penalty_ns)
+        return network
+
+    def in_whole(self, route: Route) -> Route:
+        """The route of the whole network that one of ours stands for."""
+        for path, (there, back) in zip(self.paths, self.routes, strict=True):
+            if route.path == path:
+                return there
+            if route.path == path[::-1]:
+                return back
+        raise KeyError(route.path)
