@@ -1,7 +1,7 @@
 """One decoder layer of a large model over the SIPs of the tray: time per part, bounds, tokens per second, memory.
 
 Models that are marked `validation` in models.yaml have random weights, and their output is compared with numpy; others
-have weights that nothing was written to. Setting up is not part of the figures.
+have zeros. Setting up is not part of the figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_
 from kernbench.models.layer import DecoderLayer, Part
 from kernbench.models.mapping import MAPPINGS, Mapping, choose_mapping
 from kernbench.models.shapes import ModelShape, load_model
-from kernbench.models.tensors import LayerJob, LayerTensors, Phase, sip_shape
+from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.tp.parallel_state import model_parallel
 
@@ -43,9 +43,9 @@ def mapping_of(name: str, torch: RuntimeContext, model: ModelShape, rows: int, i
     place, inside = split_identifier(name)
     found = getattr(load_user_module(place), inside or "mapping", None)
     mapping = found() if isinstance(found, type) else found
-    if not all(hasattr(mapping, method) for method in ("name", "product", "prefill_attention", "decode_attention")):
+    if not isinstance(mapping, Mapping):
         raise UsageError(f"{place} has no mapping '{inside or 'mapping'}'", hint="see docs/guides/time-a-layer.md")
-    return mapping  # type: ignore[no-any-return]  # it has the methods
+    return mapping
 
 
 @bench(
@@ -76,8 +76,11 @@ def llm_layer(
         raise UsageError(f"tokens={tokens} at decode", hint="decode takes one token of each sequence: set batch")
     torch.distributed.init_process_group(backend="ahbm")
     world = torch.ahbm.device_count()
-    job = _job(torch, shape, phase, batch, (tokens or usual) if is_prefill else 1, 0 if is_prefill else context or usual,
-               dtype, mapping, tp or world, sequence_parallel, seed)  # fmt: skip
+    now, before = (tokens or usual, 0) if is_prefill else (1, context or usual)
+    weights = reference.draw_weights(shape, batch, before, dtype, seed) if shape.validation else None
+    rows = batch * now * shape.experts_per_token
+    chosen = mapping_of(mapping, torch, shape, rows, dtype_of(dtype).itemsize, tp or world)
+    job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights)
     runs: list[list[Part]] = []
     facts: list[tuple[int, int, int]] = []
 
@@ -117,22 +120,3 @@ def llm_layer(
     size, copies, used = facts[0]
     run = LayerRun(job, runs, size, copies, used, rates_of(torch.spec), torch.spec)
     return [*part_rows(run), *model_rows(run)]
-
-
-def _job(
-    torch: RuntimeContext,
-    shape: ModelShape,
-    phase: Phase,
-    batch: int,
-    tokens: int,
-    context: int,
-    dtype: str,
-    mapping: str,
-    tp: int,
-    sequence_parallel: bool,
-    seed: int,
-) -> LayerJob:
-    weights = reference.draw_weights(shape, batch, context, dtype, seed) if shape.validation else None
-    rows = batch * tokens * shape.experts_per_token
-    chosen = mapping_of(mapping, torch, shape, rows, dtype_of(dtype).itemsize, tp)
-    return LayerJob(shape, phase, batch, tokens, context, dtype, chosen, sequence_parallel, weights)

@@ -1,7 +1,7 @@
 """Attention kernels: blocks of queries at prefill, the cache at decode. Softmax runs along, so scores are never stored.
 
-Queries of the heads that share a key head are one matrix, so their keys and values are read once. Keys and values of the
-next block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
+Queries of the heads that share a key head are one matrix, so their keys and values are read once. Those of the next
+block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
 type before they meet the values.
 """
 
@@ -85,7 +85,7 @@ def _attend_block(
     at = _Columns(
         qkv.shape[1], block.kv_head * shared * d, (heads + block.kv_head) * d, (heads + kv_heads + block.kv_head) * d
     )
-    base, n = block.sequence * seq, block.count
+    base, n = block.sequence * seq, block.queries
     start = qkv + ((base + block.first) * at.width + at.queries) * qkv.itemsize
     queries = tl.reshape(tl.load(start, (n, shared, d), strides=(at.width, d, 1)), (n * shared, d))
     running = _Running(queries, tl)
@@ -136,8 +136,8 @@ def attend_decode(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> None:
-    """One query per sequence against its cache, in this PE's own slice, and the token itself, which joins the cache. With
-    several parts of a cache, what each gives goes to `parts`.
+    """One query per sequence against its cache, in this PE's own slice, and the token itself, which joins the cache.
+    With several parts of a cache, what each gives goes to `parts`.
     """
     d, shared = head_dim, heads // plan.kv_heads
     width = qkv.shape[1]
@@ -161,9 +161,8 @@ def attend_decode(
             running.take(keys, values)
             del here, keys, values
         if split == plan.splits - 1:
-            new = [
-                tl.load(qkv + (row + (heads + kv_head + more) * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)
-            ]
+            at_new = row + (heads + kv_head) * d
+            new = [tl.load(qkv + (at_new + more * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)]
             running.take(new[0], new[1])
             for cache, x in zip((key_cache, value_cache), new, strict=True):
                 tl.store_async(cache.local + own + plan.part * row_bytes, x)

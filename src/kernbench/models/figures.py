@@ -1,8 +1,8 @@
 """What a layer's run came to: rows for its parts, and rows for the whole model.
 
 A part's time is that of the slowest rank, from its first PE's start to its last one's end. The layer's is from the
-host's first request to its last answer; what it has more than its parts is `launching`: the host's requests and answers.
-Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
+host's first request to its last answer; what it has more than its parts is `launching`: the host's requests
+and answers. Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
 """
 
 from __future__ import annotations

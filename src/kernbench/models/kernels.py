@@ -7,7 +7,8 @@ than a thousandth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from math import prod
 
 from kernbench.ccl.algorithms import rings
 from kernbench.ccl.algorithms.parts import Lane
@@ -24,12 +25,21 @@ def touch(*tensors: TensorPtr, tl: TLContext) -> None:
     """Nothing: a launch with tensors lets all PEs know where they lie."""
 
 
+def fill(*tensors: TensorPtr, block_bytes: int, tl: TLContext) -> None:
+    """Zeros to this PE's parts: what a layer without numbers reads was written then."""
+    for tensor in tensors:
+        total, block = prod(tensor.local_shape), block_bytes // tensor.itemsize
+        for first in range(0, total, block):
+            count = min(block, total - first)
+            tl.store(tensor.local + first * tensor.itemsize, tl.zeros((count,), tensor.dtype))
+
+
 # ---- copies of rows, one per cube
 
 
 def spread(x: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
-    """Every cube of a group gets the group's rows of x, as K chunks over its slices: each PE takes what its own cube has
-    of its chunks, and the PEs of one number pass it round the group's cubes.
+    """Every cube of a group gets the group's rows of x, as K chunks over its slices: each PE takes what its own cube
+    has of its chunks, and the PEs of one number pass it round the group's cubes.
     """
     pe, cube = tl.program_id(0), tl.program_id(1)
     group, place = plan.group_of(cube)
@@ -47,9 +57,7 @@ def spread(x: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) ->
     if plan.cubes_per_group == 1:
         return
     ring = rings.number_ring(plan.cubes_of(group), cube, "cube")
-    lane = Lane(
-        tl, out, chunk_bytes=16384, work_bytes=plan.sip.tcm_bytes // 2, live=rings.LIVE, window=rings.WINDOW
-    )
+    lane = Lane(tl, out, chunk_bytes=16384, work_bytes=plan.sip.tcm_bytes // 2, live=rings.LIVE, window=rings.WINDOW)
     for number in chunks:
         width = plan.chunk_at(number)[1] - plan.chunk_at(number)[0]
         pieces = [(a * width, (b - a) * width) for a, b in shares]
@@ -132,32 +140,30 @@ class _Chunks:
     ) -> CompletionHandle:
         first, end = self._plan.chunk_at(number)
         x = self._tl.ref(_copied(self._x, self._plan, number, rows[0] - self._top), (rows[1] - rows[0], end - first))
-        return self._tl.composite(
-            "gemm", x, weights, out_ptr=out, epilogue=steps, out_dtype=dtype, tile_shape="auto"
-        )
+        return self._tl.composite("gemm", x, weights, out_ptr=out, epilogue=steps, out_dtype=dtype, tile_shape="auto")
 
     def _own(self, tensor: TensorPtr, rows: Range) -> TensorHandle:
         """Rows of what this PE keeps for itself."""
         at = (rows[0] - self._rows[0]) * self._width * tensor.itemsize
         return self._tl.ref(tensor.local + at, (rows[1] - rows[0], self._width))
 
-    def _all_but_last(self, w: TensorPtr, sums: TensorPtr) -> None:
-        for at, number in enumerate(self._order[:-1]):
-            steps: Steps = [{"op": "add", "other": self._own(sums, self._rows)}] if at else []
-            self._tl.wait(
-                self._product(number, self._weights(w, number), self._rows, steps, sums.local, None)
-            )
+    def _add_to(self, w: TensorPtr, sums: TensorPtr, order: Sequence[int]) -> None:
+        """Chunks into `sums`, all rows of each in one composite. Sums are added in a pass of their own: in the main one
+        they would take the registers that make tiles large.
+        """
+        for at, number in enumerate(order):
+            steps: Steps = []
+            if at:
+                steps.append({"op": "add", "other": self._own(sums, self._rows), "scope": "kernel"})
+            self._tl.wait(self._product(number, self._weights(w, number), self._rows, steps, sums.local, None))
 
     def to_memory(self, w: TensorPtr, sums: TensorPtr) -> None:
         """x @ w, in this PE's own slice."""
-        self._all_but_last(w, sums)
-        last = self._order[-1]
-        steps: Steps = [{"op": "add", "other": self._own(sums, self._rows)}] if len(self._order) > 1 else []
-        self._tl.wait(self._product(last, self._weights(w, last), self._rows, steps, sums.local, None))
+        self._add_to(w, sums, self._order)
 
     def to_rows(self, w: TensorPtr, out: TensorPtr, activation: str | None, factor: TensorPtr | None) -> None:
-        """activation(x @ w) * factor, in the row-major output: a block of rows at a time, stored while the next runs."""
-        self._all_but_last(w, self._sums)
+        """activation(x @ w) * factor, to the row-major output: a block of rows is stored while the next one runs."""
+        self._add_to(w, self._sums, self._order[:-1])
         last, block, tl = self._order[-1], self._plan.block_rows, self._tl
         weights = self._weights(w, last)
         before: tuple[CompletionHandle, int] | None = None
@@ -199,8 +205,8 @@ def product_split_k(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """out = activation(x @ w), or activation(x @ w) * (x @ up): each PE has the sums of its K part, and adds up its share
-    of the columns with those of its cube's other PEs, while the next block of weights is streamed.
+    """out = activation(x @ w), or activation(x @ w) * (x @ up): each PE has the sums of its K part, and adds up its
+    share of the columns with those of its cube's other PEs, while the next block of weights is streamed.
     """
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, end = plan.k_of(pe)
@@ -280,7 +286,7 @@ def add_norm(
     *,
     tl: TLContext,
 ) -> None:
-    """y += residual, if there is one, and out = norm(y): over the root mean square, with `shift` less the mean first."""
+    """y += residual, if there is one, and out = norm(y): over the root mean square; with `shift`, less the mean."""
     if 0 in y.local_shape:
         return
     scale = tl.cast(tl.load(gain.local), "f32")
@@ -310,8 +316,8 @@ def add_rows(y: TensorPtr, residual: TensorPtr, block_rows: int, tl: TLContext) 
 
 
 def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_rows: int, tl: TLContext) -> None:
-    """Turn the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of `angles` has the cosines
-    and then the sines of its position.
+    """Turn the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of `angles` has the
+    cosines and then the sines of its position.
     """
     width, half = qkv.shape[1], head_dim // 2
     for first, count in rows_here(qkv, block_rows):
@@ -364,10 +370,3 @@ def combine(
             total = total + tl.load(x, rows=list(rows[first : first + count])) * weights[:, at : at + 1]
         tl.store_async(out + first * width * out.itemsize, tl.cast(total, out.dtype))
     tl.wait()
-
-
-def grid_rows(n: int, cubes: int, pes: int) -> Iterator[tuple[int, int, Range]]:
-    """Which rows of a matrix lie where: cube, PE, and the range."""
-    for cube, (first, end) in enumerate(parts_of(n, cubes)):
-        for pe, (a, b) in enumerate(parts_of(end - first, pes)):
-            yield cube, pe, (first + a, first + b)

@@ -200,13 +200,13 @@ class DecoderLayer:
         cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
         moved = (cache + _size(t.qkv) + _size(t.attended)) * t.item
         self._begin("attention", _attention_need(job.batch * t.heads * (job.context + 1), m.head_dim, moved))
-        facts = {"heads": t.heads, "head_dim": m.head_dim, "plan": t.decode}
-        kernel = partial(attention.attend_decode, **facts)
+        kernel = partial(attention.attend_decode, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
         if t.partial is None:
             self._launch(kernel, t.qkv, *t.caches, t.attended)
             return
         self._launch(kernel, t.qkv, *t.caches, t.attended, t.partial)
-        self._launch(partial(attention.merge_parts, **facts), t.partial, t.attended)
+        merge = partial(attention.merge_parts, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
+        self._launch(merge, t.partial, t.attended)
 
     # ---- experts
 

@@ -2,12 +2,12 @@
 
 A product (rows, K) x (K, N) is shared in one of two ways.
 
-columns   Cubes form `groups`; the rows are split over groups, the columns over the cubes of a group and their PEs. Every
-          PE has its columns of the weights in its own HBM slice. Every cube of a group has a copy of the group's rows,
-          made by a ring all-gather and stored as K chunks, one matrix each, dealt over the cube's slices. A PE pins
-          one K chunk of its weights in TCM, streams the rows past it, and goes on with the next chunk, beginning with
-          the one in its own slice: so the PEs of a cube read different slices, and rows cross the mesh once. Sums over
-          chunks are kept in f32 in the PE's own slice.
+columns   Cubes form `groups`; the rows are split over groups, the columns over the cubes of a group and their PEs.
+          Every PE has its columns of the weights in its own HBM slice. Every cube of a group has a copy of the
+          group's rows, made by a ring all-gather and stored as K chunks, one matrix each, dealt over the cube's
+          slices. A PE pins one K chunk of its weights in TCM, streams the rows past it, and goes on with the next
+          chunk, beginning with the one in its own slice: so the PEs of a cube read different slices, and rows cross
+          the mesh once. Sums over chunks are kept in f32 in the PE's own slice.
 split_k   Columns over all cubes, K over the PEs of a cube: a PE reads its K part of the few rows, streams its weights,
           and the cube's PEs add their sums up by messages.
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.common.errors import UsageError
@@ -66,7 +66,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnsPlan:
-    """A product by columns. `chunk` is the length of a K chunk, `block_rows` how many result rows are in TCM at once."""
+    """A product by columns. `chunk` is the length of a K chunk, `block_rows` how many rows of results TCM holds."""
 
     sip: SipShape
     rows: int
@@ -140,7 +140,10 @@ class SplitKPlan:
     n: int
     block_columns: int
 
-    copies = 1
+    @property
+    def copies(self) -> int:
+        """Of each weight, on a SIP."""
+        return 1
 
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe]
@@ -164,7 +167,7 @@ class QueryBlock(NamedTuple):
     sequence: int
     kv_head: int
     first: int
-    count: int
+    queries: int
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,7 @@ class DecodeAttention:
         return min(self.part, self.context - split * self.part)
 
 
+@runtime_checkable
 class Mapping(Protocol):
     """A strategy: how the products and the attention of a layer are shared out on a SIP."""
 
@@ -281,8 +285,8 @@ def deal_queries(
     for block in found:
         keys, pe = load[0]
         dealt[pe].append(block)
-        steps = -(-(block.first + block.count) // block_keys)
-        heapreplace(load, (keys + steps * block.count, pe))
+        steps = -(-(block.first + block.queries) // block_keys)
+        heapreplace(load, (keys + steps * block.queries, pe))
     return tuple(map(tuple, dealt))
 
 

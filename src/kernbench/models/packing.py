@@ -1,7 +1,7 @@
 """Weights by PE: each PE's matrices one after the other in its own slice, as a plan says.
 
-A packed weight is a matrix with a row for each PE, rows over cubes and PEs. Rows are as long as the longest; the rest of
-a shorter one is not used.
+A packed weight is a matrix with a row for each PE, rows over cubes and PEs. Rows are as long as the longest; the
+rest of a shorter one is not used.
 """
 
 from __future__ import annotations

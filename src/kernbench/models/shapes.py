@@ -104,7 +104,8 @@ def _chosen(models: dict[str, object], name: str, file: Path) -> ModelShape:
     close = get_close_matches(name, models, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
     raise UsageError(
-        f"no model '{name[:60]}'{suggestion}", hint=f"use one of {', '.join(models)}, or a file of yours: FILE.yaml:NAME"
+        f"no model '{name[:60]}'{suggestion}",
+        hint=f"use one of {', '.join(models)}, or a file of yours: FILE.yaml:NAME",
     )
 
 

@@ -1,14 +1,15 @@
 """The tensors of a decoder layer on one SIP, placed, mapped and written before the layer runs: set-up.
 
 A rank has some of the query heads with their key heads, and some of the perceptron's columns, of every expert.
-Activations are row-major, rows over cubes and PEs; weights lie as the mapping's plans say (`packing.py`). A layer without
-numbers has weights that nothing was written to: its times are those of any numbers.
+Activations are row-major, rows over cubes and PEs; weights lie as the mapping's plans say (`packing.py`). Of a
+layer without numbers the PEs fill weights and cache with zeros themselves: its times are those of any numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from kernbench.tp.parallel_state import ParallelGroup
 from kernbench.tp.placement import Grid
 
 Phase = Literal["prefill", "decode"]
+AT_ONCE = 16  # tensors of a launch
 COPIES = DPPolicy(cube="replicate", pe="row_wise")  # every cube has all of it, over its slices
 
 
@@ -99,7 +101,8 @@ class LayerTensors:
     def _allocate(self, x: Array | None) -> None:
         job, m = self.job, self.job.model
         rows, own = job.rows, self.own_rows
-        self.x = self._rows("x", own, m.hidden, x)
+        self._blanks: list[Tensor] = []
+        self.x = self._held("x", x, (own, m.hidden))
         self.normal = self._rows("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
         self.gains = {name: self._norm_weights(name) for name in ("norm1", "norm2")}
@@ -122,23 +125,32 @@ class LayerTensors:
     def _empty(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
         return self.torch.empty(*shape, dtype=dtype or self.job.dtype, dp=dp or self.grid.rows, name=name)
 
-    def _rows(self, name: str, rows: int, columns: int, held: Array | None = None) -> Tensor:
+    def _blank(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
+        """What a layer without numbers reads."""
+        self._blanks.append(self._empty(name, shape, dtype, dp))
+        return self._blanks[-1]
+
+    def _held(self, name: str, held: Array | None, shape: Sequence[int], dp: DPPolicy | None = None) -> Tensor:
+        """What a layer reads, with numbers or without."""
         if held is None:
-            return self._empty(name, (rows, columns))
-        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=self.grid.rows, name=name)
+            return self._blank(name, shape, dp=dp)
+        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=dp or self.grid.rows, name=name)
+
+    def _rows(self, name: str, rows: int, columns: int) -> Tensor:
+        return self._empty(name, (rows, columns))
 
     def _norm_weights(self, name: str) -> list[Tensor]:
         """The gain, and of a layernorm the shift, on every PE."""
         names = [name, f"{name}_shift"] if self.job.model.norm == "layernorm" else [name]
-        if self.job.weights is None:
-            return [self._empty(n, (self.job.model.hidden,), dp=self.grid.everywhere) for n in names]
-        held = self.job.weights
-        return [self.torch.from_numpy(held[n], dp=self.grid.everywhere, name=n) for n in names]
+        return [self._held(n, self._whole(n), (self.job.model.hidden,), self.grid.everywhere) for n in names]
+
+    def _whole(self, name: str) -> Array | None:
+        return None if self.job.weights is None else self.job.weights[name]
 
     def _angles(self) -> Tensor:
         m, job = self.job.model, self.job
         if job.weights is None:
-            return self._empty("angles", (job.rows, m.head_dim), "f32")
+            return self._blank("angles", (job.rows, m.head_dim), "f32")
         table = rope_table(m, np.tile(np.arange(job.tokens) + job.context, job.batch))
         return self.torch.from_numpy(table, dtype="f32", dp=self.grid.rows, name="angles")
 
@@ -166,22 +178,17 @@ class LayerTensors:
             return None
         return np.split(self.job.weights[name], self.group.size, axis=2)[self.group.rank]
 
-    def _product(
-        self, name: str, x: Tensor, out: Tensor, weights: Sequence[Array | None], experts: int = 1
-    ) -> Product:
+    def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Array | None], experts: int = 1) -> Product:
         plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
-        placed = []
-        for at, held in enumerate(weights):
-            called = f"{name}.weight{at}"
-            if held is None:
-                placed.append(self._empty(called, packed_shape(plan, experts)))
-            else:
-                packed = pack(plan, held)
-                placed.append(self.torch.from_numpy(packed, dtype=self.job.dtype, dp=self.grid.rows, name=called))
+        shape = packed_shape(plan, experts)
+        placed = [
+            self._held(f"{name}.weight{at}", None if held is None else pack(plan, held), shape)
+            for at, held in enumerate(weights)
+        ]
         product = Product(name, plan, experts, placed, x, out)
         if isinstance(plan, ColumnsPlan):
-            shape = plan.n_chunks, plan.most_rows, plan.chunk
-            product.copies = self._empty(f"{name}.copies", shape, dp=COPIES)
+            copied = plan.n_chunks, plan.most_rows, plan.chunk
+            product.copies = self._empty(f"{name}.copies", copied, dp=COPIES)
             room = self.sip.size, plan.most_rows * plan.most_columns
             product.room = [self._empty(f"{name}.sums{at}", room, "f32") for at in range(len(weights))]
         return product
@@ -208,7 +215,7 @@ class LayerTensors:
         plan, d = self.decode, self.job.model.head_dim
         shape = plan.units, plan.part + 1, d
         if self.job.weights is None:
-            return self._empty(name, shape)
+            return self._blank(name, shape)
         held = np.zeros(shape, self.job.weights[name].dtype)
         for number in range(plan.units):
             sequence, head, split = plan.unit(number)
@@ -222,13 +229,7 @@ class LayerTensors:
         rows = job.rows * m.experts_per_token
         x = out = None
         if m.has_experts:
-            held = None if job.weights is None else job.weights["router"]
-            everywhere = self.grid.everywhere
-            self.router = (
-                self._empty("router", (m.hidden, m.experts), dp=everywhere)
-                if held is None
-                else self.torch.from_numpy(held, dtype=job.dtype, dp=everywhere, name="router")
-            )
+            self.router = self._held("router", self._whole("router"), (m.hidden, m.experts), self.grid.everywhere)
             self.gates = self._empty("gates", (job.rows, m.experts_per_token), "f32")
             self.ids = self._empty("ids", (job.rows, m.experts_per_token), "i32")
             x, out = self._rows("by_expert", rows, m.hidden), self._rows("of_experts", rows, m.hidden)
@@ -240,15 +241,18 @@ class LayerTensors:
         self.down_product = self._product("mlp_down", hidden, out or self.projected, down, m.experts)
 
     def _touch(self) -> None:
-        """Let every PE know where all tensors lie: a part must not wait for mappings."""
+        """Let every PE know where all tensors lie, so that no part waits for mappings, and fill what nobody has."""
         tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
         products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
         tensors += [tensor for product in products for tensor in product.tensors]
         tensors += [tensor for held in self.gains.values() for tensor in held]
         tensors += self.caches
-        unique = list({id(tensor): tensor for tensor in tensors}.values())
-        for at in range(0, len(unique), 16):
-            self.grid.launch(self.torch, "touch", kernels.touch, *unique[at : at + 16])
+        self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
+        self._on_all(partial(kernels.fill, block_bytes=self.sip.tcm_bytes // 2), self._blanks)
+
+    def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
+        for at in range(0, len(tensors), AT_ONCE):
+            self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
 
 
 def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -10,7 +10,11 @@ def rows_as_text(rows: Sequence[Mapping[str, object]]) -> str:
     """A column for each key, in the order in which keys come; numbers to four digits, on the right. Rows of other keys
     than those before them are a table of their own.
     """
-    return "\n\n".join(_table(list(same)) for _, same in groupby(rows, key=lambda row: tuple(row)))
+    return "\n\n".join(_table(list(same)) for _, same in groupby(rows, key=_keys))
+
+
+def _keys(row: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(row)
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> str:
