@@ -26,7 +26,7 @@ from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.tp.parallel_state import model_parallel
 
-TOKENS, TOKENS_TO_VALIDATE = 2048, 64
+TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
 
 
@@ -59,8 +59,8 @@ def llm_layer(
     model: Annotated[str, "a model of models.yaml, or FILE.yaml:NAME"] = "tiny-llama",
     phase: Annotated[Literal["prefill", "decode"], "whole sequences, or one token after a context"] = "prefill",
     batch: Annotated[Size, "sequences, of each group of ranks"] = 1,
-    tokens: Annotated[int, AtLeast(0), "of a sequence at prefill; 0 for 2048, or 64 of a model to validate"] = 0,
-    context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 64 of a model to validate"] = 0,
+    tokens: Annotated[int, AtLeast(0), "of a sequence at prefill; 0 for 2048, or 32 of a model to validate"] = 0,
+    context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 32 of a model to validate"] = 0,
     tp: Annotated[int, AtLeast(0), "SIPs that share the layer; 0 for all"] = 0,
     sequence_parallel: Annotated[bool, "norms on a rank's own tokens: reduce-scatter and all-gather"] = False,
     mapping: Annotated[str, "auto, columns, tokens, decode, or FILE.py:NAME"] = "auto",

@@ -320,7 +320,7 @@ class StudiedMapping:
         most = max(1, min(sip.size, context // LEAST_KEYS))
         cost = {s: -(-pairs * s // sip.size) * -(-context // s) for s in range(1, most + 1)}
         least = min(cost.values())
-        splits = next(s for s in cost if cost[s] <= least * 1.05)
+        splits = next(s for s in cost if cost[s] <= least * 1.01)
         keys = max(1, min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize), context))
         return DecodeAttention(batch, kv_heads, context, splits, keys)
 
