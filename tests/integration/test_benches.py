@@ -70,7 +70,7 @@ def run(bench: str, where: str, params: dict[str, object] | None = None, *, veri
 @pytest.mark.parametrize("where", MACHINES)
 @pytest.mark.parametrize("bench", NAMES)
 def test_data_is_right_and_two_runs_agree(bench: str, where: str) -> None:
-    if bench in ("va-offset-verify", "pe2pe", "tp-mlp", "tp-transformer-block") and where == "odd":
+    if bench in ("va-offset-verify", "pe2pe", "tp-mlp", "tp-transformer-block", "llm-layer") and where == "odd":
         with pytest.raises((UsageError, SpawnException), match=r"needs? virtual addresses"):
             run(bench, where)
         return

@@ -1,12 +1,23 @@
-"""Rows that a bench returns, as a table."""
+"""Rows that a bench returns, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 
 def rows_as_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """A column for each key, in the order in which keys come; numbers to four digits, on the right."""
+    """A column for each key, in the order in which keys come; numbers to four digits, on the right. Rows of other keys
+    than those before them are a table of their own.
+    """
+    return "\n\n".join(_table(list(same)) for _, same in groupby(rows, key=_keys))
+
+
+def _keys(row: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(row)
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(names))]

@@ -126,7 +126,7 @@ class NotedPort:
         sent.note(fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=arrived, tag=tag, turn=turn))
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator, payload: object = None
+        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
         where = address if self.burst_bytes else None
         sent, pe = self._sent, self._pe
@@ -134,7 +134,8 @@ class NotedPort:
         def arrived(transfer: Transfer) -> None:
             sent.done()
             transfer.on_done = None
-            pe.at(transfer.done_ns + self._back.control_ns, done, transfer)
+            if done is not None:
+                pe.at(transfer.done_ns + self._back.control_ns, done, transfer)
             pe.listeners.notify(self.path[-1], address, nbytes, payload)
 
         sent.look()

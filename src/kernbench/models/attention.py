@@ -1,0 +1,213 @@
+"""Attention kernels: blocks of queries at prefill, the cache at decode. Softmax runs along, so scores are never stored.
+
+Queries of the heads that share a key head are one matrix, so their keys and values are read once. Those of the next
+block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
+type before they meet the values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kernbench.models.mapping import DecodeAttention, PrefillAttention, QueryBlock
+from kernbench.policy.placement.dp import parts_of
+from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+FAR_BELOW = -1e30  # a score that no exponential sees
+
+
+class _Running:
+    """A softmax under way over blocks of keys: for every row its largest score, the sum, and the weighted values."""
+
+    def __init__(self, queries: TensorHandle, tl: TLContext) -> None:
+        rows, d = queries.shape
+        self._tl, self._queries = tl, queries
+        self.best = tl.full((rows, 1), FAR_BELOW, "f32")
+        self.total = tl.zeros((rows, 1), "f32")
+        self.result = tl.zeros((rows, d), "f32")
+
+    def take(self, keys: TensorHandle, values: TensorHandle, seen: TensorHandle | None = None) -> None:
+        """One block of keys and values; `seen` says which of them each row may look at."""
+        tl = self._tl
+        scores = tl.dot(self._queries, keys.T, out_dtype="f32") * keys.shape[1] ** -0.5
+        if seen is not None:
+            scores = tl.where(seen, scores, FAR_BELOW)
+        best = tl.maximum(self.best, tl.max(scores, axis=1))
+        scores = tl.exp(scores - best)
+        fade = tl.exp(self.best - best)
+        self.total = self.total * fade + tl.sum(scores, axis=1)
+        powers = tl.cast(scores, values.dtype)
+        del scores
+        self.result = tl.dot(powers, values, self.result * fade)
+        self.best = best
+
+
+class _Columns(NamedTuple):
+    """Where the heads of a row of queries, keys and values begin."""
+
+    width: int
+    queries: int
+    keys: int
+    values: int
+
+
+def attend_prefill(
+    qkv: TensorPtr,
+    out: TensorPtr,
+    seq: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    plan: PrefillAttention,
+    tl: TLContext,
+) -> None:
+    """Causal attention of this PE's blocks of queries."""
+    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    for block in plan.blocks[me]:
+        _attend_block(qkv, out, seq, heads, kv_heads, head_dim, block, plan.block_keys, tl)
+    tl.wait()
+
+
+def _attend_block(
+    qkv: TensorPtr,
+    out: TensorPtr,
+    seq: int,
+    heads: int,
+    kv_heads: int,
+    d: int,
+    block: QueryBlock,
+    block_keys: int,
+    tl: TLContext,
+) -> None:
+    shared = heads // kv_heads
+    at = _Columns(
+        qkv.shape[1], block.kv_head * shared * d, (heads + block.kv_head) * d, (heads + kv_heads + block.kv_head) * d
+    )
+    base, n = block.sequence * seq, block.queries
+    start = qkv + ((base + block.first) * at.width + at.queries) * qkv.itemsize
+    queries = tl.reshape(tl.load(start, (n, shared, d), strides=(at.width, d, 1)), (n * shared, d))
+    running = _Running(queries, tl)
+    end = block.first + n
+    spans = [(first, min(block_keys, end - first)) for first in range(0, end, block_keys)]
+
+    def ask(number: int) -> tuple[TransferHandle, TransferHandle]:
+        first, count = spans[number]
+        row = base + first
+        keys, values = (
+            tl.load_async(qkv + (row * at.width + column) * qkv.itemsize, (count, d), strides=(at.width, 1))
+            for column in (at.keys, at.values)
+        )
+        return keys, values
+
+    coming = ask(0)
+    for number, (first, count) in enumerate(spans):
+        here, coming = coming, ask(number + 1) if number + 1 < len(spans) else coming
+        keys, values = (tl.wait(handle) for handle in here)
+        assert keys is not None
+        assert values is not None
+        seen = None
+        if first + count > block.first + 1:
+            position = tl.reshape(
+                tl.broadcast_to(tl.reshape(tl.arange(block.first, end), (n, 1)), (n, shared)), (n * shared, 1)
+            )
+            seen = position >= tl.arange(first, first + count)
+        running.take(keys, values, seen)
+        del here, keys, values, seen
+    result = tl.cast(running.result / running.total, out.dtype)
+    width = out.shape[1]
+    where = out + ((base + block.first) * width + at.queries) * out.itemsize
+    tl.store_async(where, tl.reshape(result, (n, shared, d)), strides=(width, d, 1))
+
+
+# ---- decode
+
+
+def attend_decode(
+    qkv: TensorPtr,
+    key_cache: TensorPtr,
+    value_cache: TensorPtr,
+    out: TensorPtr,
+    parts: TensorPtr | None = None,
+    *,
+    heads: int,
+    head_dim: int,
+    plan: DecodeAttention,
+    tl: TLContext,
+) -> None:
+    """One query per sequence against its cache, in this PE's own slice, and the token itself, which joins the cache.
+    With several parts of a cache, what each gives goes to `parts`.
+    """
+    d, shared = head_dim, heads // plan.kv_heads
+    width = qkv.shape[1]
+    row_bytes = d * key_cache.itemsize
+    for at, unit in enumerate(_units_here(key_cache, plan, tl)):
+        sequence, kv_head, split = plan.unit(unit)
+        row = sequence * width
+        queries = tl.load(qkv + (row + kv_head * shared * d) * qkv.itemsize, (shared, d))
+        running = _Running(queries, tl)
+        own = at * (plan.part + 1) * row_bytes
+        count = plan.keys_of(split)
+        spans = [(first, min(plan.block_keys, count - first)) for first in range(0, count, plan.block_keys)]
+        coming = _ask(key_cache, value_cache, own, spans, 0, d, tl)
+        for number in range(len(spans)):
+            here = coming
+            if number + 1 < len(spans):
+                coming = _ask(key_cache, value_cache, own, spans, number + 1, d, tl)
+            keys, values = (tl.wait(handle) for handle in here)
+            assert keys is not None
+            assert values is not None
+            running.take(keys, values)
+            del here, keys, values
+        if split == plan.splits - 1:
+            at_new = row + (heads + kv_head) * d
+            new = [tl.load(qkv + (at_new + more * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)]
+            running.take(new[0], new[1])
+            for cache, x in zip((key_cache, value_cache), new, strict=True):
+                tl.store_async(cache.local + own + plan.part * row_bytes, x)
+        if parts is None:
+            result = tl.cast(running.result / running.total, out.dtype)
+            tl.store_async(out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize, result)
+        else:
+            joined = tl.cat([running.result, running.total, running.best], axis=1)
+            tl.store_async(parts + unit * shared * (d + 2) * parts.itemsize, joined)
+    tl.wait()
+
+
+def _units_here(cache: TensorPtr, plan: DecodeAttention, tl: TLContext) -> range:
+    first, end = parts_of(plan.units, tl.num_programs(1))[tl.program_id(1)]
+    a, b = parts_of(end - first, tl.num_programs(0))[tl.program_id(0)]
+    return range(first + a, first + b)
+
+
+def _ask(
+    key_cache: TensorPtr,
+    value_cache: TensorPtr,
+    own: int,
+    spans: list[tuple[int, int]],
+    number: int,
+    d: int,
+    tl: TLContext,
+) -> tuple[TransferHandle, ...]:
+    first, count = spans[number]
+    at = own + first * d * key_cache.itemsize
+    return tuple(tl.load_async(cache.local + at, (count, d)) for cache in (key_cache, value_cache))
+
+
+def merge_parts(
+    parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
+) -> None:
+    """What the parts of each cache gave, as one softmax."""
+    d, shared = head_dim, heads // plan.kv_heads
+    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    size = shared * (d + 2)
+    for pair in range(me, plan.batch * plan.kv_heads, tl.num_programs(0) * tl.num_programs(1)):
+        found = tl.load(parts + pair * plan.splits * size * parts.itemsize, (plan.splits, shared, d + 2))
+        values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
+        scale = tl.exp(bests - tl.max(bests, axis=0))
+        result = tl.sum(values * scale, axis=0) / tl.sum(totals * scale, axis=0)
+        sequence, kv_head = divmod(pair, plan.kv_heads)
+        at = out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize
+        tl.store_async(at, tl.reshape(tl.cast(result, out.dtype), (shared * d,)))
+    tl.wait()

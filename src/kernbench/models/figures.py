@@ -1,0 +1,102 @@
+"""What a layer's run came to: rows for its parts, and rows for the whole model.
+
+A part's time is that of the slowest rank, from its first PE's start to its last one's end. The layer's is from the
+host's first request to its last answer; what it has more than its parts is `launching`: the host's requests
+and answers. Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.models.bounds import Rates
+from kernbench.models.layer import Part
+from kernbench.models.mapping import ColumnsPlan
+from kernbench.models.tensors import LayerJob, LayerTensors
+from kernbench.topology.spec import MachineSpec
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """The parts of all ranks, rank by rank."""
+
+    job: LayerJob
+    ranks: Sequence[Sequence[Part]]
+    tensor_parallel: int
+    copies: int  # of each weight on a SIP
+    used_bytes: int  # of the fullest HBM slice
+    rates: Rates
+    spec: MachineSpec
+
+    @property
+    def layer_ns(self) -> float:
+        launches = [launch for parts in self.ranks for part in parts for launch in part.launches]
+        return max(launch.end_ns for launch in launches) - min(launch.start_ns for launch in launches)
+
+    @property
+    def part_ns(self) -> list[float]:
+        return [max(part.exec_ns for part in same) for same in zip(*self.ranks, strict=True)]
+
+    @property
+    def communication_ns(self) -> float:
+        flags = [part.is_communication for part in self.ranks[0]]
+        return sum(ns for ns, is_communication in zip(self.part_ns, flags, strict=True) if is_communication)
+
+
+def part_rows(run: LayerRun) -> list[Row]:
+    """Time, share and bound of every part, and of the layer."""
+    total, rows, bounds = run.layer_ns, list[Row](), 0.0
+    for part, ns in zip(run.ranks[0], run.part_ns, strict=True):
+        name, bound_ns = part.need.bound(run.rates)
+        bounds += bound_ns
+        rows.append(_row(part.name, ns, total, name, bound_ns))
+    rows.append(_row("launching", total - sum(run.part_ns), total, None, None))
+    rows.append(_row("layer", total, total, None, bounds))
+    return rows
+
+
+def _row(name: str, ns: float, total: float, bound: str | None, bound_ns: float | None) -> Row:
+    return {
+        "part": name,
+        "time_us": ns / 1000,
+        "share_pct": 100 * ns / total,
+        "bound": bound or "-",
+        "bound_us": None if bound_ns is None else bound_ns / 1000,
+        "of_bound_pct": None if bound_ns is None or not ns else 100 * bound_ns / ns,
+    }
+
+
+def model_rows(run: LayerRun) -> list[Row]:
+    """Figures of the whole model: name, value, unit."""
+    job, m = run.job, run.job.model
+    step_s = run.layer_ns * m.layers * 1e-9
+    replicas = run.spec.n_sips // run.tensor_parallel
+    needed, there = memory_needed(run), run.spec.sip.n_cubes * run.spec.cube.hbm_bytes
+    found = [
+        ("communication", 100 * run.communication_ns / run.layer_ns, "% of the layer"),
+        ("tokens per second per user", job.tokens / step_s, "1/s"),
+        ("tokens per second in total", job.rows * replicas / step_s, "1/s"),
+        (f"time of {m.layers} layers", step_s * 1000, "ms"),
+        ("memory needed per SIP", needed / 1e9, "GB"),
+        ("memory there per SIP", there / 1e9, "GB"),
+        ("fullest slice, this layer", run.used_bytes / 1e6, "MB"),
+    ]
+    return [{"figure": name, "value": value, "unit": unit} for name, value, unit in found]
+
+
+def memory_needed(run: LayerRun) -> int:
+    """Bytes of a SIP for the weights of all layers, embedding and last product, and the cache of all sequences."""
+    job, m, tp = run.job, run.job.model, run.tensor_parallel
+    item = dtype_of(job.dtype).itemsize
+    weights = m.layers * m.layer_parameters * run.copies + 2 * m.vocab * m.hidden
+    cached = m.layers * job.batch * (job.context + job.tokens) * 2 * max(m.kv_heads, tp) * m.head_dim
+    return -(-(weights + cached) * item // tp)
+
+
+def copies_of(tensors: LayerTensors) -> int:
+    plans = [tensors.qkv_product.plan, tensors.up_product.plan]
+    return max(plan.copies if isinstance(plan, ColumnsPlan) else 1 for plan in plans)

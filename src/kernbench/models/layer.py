@@ -1,0 +1,260 @@
+"""One decoder layer on the SIPs of a tensor-parallel group, part by part. The parts:
+
+norm1 qkv [rope] attention out_proj all_reduce norm2 [router take_rows] mlp_up mlp_down [combine] all_reduce add
+
+With copies per cube, a product has a part `spread` in front. With sequence parallelism norms work on a rank's own rows:
+all_gather comes before products and reduce_scatter in place of all_reduce.
+
+Experts work on rows in the order of experts. Which rows those are the host reads between `router` and `take_rows`; that
+costs no time, and neither does the order. A layer without numbers deals tokens to experts evenly.
+
+A part begins when all PEs have ended the one before: the host launches them one by one, which takes its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.models import attention, kernels
+from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.mapping import ColumnsPlan, Job
+from kernbench.models.tensors import LayerTensors, Product
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.work import LaunchedWork
+from kernbench.tp.launches import rows_at_once
+
+EPS = 1e-5
+F32_BYTES = 4
+
+
+@dataclass
+class Part:
+    """A part as one rank ran it."""
+
+    name: str
+    need: Need
+    launches: list[Launch] = field(default_factory=list)
+    is_communication: bool = False
+
+    @property
+    def exec_ns(self) -> float:
+        return sum(launch.exec_ns for launch in self.launches)
+
+
+class Routing(NamedTuple):
+    """Rows by expert: which tokens, in order; how many for each expert; and where each token's i-th choice went."""
+
+    tokens: tuple[int, ...]
+    jobs: tuple[Job, ...]
+    places: tuple[tuple[int, ...], ...]
+
+
+class DecoderLayer:
+    """A rank's layer. `forward` runs it once, and `parts` then has what it took."""
+
+    def __init__(self, tensors: LayerTensors) -> None:
+        self.t, self.job, self.model = tensors, tensors.job, tensors.job.model
+        self.torch, self.group = tensors.torch, tensors.group
+        self.parts: list[Part] = []
+
+    def forward(self) -> Tensor:
+        """x becomes the layer's output, which is returned."""
+        t, m = self.t, self.model
+        self._norm("norm1", None)
+        self._gather()
+        self._product(t.qkv_product)
+        if t.angles is not None:
+            self._rope(t.angles)
+        if self.job.phase == "prefill":
+            self._attend_prefill()
+        else:
+            self._attend_decode()
+        self._product(t.out_product)
+        self._reduce()
+        self._norm("norm2", t.y)
+        self._gather()
+        if m.has_experts:
+            self._experts()
+        else:
+            self._mlp(None)
+        self._reduce()
+        size = _size(t.x)
+        self._begin("add", Need(lanes=3 * size, hbm_bytes=3 * size * t.item))
+        self._launch(kernels.add_rows, t.x, t.y, self._at_once(m.hidden))
+        return t.x
+
+    # ---- parts
+
+    def _begin(self, name: str, need: Need) -> None:
+        self.parts.append(Part(name, need))
+
+    def _launch(self, kernel: Callable[..., None], *args: object, **named: object) -> None:
+        part = self.parts[-1]
+        part.launches.append(self.t.grid.launch(self.torch, part.name, kernel, *args, **named))
+
+    def _collective(self, name: str, factor: float, start: Callable[[], object]) -> None:
+        n = self.group.size
+        if n == 1:
+            return
+        nbytes = self.job.rows * self.model.hidden * self.t.item
+        self._begin(name, Need(sip_bytes=nbytes * factor * (n - 1) / n))
+        work = start()
+        assert isinstance(work, LaunchedWork)
+        work.wait()
+        self.parts[-1].launches.append(work.launch)
+        self.parts[-1].is_communication = True
+
+    def _gather(self) -> None:
+        if self.t.is_split:
+            gather = self.torch.distributed.all_gather_into_tensor
+            tensors = self.t.gathered, self.t.normal
+            self._collective("all_gather", 1.0, partial(gather, *tensors, group=self.group.handle, async_op=True))
+
+    def _reduce(self) -> None:
+        dist, handle = self.torch.distributed, self.group.handle
+        if self.t.is_split:
+            tensors = self.t.y, self.t.projected
+            scatter = partial(dist.reduce_scatter_tensor, *tensors, group=handle, async_op=True)
+            self._collective("reduce_scatter", 1.0, scatter)
+        else:
+            reduce = partial(dist.all_reduce, self.t.projected, group=handle, async_op=True)
+            self._collective("all_reduce", 2.0, reduce)
+
+    def _at_once(self, width: int, copies: int = 8) -> int:
+        return rows_at_once(self.torch, width, copies)
+
+    def _norm(self, name: str, added: Tensor | None) -> None:
+        t, size = self.t, _size(self.t.x)
+        moved = 2 if added is None else 4
+        self._begin(name, Need(lanes=NORM_PASSES * size, hbm_bytes=moved * size * t.item))
+        gain, *shift = t.gains[name]
+        given: dict[str, object] = {"shift": shift[0]} if shift else {}
+        if added is not None:
+            given["residual"] = added
+        self._launch(kernels.add_norm, t.x, t.normal, gain, self._at_once(self.model.hidden), EPS, **given)
+
+    def _rope(self, angles: Tensor) -> None:
+        t, m = self.t, self.model
+        heads = t.heads + t.kv_heads
+        size = self.job.rows * heads * m.head_dim
+        self._begin("rope", Need(lanes=5 * size, hbm_bytes=2 * size * t.item + _size(angles) * F32_BYTES))
+        at_once = self._at_once(heads * m.head_dim)
+        self._launch(kernels.rope, t.qkv, angles, heads, m.head_dim, at_once)
+
+    # ---- products
+
+    def _product(self, product: Product, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
+        plan, item = product.plan, self.t.item
+        work = tuple(jobs) if jobs is not None else (Job(0, 0, plan.rows),)
+        rows = sum(job.rows for job in work)
+        used = len({job.expert for job in work}) * len(product.weights) * plan.copies
+        need = Need(
+            macs=rows * plan.k * plan.n * len(product.weights),
+            hbm_bytes=(used * plan.k * plan.n + rows * plan.k + rows * plan.n) * item,
+        )
+        if not isinstance(plan, ColumnsPlan):
+            self._begin(product.name, need)
+            kernel = partial(kernels.product_split_k, plan=plan, jobs=work, activation=activation)
+            second = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+            self._launch(kernel, product.x, product.weights[0], product.out, **second)
+            return
+        assert product.copies is not None
+        self._spread(product, plan)
+        self._begin(product.name, need)
+        by_columns = partial(kernels.product_columns, plan=plan, jobs=work, activation=activation)
+        given = {"up": product.weights[1], "factors": product.room[1]} if len(product.weights) > 1 else {}
+        self._launch(by_columns, product.copies, product.weights[0], product.out, product.room[0], **given)
+
+    def _spread(self, product: Product, plan: ColumnsPlan) -> None:
+        """Copies of a product's input, one per cube."""
+        item, others = self.t.item, plan.cubes_per_group - 1
+        nbytes = plan.most_rows * plan.k * item
+        received = nbytes * others / plan.cubes_per_group
+        written = nbytes * plan.sip.cubes
+        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=written + plan.rows * plan.k * item))
+        self.parts[-1].is_communication = others > 0
+        self._launch(partial(kernels.spread, plan=plan), product.x, product.copies)
+
+    def _mlp(self, jobs: Sequence[Job] | None) -> None:
+        self._product(self.t.up_product, "silu" if self.model.is_gated else "gelu", jobs)
+        self._product(self.t.down_product, None, jobs)
+
+    # ---- attention
+
+    def _attend_prefill(self) -> None:
+        t, m, job = self.t, self.model, self.job
+        scores = job.batch * t.heads * job.tokens * (job.tokens + 1) // 2
+        moved = (_size(t.qkv) + _size(t.attended)) * t.item
+        self._begin("attention", _attention_need(scores, m.head_dim, moved))
+        kernel = partial(attention.attend_prefill, plan=t.prefill)
+        self._launch(kernel, t.qkv, t.attended, job.tokens, t.heads, t.kv_heads, m.head_dim)
+
+    def _attend_decode(self) -> None:
+        t, m, job = self.t, self.model, self.job
+        cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
+        moved = (cache + _size(t.qkv) + _size(t.attended)) * t.item
+        self._begin("attention", _attention_need(job.batch * t.heads * (job.context + 1), m.head_dim, moved))
+        kernel = partial(attention.attend_decode, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
+        if t.partial is None:
+            self._launch(kernel, t.qkv, *t.caches, t.attended)
+            return
+        self._launch(kernel, t.qkv, *t.caches, t.attended, t.partial)
+        merge = partial(attention.merge_parts, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
+        self._launch(merge, t.partial, t.attended)
+
+    # ---- experts
+
+    def _experts(self) -> None:
+        t, m, job = self.t, self.model, self.job
+        size = job.rows * m.hidden
+        self._begin("router", Need(macs=size * m.experts, hbm_bytes=size * t.item))
+        self._launch(kernels.route, t.gathered, t.router, t.gates, t.ids, m.experts_per_token, self._at_once(m.hidden))
+        routing = self._routing()
+        moved = 2 * size * m.experts_per_token * t.item
+        self._begin("take_rows", Need(hbm_bytes=moved))
+        take = partial(kernels.take_rows, rows=routing.tokens)
+        self._launch(take, t.gathered, t.up_product.x, self._at_once(m.hidden, 2))
+        self._mlp(routing.jobs)
+        lanes = 2 * size * m.experts_per_token
+        self._begin("combine", Need(lanes=lanes, hbm_bytes=moved // 2 + size * t.item))
+        combine = partial(kernels.combine, places=routing.places)
+        self._launch(combine, t.down_product.out, t.gates, t.projected, self._at_once(m.hidden))
+
+    def _routing(self) -> Routing:
+        m, rows = self.model, self.job.rows
+        if self.job.weights is not None and self.torch.engine.data:
+            chosen = self.t.ids.numpy().tolist()
+        else:
+            k = m.experts_per_token
+            chosen = [[(token * k + at) % m.experts for at in range(k)] for token in range(rows)]
+        return routing_of(chosen, m.experts)
+
+
+def routing_of(chosen: Sequence[Sequence[int]], experts: int) -> Routing:
+    """Tokens in the order of their experts, of one expert in their own order."""
+    tokens: list[int] = []
+    jobs: list[Job] = []
+    places = [[0] * len(chosen) for _ in chosen[0]]
+    for expert in range(experts):
+        first = len(tokens)
+        for token, choices in enumerate(chosen):
+            if expert in choices:
+                places[list(choices).index(expert)][token] = len(tokens)
+                tokens.append(token)
+        if len(tokens) > first:
+            jobs.append(Job(expert, first, len(tokens) - first))
+    return Routing(tuple(tokens), tuple(jobs), tuple(map(tuple, places)))
+
+
+def _attention_need(scores: int, head_dim: int, moved: int) -> Need:
+    return Need(macs=2 * scores * head_dim, lanes=SOFTMAX_PASSES * scores, hbm_bytes=moved)
+
+
+def _size(tensor: Tensor) -> int:
+    return int(np.prod(tensor.shape))

@@ -1,0 +1,262 @@
+"""The tensors of a decoder layer on one SIP, placed, mapped and written before the layer runs: set-up.
+
+A rank has some of the query heads with their key heads, and some of the perceptron's columns, of every expert.
+Activations are row-major, rows over cubes and PEs; weights lie as the mapping's plans say (`packing.py`). Of a
+layer without numbers the PEs fill weights and cache with zeros themselves: its times are those of any numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.models import kernels
+from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape
+from kernbench.models.mapping import Mapping as Strategy
+from kernbench.models.packing import Array, pack, packed_shape
+from kernbench.models.shapes import ModelShape
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.tp.launches import tcm_budget
+from kernbench.tp.mappings import divide
+from kernbench.tp.parallel_state import ParallelGroup
+from kernbench.tp.placement import Grid
+
+Phase = Literal["prefill", "decode"]
+AT_ONCE = 16  # tensors of a launch
+COPIES = DPPolicy(cube="replicate", pe="row_wise")  # every cube has all of it, over its slices
+
+
+@dataclass(frozen=True)
+class LayerJob:
+    """What is asked for. `tokens` are those of a sequence that are worked on, `context` those before them."""
+
+    model: ModelShape
+    phase: Phase
+    batch: int
+    tokens: int
+    context: int
+    dtype: str
+    mapping: Strategy
+    sequence_parallel: bool = False
+    weights: Mapping[str, Array] | None = None  # whole ones, by name; None: a layer without numbers
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.tokens
+
+
+@dataclass
+class Product:
+    """A product's plan and tensors on a rank."""
+
+    name: str
+    plan: ProductPlan
+    experts: int
+    weights: list[Tensor]  # the second one is that of a gated product
+    x: Tensor
+    out: Tensor
+    copies: Tensor | None = None
+    room: list[Tensor] = field(default_factory=list)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [*self.weights, self.x, self.out, *([self.copies] if self.copies else []), *self.room]
+
+
+def sip_shape(torch: RuntimeContext) -> SipShape:
+    """What a mapping may use of this machine's SIPs."""
+    mesh = torch.spec.sip.cube_mesh
+    return SipShape(mesh.w, mesh.h, torch.spec.cube.n_pes, tcm_budget(torch))
+
+
+class LayerTensors:
+    """One rank's part of a layer; made by every rank of the group alike."""
+
+    def __init__(self, torch: RuntimeContext, group: ParallelGroup, job: LayerJob, x: Array | None = None) -> None:
+        self.torch, self.group, self.job = torch, group, job
+        self.grid = Grid.of(torch)
+        self.sip = sip_shape(torch)
+        self.item = dtype_of(job.dtype).itemsize
+        m, size = job.model, group.size
+        self.heads = divide(m.heads, size, f"{m.name}: heads")
+        if m.kv_heads % size and size % m.kv_heads:
+            raise UsageError(f"{m.name}: {m.kv_heads} key heads over {size} ranks", hint="use another tp")
+        self.kv_heads = max(1, m.kv_heads // size)
+        self.first_kv_head = group.rank * m.kv_heads // size
+        self.ffn = divide(m.ffn, size, f"{m.name}: ffn")
+        self.own_rows = divide(job.rows, size, "tokens") if job.sequence_parallel else job.rows
+        self._allocate(x)
+
+    # ---- set-up
+
+    def _allocate(self, x: Array | None) -> None:
+        job, m = self.job, self.job.model
+        rows, own = job.rows, self.own_rows
+        self._blanks: list[Tensor] = []
+        self.x = self._held("x", x, (own, m.hidden))
+        self.normal = self._rows("normal", own, m.hidden)
+        self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
+        self.gains = {name: self._norm_weights(name) for name in ("norm1", "norm2")}
+        width = (self.heads + 2 * self.kv_heads) * m.head_dim
+        self.qkv = self._rows("qkv", rows, width)
+        self.attended = self._rows("attended", rows, self.heads * m.head_dim)
+        self.projected = self._rows("projected", rows, m.hidden)
+        self.y = self._rows("y", own, m.hidden) if self.is_split else self.projected
+        self.angles = self._angles() if m.positions == "rope" else None
+        self.qkv_product = self._product("qkv", self.gathered, self.qkv, [self._qkv_weights()])
+        self.out_product = self._product("out_proj", self.attended, self.projected, [self._own_rows("out")])
+        self._allocate_attention()
+        self._allocate_mlp()
+        self._touch()
+
+    @property
+    def is_split(self) -> bool:
+        return self.job.sequence_parallel and self.group.size > 1
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
+        return self.torch.empty(*shape, dtype=dtype or self.job.dtype, dp=dp or self.grid.rows, name=name)
+
+    def _blank(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
+        """What a layer without numbers reads."""
+        self._blanks.append(self._empty(name, shape, dtype, dp))
+        return self._blanks[-1]
+
+    def _held(self, name: str, held: Array | None, shape: Sequence[int], dp: DPPolicy | None = None) -> Tensor:
+        """What a layer reads, with numbers or without."""
+        if held is None:
+            return self._blank(name, shape, dp=dp)
+        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=dp or self.grid.rows, name=name)
+
+    def _rows(self, name: str, rows: int, columns: int) -> Tensor:
+        return self._empty(name, (rows, columns))
+
+    def _norm_weights(self, name: str) -> list[Tensor]:
+        """The gain, and of a layernorm the shift, on every PE."""
+        names = [name, f"{name}_shift"] if self.job.model.norm == "layernorm" else [name]
+        return [self._held(n, self._whole(n), (self.job.model.hidden,), self.grid.everywhere) for n in names]
+
+    def _whole(self, name: str) -> Array | None:
+        return None if self.job.weights is None else self.job.weights[name]
+
+    def _angles(self) -> Tensor:
+        m, job = self.job.model, self.job
+        if job.weights is None:
+            return self._blank("angles", (job.rows, m.head_dim), "f32")
+        table = rope_table(m, np.tile(np.arange(job.tokens) + job.context, job.batch))
+        return self.torch.from_numpy(table, dtype="f32", dp=self.grid.rows, name="angles")
+
+    def _qkv_weights(self) -> Array | None:
+        """The columns of this rank's query heads, then of its key heads, then of its value heads."""
+        if self.job.weights is None:
+            return None
+        m = self.job.model
+        queries = np.arange(self.heads) + self.group.rank * self.heads
+        keys = np.arange(self.kv_heads) + self.first_kv_head
+        heads = np.concatenate([queries, m.heads + keys, m.heads + m.kv_heads + keys])
+        columns = (heads[:, None] * m.head_dim + np.arange(m.head_dim)).reshape(-1)
+        return self.job.weights["qkv"][None, :, columns]
+
+    def _own_rows(self, name: str) -> Array | None:
+        """This rank's rows of a weight (K, N) or of one for each expert."""
+        if self.job.weights is None:
+            return None
+        whole = self.job.weights[name]
+        whole = whole if whole.ndim == 3 else whole[None]
+        return np.split(whole, self.group.size, axis=1)[self.group.rank]
+
+    def _own_columns(self, name: str) -> Array | None:
+        if self.job.weights is None:
+            return None
+        return np.split(self.job.weights[name], self.group.size, axis=2)[self.group.rank]
+
+    def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Array | None], experts: int = 1) -> Product:
+        plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
+        shape = packed_shape(plan, experts)
+        placed = [
+            self._held(f"{name}.weight{at}", None if held is None else pack(plan, held), shape)
+            for at, held in enumerate(weights)
+        ]
+        product = Product(name, plan, experts, placed, x, out)
+        if isinstance(plan, ColumnsPlan):
+            copied = plan.n_chunks, plan.most_rows, plan.chunk
+            product.copies = self._empty(f"{name}.copies", copied, dp=COPIES)
+            room = self.sip.size, plan.most_rows * plan.most_columns
+            product.room = [self._empty(f"{name}.sums{at}", room, "f32") for at in range(len(weights))]
+        return product
+
+    def _allocate_attention(self) -> None:
+        m, job = self.job.model, self.job
+        shape = self.sip, job.batch
+        self.caches: list[Tensor] = []
+        if job.phase == "prefill":
+            self.prefill = job.mapping.prefill_attention(
+                *shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item
+            )
+            return
+        plan = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
+        self.decode = plan
+        self.caches = [self._cache(name) for name in ("keys", "values")]
+        self.partial: Tensor | None = None
+        if plan.splits > 1:
+            shared = self.heads // self.kv_heads
+            self.partial = self._empty("partial", (plan.units, shared * (m.head_dim + 2)), "f32")
+
+    def _cache(self, name: str) -> Tensor:
+        """(units, keys and room for one more, head_dim): whole units on each PE."""
+        plan, d = self.decode, self.job.model.head_dim
+        shape = plan.units, plan.part + 1, d
+        if self.job.weights is None:
+            return self._blank(name, shape)
+        held = np.zeros(shape, self.job.weights[name].dtype)
+        for number in range(plan.units):
+            sequence, head, split = plan.unit(number)
+            count = plan.keys_of(split)
+            first = split * plan.part
+            held[number, :count] = self.job.weights[name][sequence, self.first_kv_head + head, first : first + count]
+        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=self.grid.rows, name=name)
+
+    def _allocate_mlp(self) -> None:
+        m, job = self.job.model, self.job
+        rows = job.rows * m.experts_per_token
+        x = out = None
+        if m.has_experts:
+            self.router = self._held("router", self._whole("router"), (m.hidden, m.experts), self.grid.everywhere)
+            self.gates = self._empty("gates", (job.rows, m.experts_per_token), "f32")
+            self.ids = self._empty("ids", (job.rows, m.experts_per_token), "i32")
+            x, out = self._rows("by_expert", rows, m.hidden), self._rows("of_experts", rows, m.hidden)
+        hidden = self._rows("ffn", rows, self.ffn)
+        names = ("gate", "up") if m.is_gated else ("gate",)
+        first = [self._own_columns(name) for name in names]
+        self.up_product = self._product("mlp_up", x or self.gathered, hidden, first, m.experts)
+        down = [self._own_rows("down")]
+        self.down_product = self._product("mlp_down", hidden, out or self.projected, down, m.experts)
+
+    def _touch(self) -> None:
+        """Let every PE know where all tensors lie, so that no part waits for mappings, and fill what nobody has."""
+        tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
+        products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
+        tensors += [tensor for product in products for tensor in product.tensors]
+        tensors += [tensor for held in self.gains.values() for tensor in held]
+        tensors += self.caches
+        self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
+        self._on_all(partial(kernels.fill, block_bytes=self.sip.tcm_bytes // 2), self._blanks)
+
+    def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
+        for at in range(0, len(tensors), AT_ONCE):
+            self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
+
+
+def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+    """For each position the cosines of its pairs' angles, then the sines."""
+    half = model.head_dim // 2
+    angles = positions[:, None] * model.rope_base ** (-np.arange(half) / half)
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

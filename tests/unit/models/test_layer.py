@@ -1,0 +1,134 @@
+"""A decoder layer of every kind has numpy's numbers, whatever the mapping, and its parts add up to its time."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from kernbench.benches.llm_layer import llm_layer
+from kernbench.common.errors import SpawnException, UsageError
+from kernbench.models import mapping
+from kernbench.runtime_api.bench_runner import BenchResult, run
+from kernbench.topology import TopologyGraph, load_topology
+
+MODELS = ("tiny-gpt", "tiny-llama", "tiny-mixtral")
+
+
+@cache
+def machine(sips: int = 2, cubes: int = 2) -> TopologyGraph:
+    changed = {"system.sips.count": sips, "sip.cube_mesh.w": cubes, "sip.cube_mesh.h": 1}
+    return load_topology(None, {**changed, "cube.pe_layout.pe_per_corner": 1})
+
+
+def verified(sips: int = 2, **params: object) -> BenchResult:
+    result = run(llm_layer, machine(sips), device="whole", verify_data=True, params=params)
+    assert result.data
+    assert [check for check in result.data if not check.ok] == []
+    return result
+
+
+def rows(result: BenchResult) -> dict[str, dict[str, float]]:
+    """By part; of a part that comes twice, the last."""
+    (returned,) = result.returned
+    assert isinstance(returned, list)
+    return {row["part"]: row for row in returned if "part" in row}
+
+
+def names(result: BenchResult) -> list[str]:
+    (returned,) = result.returned
+    assert isinstance(returned, list)
+    return [row["part"] for row in returned if "part" in row]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("model", MODELS)
+def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int) -> None:
+    result = verified(model=model, phase=phase, tp=tp, batch=3 if phase == "decode" else 1)
+    assert ("all_reduce" in names(result)) == (tp == 2)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("way", ["columns", "tokens"])
+def test_numbers_are_right_by_the_other_mappings(model: str, way: str) -> None:
+    verified(model=model, mapping=way, batch=3, tokens=21)
+
+
+@pytest.mark.parametrize("way", ["columns", "decode"])
+def test_numbers_are_right_with_sequence_parallelism(way: str) -> None:
+    found = names(verified(model="tiny-llama", mapping=way, tokens=24, sequence_parallel=True))
+    assert "all_reduce" not in found
+    assert found.count("all_gather") == found.count("reduce_scatter") == 2
+
+
+def test_a_long_context_is_split_over_pes() -> None:
+    result = verified(model="tiny-llama", phase="decode", context=200, tp=2)
+    assert sum(launch.name == "attention" for launch in result.launches) == 4  # parts, and merged: of two ranks
+
+
+def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
+    result = verified(model="tiny-gpt", mapping="columns", tokens=48)
+    (returned,) = result.returned
+    assert isinstance(returned, list)
+    parts = [row for row in returned if "part" in row]
+    assert sum(row["time_us"] for row in parts[:-1]) == pytest.approx(parts[-1]["time_us"])
+    assert all(row["of_bound_pct"] <= 100 for row in parts if row["of_bound_pct"] is not None)
+    assert [row["part"] for row in parts] == [
+        "norm1", "spread qkv", "qkv", "attention", "spread out_proj", "out_proj", "all_reduce",
+        "norm2", "spread mlp_up", "mlp_up", "spread mlp_down", "mlp_down", "all_reduce", "add", "launching", "layer",
+    ]  # fmt: skip
+    figures = {row["figure"]: row["value"] for row in returned if "figure" in row}
+    assert figures["tokens per second per user"] == pytest.approx(48 / (parts[-1]["time_us"] * 1e-6))
+    # 0.5 M weights of the layer and 2 x 1024 x 256 of the vocabulary, 48 cached tokens of 2 x 256; f16, on two SIPs.
+    layer = 256 * 768 + 256 * 256 + 2 * 256 * 512 + 2 * 2 * 256
+    assert figures["memory needed per SIP"] == pytest.approx((layer + 2 * 1024 * 256 + 48 * 512) * 2 / 2 / 1e9)
+
+
+def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a layer without numbers reads is filled on the device; its parts take what they take with numbers."""
+    params = {"model": "tiny-llama", "mapping": "columns", "tokens": 24}
+    with_numbers = rows(verified(**params))
+    monkeypatch.setattr("kernbench.benches.llm_layer.reference.draw_weights", lambda *_: None)
+    without = rows(run(llm_layer, machine(), device="whole", params=params))
+    assert without == with_numbers
+
+
+def test_more_sips_than_tp_work_on_batches_of_their_own() -> None:
+    result = verified(model="tiny-gpt", tp=1, tokens=16)
+    (returned,) = result.returned
+    assert isinstance(returned, list)
+    figures = {row["figure"]: row["value"] for row in returned if "figure" in row}
+    assert figures["tokens per second in total"] == pytest.approx(2 * figures["tokens per second per user"])
+
+
+def test_a_mapping_of_ones_own_is_taken(tmp_path: object) -> None:
+    file = f"{tmp_path}/mine.py"
+    with open(file, "w") as out:
+        out.write("from kernbench.models.mapping import StudiedMapping\nmapping = StudiedMapping('mine', groups=2)\n")
+    verified(model="tiny-gpt", mapping=f"{file}:mapping", tokens=16)
+    with pytest.raises(UsageError, match="has no mapping 'other'"):
+        verified(model="tiny-gpt", mapping=f"{file}:other")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"model": "tiny-lama"}, "did you mean 'tiny-llama'"),
+        ({"mapping": "rows"}, "no mapping 'rows'"),
+        ({"context": 5}, "context at prefill"),
+        ({"phase": "decode", "tokens": 5}, "tokens=5 at decode"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(params: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(llm_layer, machine(), device="whole", params=params)
+
+
+def test_tokens_that_ranks_cannot_share_are_refused() -> None:
+    with pytest.raises(SpawnException, match="tokens is 9, which 2 ranks cannot share evenly"):
+        run(llm_layer, machine(), device="whole", params={"tokens": 9, "sequence_parallel": True})
+
+
+def test_the_shipped_mappings_are_mappings() -> None:
+    assert all(isinstance(each, mapping.Mapping) for each in mapping.MAPPINGS.values())

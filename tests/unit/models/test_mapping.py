@@ -1,0 +1,124 @@
+"""Mappings are pure: everything is done once, by somebody, and fits TCM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernbench.common.errors import UsageError
+from kernbench.models.layer import routing_of
+from kernbench.models.mapping import (
+    COLUMNS,
+    DECODE,
+    TOKENS,
+    ColumnsPlan,
+    Job,
+    SipShape,
+    SplitKPlan,
+    choose_mapping,
+    columns_plan,
+    deal_queries,
+    split_k_plan,
+)
+from kernbench.models.packing import pack, packed_shape
+
+KIB = 1024
+DEFAULT = SipShape(4, 4, 8, 512 * KIB)
+ODD = SipShape(3, 1, 3, 64 * KIB)
+GB = 10**9
+
+
+@pytest.mark.parametrize("sip", [DEFAULT, ODD])
+@pytest.mark.parametrize(("rows", "k", "n", "groups"), [(2048, 1024, 640, 1), (70, 130, 50, 3), (5, 7, 3, 1)])
+def test_columns_are_done_once_in_every_group(sip: SipShape, rows: int, k: int, n: int, groups: int) -> None:
+    groups = groups if sip.cubes % groups == 0 else 1
+    plan = columns_plan(sip, rows, k, n, 2, groups)
+    done = np.zeros((rows, n), int)
+    for cube in range(sip.cubes):
+        group, _ = plan.group_of(cube)
+        assert cube in plan.cubes_of(group)
+        for pe in range(sip.pes):
+            done[slice(*plan.rows_of(group)), slice(*plan.columns_of(cube, pe))] += 1
+    assert (done == 1).all()
+    chunks = [plan.chunk_at(number) for pe in range(sip.pes) for number in range(*plan.chunks_of(pe))]
+    assert [at for first, end in chunks for at in range(first, end)] == list(range(k))
+
+
+def test_a_chunk_of_gpt3s_perceptron_fits_tcm_and_every_slice_has_as_many() -> None:
+    plan = columns_plan(DEFAULT, 2048, 12288, 24576, 2, 1)
+    assert plan.most_columns == 24576 // 128 == 192
+    # 1536 rows of 192 columns are 576 KiB, more than 5/8 of 512 KiB; two chunks a slice are 288 KiB.
+    assert (plan.chunk, plan.n_chunks) == (768, 16)
+    assert plan.chunk * 192 * 2 + 2 * plan.block_rows * 192 * 4 <= DEFAULT.tcm_bytes
+
+
+@pytest.mark.parametrize("sip", [DEFAULT, ODD])
+def test_split_k_multiplies_every_weight_once(sip: SipShape) -> None:
+    plan = split_k_plan(sip, 3, 130, 100, 2)
+    done = np.zeros((130, 100), int)
+    for cube in range(sip.cubes):
+        for pe in range(sip.pes):
+            for rows, columns in plan.blocks_of(cube, pe):
+                done[slice(*rows), slice(*columns)] += 1
+    assert (done == 1).all()
+
+
+def test_rows_that_do_not_fit_tcm_are_refused() -> None:
+    with pytest.raises(UsageError, match="512 rows of 12288 do not fit TCM"):
+        split_k_plan(DEFAULT, 512, 12288, 36864, 2)
+    with pytest.raises(UsageError, match="3 groups of 16 cubes"):
+        columns_plan(DEFAULT, 512, 128, 128, 2, 3)
+
+
+@pytest.mark.parametrize("make", [columns_plan, split_k_plan])
+def test_packed_weights_are_each_pes_matrices_one_after_the_other(make: object) -> None:
+    plan = columns_plan(ODD, 9, 10, 7, 2, 1) if make is columns_plan else split_k_plan(ODD, 9, 10, 7, 2)
+    weights = np.arange(2 * 10 * 7).reshape(2, 10, 7)
+    rows = pack(plan, weights)
+    assert rows.shape == packed_shape(plan, 2)
+    for at, (cube, pe) in enumerate(np.ndindex(ODD.cubes, ODD.pes)):
+        expected = [expert[a:b, c:d].ravel() for expert in weights for (a, b), (c, d) in plan.blocks_of(cube, pe)]
+        flat = np.concatenate(expected) if expected else np.zeros(0)
+        assert (rows[at, : flat.size] == flat).all()
+        assert not rows[at, flat.size :].any()
+
+
+def test_causal_blocks_are_dealt_evenly() -> None:
+    dealt = deal_queries(DEFAULT, 1, 2048, 48, 1, 128, 128)
+    seen = [(b.kv_head, at) for blocks in dealt for b in blocks for at in range(b.first, b.first + b.queries)]
+    assert len(seen) == len({*seen}) == 48 * 2048
+    work = [sum((b.first + b.queries) * b.queries for b in blocks) for blocks in dealt]
+    assert max(work) <= 1.1 * sum(work) / len(work)
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "splits"),
+    [
+        (32, 48, 1),  # 1536 caches: 12 for each of 128 PEs
+        (1, 48, 8),  # 384 parts: 3 for each
+        (1, 4, 32),  # 128 parts: one for each
+    ],
+)
+def test_a_cache_is_split_until_every_pe_has_work(batch: int, heads: int, splits: int) -> None:
+    plan = DECODE.decode_attention(DEFAULT, batch, 4096, heads, heads, 128, 2)
+    assert plan.splits == splits
+    assert plan.units % DEFAULT.size == 0
+    assert sum(plan.keys_of(split) for split in range(splits)) == 4096
+
+
+def test_small_models_are_copied_and_few_rows_split_k() -> None:
+    memory = 768 * GB
+    assert choose_mapping(DEFAULT, 2048, 350 * GB // 2, memory) is COLUMNS  # GPT-3
+    assert choose_mapping(DEFAULT, 4096, 8 * GB, memory) is TOKENS  # llama3-8b on two SIPs
+    assert choose_mapping(DEFAULT, 512, 8 * GB, memory) is COLUMNS  # 32 rows per cube
+    assert choose_mapping(DEFAULT, 32, 8 * GB, memory) is DECODE
+    assert isinstance(DECODE.product(DEFAULT, 32, 12288, 12288, 2), SplitKPlan)
+    assert isinstance(DECODE.product(DEFAULT, 512, 12288, 12288, 2), ColumnsPlan)
+
+
+def test_tokens_go_to_their_experts_in_order() -> None:
+    routing = routing_of([[1, 0], [2, 1], [0, 2]], 4)
+    assert routing.tokens == (0, 2, 0, 1, 1, 2)
+    assert routing.jobs == (Job(0, 0, 2), Job(1, 2, 2), Job(2, 4, 2))
+    # Token 0's first choice, expert 1, is row 2; token 1's, expert 2, is row 4; token 2's, expert 0, is row 1.
+    assert routing.places == ((2, 4, 1), (0, 3, 5))
