@@ -74,9 +74,8 @@ class _Machine:
         module = load_algorithm(resolve_algorithm_config(self._config, name))
         if self._collective not in module.collectives:
             return False
-        # Addends per cube are for algorithms that know of the cubes: those that ask which mesh, or whose parts, they
-        # are.
-        return self._table != PER_CUBE or "mesh_root" in module.names or "per" in module.names
+        # Addends per cube are for algorithms that know of cubes: those ask whose parts are addends, or for the root.
+        return self._table != PER_CUBE or "per" in module.names or "mesh_root" in module.names
 
     def other_chunks(self, trial: Trial, chunks: Sequence[int]) -> list[int]:
         own = resolve_algorithm_config(self._config, trial.algorithm).chunk_bytes

@@ -70,7 +70,7 @@ def tune_ccl(
     for name in [table for table in TABLES if table in (tables or TABLES)]:
         found.append(tune(graph, name, sizes, tried, config, bar.show if bar.wanted else _say_nothing))
     bar.clear()
-    write_whole(path, table_text({tuned.table: tuned.rows for tuned in found}, _about(graph, sizes)))
+    write_whole(path, table_text({tuned.table: tuned.rows for tuned in found}, _about(graph, sizes, path)))
     _print(found, graph, path, as_json)
     return 0
 
@@ -79,13 +79,13 @@ def _say_nothing(_: str) -> None:
     pass
 
 
-def _about(graph: TopologyGraph, sizes: list[int]) -> list[str]:
+def _about(graph: TopologyGraph, sizes: list[int], path: Path) -> list[str]:
     machine = f"{graph.spec.system.name} ({machine_hash(graph.spec)})"
     return [
         f"Written by kernbench tune-ccl {__version__} for machine {machine},",
         f"{graph.spec.n_sips} SIPs of {graph.spec.sip.n_cubes} cubes, measured from {format_bytes(sizes[0])} to "
         f"{format_bytes(sizes[-1])} in {DTYPE}.",
-        f"Take it with `auto: {DEFAULT_FILE}` in ccl.yaml.",
+        f"Take it with `auto: {path.name}` in ccl.yaml.",
     ]
 
 

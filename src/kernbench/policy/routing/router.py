@@ -129,8 +129,10 @@ class PathRouter:
     def _ways(self, start: int, end: int, traffic: Traffic) -> Ways | dict[int, int]:
         """The next vertex on the best path to `end`, for `start` and whatever comes after it."""
         scope = self._map.scope(start, end)
-        # Commands and host traffic fan out from few blocks; data comes from many PEs to one memory.
-        if traffic in (Traffic.CONTROL, Traffic.HOST) and len(self._map.halves(start)) == 1:
+        # Commands, host traffic and what comes from other SIPs fan out from few blocks; data comes from many PEs to one
+        # memory.
+        fans_out = traffic in (Traffic.CONTROL, Traffic.HOST) or start == self._map.hub
+        if fans_out and len(self._map.halves(start)) == 1:
             cost = self._costs.get((start, traffic, scope))
             if cost is None:
                 cost = _keep(self._costs, (start, traffic, scope), self._map.costs_from(start, traffic, scope))
