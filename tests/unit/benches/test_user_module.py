@@ -36,7 +36,7 @@ def undecorated(torch, *, m: int = 3):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "pytest-of" not in path])  # of other tests
     for name in ("mine", "beside"):  # of another test
         monkeypatch.delitem(sys.modules, name, raising=False)
     known = set(sys.modules)
