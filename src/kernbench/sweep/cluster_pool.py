@@ -8,6 +8,7 @@ points to others; a point that has ended several workers is a row with an error.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -23,6 +24,7 @@ from kernbench.sweep.work import Outcome, PointRunner, Task
 CONNECT_S = 10.0
 UNDER_WAY = 4  # tasks per thread of the cluster that are submitted at a time
 LEAST_UNDER_WAY = 32
+MOST_AGAIN = 3  # times that a forgotten task is submitted anew
 HINT = "finished points are kept: run the same sweep again to go on"
 
 
@@ -41,6 +43,7 @@ class ClusterPool:
             self._client = _connect(self._address)
         waiting = Waiting(tasks)
         futures: dict[str, Task] = {}
+        again: Counter[int] = Counter()
         done = _distributed().as_completed(loop=self._client.loop)
         room = max(LEAST_UNDER_WAY, UNDER_WAY * sum(self._client.nthreads().values()))
         while waiting or futures:
@@ -50,7 +53,12 @@ class ClusterPool:
                 futures[future.key] = task
                 done.add(future)
             future = next(done)
-            yield _outcome(future, futures.pop(future.key))
+            task = futures.pop(future.key)
+            if future.status == "cancelled" and self._client.status == "running" and again[task.number] < MOST_AGAIN:
+                again[task.number] += 1  # the scheduler forgot it when its worker ended: ask once more
+                waiting.put_back(task)
+                continue
+            yield _outcome(future, task)
 
     def close(self) -> None:
         if self._client is not None:
