@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernbench.common.version import __version__
+
 if TYPE_CHECKING:
     from kernbench.runtime_api.bench_runner import BenchResult, run
+    from kernbench.sweep.api import sweep
 
-__version__ = "0.1.0"
-__all__ = ["BenchResult", "__version__", "run"]
+__all__ = ["BenchResult", "__version__", "run", "sweep"]
 
 
 def __getattr__(name: str) -> object:
-    """`kernbench.run` and `kernbench.BenchResult`, imported when first used: the command line starts without them."""
+    """`run`, `BenchResult` and `sweep`, imported when first used: the command line starts without them.
+
+    `kernbench.sweep` is a package that can be called: its parts are imported from it, and it is the function too.
+    """
+    if name == "sweep":
+        from importlib import import_module
+
+        return import_module("kernbench.sweep")
     if name in ("run", "BenchResult"):
         from kernbench.runtime_api import bench_runner
 

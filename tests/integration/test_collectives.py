@@ -335,7 +335,17 @@ def test_a_collective_that_an_algorithm_does_not_do_is_refused() -> None:
     assert "does no all_reduce" in error.what
 
 
-def test_bools_are_not_reduced() -> None:
+def test_auto_finds_an_algorithm_for_cubes_that_are_no_rectangle() -> None:
+    """Three cubes of a 2 x 2 mesh: the hierarchical ones refuse them, and a ring does not mind."""
+    world = World(Machine(sips=2, cube_w=2, cube_h=2), ccl={"defaults": {"algorithm": "auto"}})
+    tiles = [np.arange(3 * 8, dtype=np.float32).reshape(3, 8) + rank for rank in range(2)]
+    placed = DPPolicy(cube="row_wise", num_cubes=3, num_pes=1)
+    found = world.all_reduce(tiles, placed, per="cube")
+    total = np.sum(tiles, axis=(0, 1))
+    assert all((np.asarray(each) == total).all() for each in found)
+
+
+def test_bools_are_not_added() -> None:
     world = World(Machine(sips=2))
     with pytest.raises(UsageError, match="bool"):
         world.all_reduce([np.zeros(4, bool)] * 2)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernbench.common.errors import AddressError, AllocationError, LaunchError, MessageError
+from kernbench.common.errors import AddressError, AllocationError, LaunchError, MessageError, UsageError
 from kernbench.common.messages import KernelAbortMsg, KernelLaunchMsg, KernelRef
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.runtime_api.context import RuntimeContext
@@ -22,7 +22,7 @@ from kernbench.topology import TopologyGraph, load_topology
 
 KIB = 1024
 RINGS, WORK = 64 * KIB, 128 * KIB
-COLLECTIVES = WORK * 3 // 4  # of that; messages from rank to rank have the rest
+COLLECTIVES, MESSAGES = WORK * 6 // 8, WORK // 8  # of that: for collectives, and for messages each way
 TCM = 1024 * KIB  # of a PE, for the host and its kernels
 HERE: dict[str, Any] = {"target_cubes": 0, "target_pes": 0}
 EDGE = 64
@@ -249,7 +249,7 @@ def test_an_abort_finds_its_launch_in_either_stream(stopped: str) -> None:
 
 
 def test_a_communication_launch_without_reserved_tcm_says_what_to_do_first(torch: RuntimeContext) -> None:
-    with pytest.raises(LaunchError, match=r"sip1\.cube0\.pe0 has no TCM reserved for communication") as caught:
+    with pytest.raises(UsageError, match=r"in stream 'communication', for which SIP 1 keeps no TCM") as caught:
         torch.launch(exponentials, sips=1, stream="communication")
     assert "init_process_group" in str(caught.value.hint)
     torch.launch(exponentials, sips=1)
@@ -258,7 +258,7 @@ def test_a_communication_launch_without_reserved_tcm_says_what_to_do_first(torch
 def test_a_stream_that_there_is_not_is_refused(torch: RuntimeContext) -> None:
     with pytest.raises(MessageError, match="stream is 'copy'") as caught:
         torch.launch(exponentials, stream="copy")
-    assert caught.value.hint == "use one of compute, communication, point_to_point"
+    assert caught.value.hint == "use one of compute, communication, send, receive"
 
 
 # ---- TCM
@@ -277,11 +277,13 @@ def test_kernels_of_both_streams_have_tcm_of_their_own(torch: RuntimeContext) ->
 
     ring = torch.engine.communication_rings(0, 0, 0).alloc(RINGS, 4096)
     both(torch, fills("compute", TCM - RINGS - WORK), fills("communication", COLLECTIVES))
-    torch.launch(fills("message", WORK - COLLECTIVES), stream="point_to_point", **HERE)
+    for stream in ("send", "receive"):
+        torch.launch(stream, fills(stream, MESSAGES), stream=stream, wait=False, **HERE)
     torch.wait_all()
     base = PhysAddr.pe_tcm_addr(0, 0, 0, 0).raw
     assert held["communication"] == (base, base + COLLECTIVES)
-    assert held["message"] == (base + COLLECTIVES, base + WORK)
+    assert held["send"] == (base + COLLECTIVES, base + COLLECTIVES + MESSAGES)
+    assert held["receive"] == (base + COLLECTIVES + MESSAGES, base + WORK)
     assert ring.raw == base + WORK
     assert held["compute"] == (base + WORK + RINGS, base + TCM)
     with pytest.raises(LaunchError, match=f"TCM overflow.* free of {COLLECTIVES}"):

@@ -29,13 +29,14 @@ REDUCING = ["sum", "mean", "max", "min", "argmax", "argmin"]
 MOVING = ["trans", "reshape", "broadcast_to", "part", "cast", "arange", "full", "zeros", "load", "store"]
 PRODUCTS = ["dot", "composite", "ref", "wait"]
 IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy, test_access_against_numpy, test_access
+    "send", "send_async", "recv", "recv_async", "recv_no_consume",  # test_messages_random, test_pe_ipcq
     "load_async", "store_async", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
     "atomic_xchg", "atomic_cas",
     "floordiv", "mod", "pow", "bitwise", "bit_not", "sort", "topk", "cumsum", "flip", "cat", "permute", "expand_dims",
     "split",
 ]  # fmt: skip
 NAMES = [name for name in vars(Names) if not name.startswith("_")]
-NOT_MATH = ["close", "cdiv", "cycles", "evaluate", "num_programs", "program_id"]
+NOT_MATH = ["close", "cdiv", "cycles", "directions", "evaluate", "num_programs", "peer", "physical_id", "program_id"]
 
 dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)

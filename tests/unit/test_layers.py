@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow"
+HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow distributed optuna"
 NOT_AT_THE_DOOR = "numpy ml_dtypes pydantic rich yaml simpy greenlet"
 
 
@@ -36,6 +36,7 @@ def test_starting_up_loads_neither_heavy_nor_needless_libraries(statement: str) 
         "import kernbench.sim_engine.fabric",
         "from kernbench.policy.routing.router import PathRouter",
         "import kernbench.components.base, kernbench.components.table",
+        "import kernbench.sweep, kernbench.sweep.local_pool, kernbench.sweep.cluster_pool, kernbench.cli.sweep",
     ],
 )
 def test_the_machine_needs_no_plotting_web_or_graph_library(statement: str) -> None:

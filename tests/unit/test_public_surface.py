@@ -77,6 +77,9 @@ IMPORTS = [
     "kernbench.tp:initialize_model_parallel",
     "kernbench.probes.probe",
     "kernbench.report",
+    "kernbench:sweep",
+    "kernbench.sweep:SweepRow",
+    "kernbench.sweep:pareto_front",
     "kernbench.cli.main:main",
 ]
 TORCH = {
@@ -101,7 +104,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "list", "probe", "topology", "fidelity", "ccl"} <= set(COMMANDS)
+    assert {"run", "sweep", "list", "probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")

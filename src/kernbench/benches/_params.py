@@ -41,16 +41,26 @@ class Param:
 
     def read(self, text: str, where: str) -> Setting:
         """The value that `text` says; raises UsageError."""
+        value = self.parse(text, where)
+        if self.least is not None and not self.least.allows(value):
+            raise self._wrong(text, where)
+        return value
+
+    def parse(self, text: str, where: str) -> Setting:
+        """The same, however small it is."""
         word = text.strip()
         value = self._parse(word)
         if value is not None and self.choices and value not in self.choices:
             value = value.replace("_", "-") if isinstance(value, str) else value
             value = value if value in self.choices else None
-        if value is None or (self.least is not None and not self.least.allows(value)):
-            wants = f"one of {', '.join(map(str, self.choices))}" if self.choices else WANTS[self.kind.__name__]
-            least = f", {self.least}" if self.least is not None else ""
-            raise UsageError(f"{self.name} is '{word[:40]}'", where=where, hint=f"give {wants}{least}")
+        if value is None:
+            raise self._wrong(text, where)
         return value
+
+    def _wrong(self, text: str, where: str) -> UsageError:
+        wants = f"one of {', '.join(map(str, self.choices))}" if self.choices else WANTS[self.kind.__name__]
+        least = f", {self.least}" if self.least is not None else ""
+        return UsageError(f"{self.name} is '{text.strip()[:40]}'", where=where, hint=f"give {wants}{least}")
 
     def _parse(self, word: str) -> Setting | None:
         if self.kind is bool:

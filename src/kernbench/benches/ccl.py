@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from kernbench.benches._collectives import CollectiveName, OpName, Wanted, measure, sizes_between
-from kernbench.benches._numbers import Seed, Size
+from kernbench.benches._numbers import Array, Seed, Size
 from kernbench.benches.registry import bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import DPPolicy
@@ -61,8 +61,8 @@ def ccl_allreduce(
     ranks, cubes = torch.distributed.get_world_size(), torch.spec.sip.n_cubes
     rng = np.random.default_rng(seed)
     tiles = rng.integers(-4, 5, (ranks, cubes, n_elem)).astype(dtype_of(dtype).numpy)
-    total = tiles.astype(np.float64).sum(0)
-    right = np.broadcast_to(total.sum(0), (cubes, n_elem)) if per == "cube" else total
+    total = _sum(tiles)
+    right = np.broadcast_to(_sum(total), (cubes, n_elem)) if per == "cube" else total
 
     def worker(rank: int) -> None:
         torch.ahbm.set_device(rank)
@@ -72,6 +72,12 @@ def ccl_allreduce(
         torch.check(x, right, name=f"x of rank {rank}")
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
+
+
+def _sum(tiles: Array) -> Array:
+    """Over the first axis; integers wrap around as the device's do."""
+    total: Array = tiles.sum(0, dtype=tiles.dtype if tiles.dtype.kind in "iu" else np.dtype(np.float64))
+    return total
 
 
 @bench(

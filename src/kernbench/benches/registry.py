@@ -23,10 +23,10 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
-from kernbench.benches._user_module import is_file, load_user_module, split_identifier
 from kernbench.common.errors import ComponentError, UsageError
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
+from kernbench.runtime_api.user_module import is_file, load_user_module, split_identifier
 
 __all__ = ["AtLeast", "BenchSpec", "audit", "bench", "list_all", "numbered", "registered_in", "resolve"]
 

@@ -53,6 +53,7 @@ _SETTINGS: Final[Mapping[str, _Read]] = {
     "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
     "root": lambda value: read_choice(value, get_args(Root)),
 }
+_OF_A_GROUP: Final = ("ring_bytes", "work_bytes")  # reserved once, so no algorithm has its own
 _SECTIONS: Final = ("defaults", "collectives", "auto", "algorithms")
 
 
@@ -297,13 +298,15 @@ class _Checked:
         defaults: Mapping[str, Marked],
         entries: Mapping[str, Marked],
     ) -> None:
-        """At least two rings fit the TCM that is kept for them: one each way."""
+        """At least two rings, and the words of two credits, fit the TCM that is kept for them: one each way."""
         cases = [(settings, defaults["slot_size"], "defaults")]
         cases += [({**settings, **own}, entries[name], f"algorithms.{name}") for name, own in algorithms.items()]
         for merged, node, key in cases:
             n_slots, slot_size, ring_bytes = (cast(int, merged[k]) for k in ("n_slots", "slot_size", "ring_bytes"))
-            if merged["buffer_kind"] == "tcm" and 2 * n_slots * slot_size > ring_bytes:
-                what = f"two rings of {n_slots} slots of {slot_size} bytes do not fit ring_bytes, {ring_bytes}"
+            credits = 2 * cast(int, merged["ipcq_credit_size_bytes"])
+            if merged["buffer_kind"] == "tcm" and 2 * n_slots * slot_size + credits > ring_bytes:
+                what = f"two rings of {n_slots} slots of {slot_size} bytes, and their credits, do not fit ring_bytes, "
+                what += str(ring_bytes)
                 self._fault(node, key, what, "use smaller rings, more ring_bytes, or buffer_kind: sram or hbm")
                 return
 
@@ -354,10 +357,12 @@ class _Checked:
         if name == AUTO:
             self._fault(node, key, "'auto' stands for the table auto:", "give the algorithm another name")
         children = self._open(node, key)
-        known = ("module", "params", *_SETTINGS)
+        known = ("module", "params", *(each for each in _SETTINGS if each not in _OF_A_GROUP))
         for other in [other for other in children if other not in known]:
             path = f"{key}.{other}"
             hint = f"known keys here: {', '.join(known)}; arguments of its kernel belong under params:"
+            if other in _OF_A_GROUP:
+                hint = f"all algorithms of a process group share it: set defaults.{other}"
             self._fault(children.pop(other), path, f"unknown key '{other[:60]}'{closest(other, known)}", hint)
         module = children.pop("module", None)
         if module is None:

@@ -118,9 +118,11 @@ class Communicators:
         for lent in self._lent.pop(name).values():
             self._free(lent)
 
-    def unreceived(self) -> list[Unreceived]:
-        """The messages that lie in rings."""
-        return [left for each in self._engine.communicators.values() for left in each.left_over()]
+    def unreceived(self, name: str | None = None) -> list[Unreceived]:
+        """The messages that lie in the rings of a communicator; without a name, of all."""
+        there = self._engine.communicators
+        found = there.values() if name is None else [there[name]] if name in there else []
+        return [left for each in found for left in each.left_over()]
 
     def close(self, *, wait: bool = True) -> None:
         """Take all communicators back, and what was reserved for them. Without `wait`, kernels that failed to end may

@@ -20,19 +20,20 @@ A kernel gets by position what ADR-0050 says, and by name what of the following 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
-from kernbench.ccl.config import AlgorithmConfig, CclConfig, choose
+from kernbench.ccl.config import AUTO, AlgorithmConfig, CclConfig, choose, resolve_algorithm_config
 from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.launch import TensorArg
-from kernbench.sim_engine.communication_tcm import collective_bytes
+from kernbench.common.launch import LaunchStream, TensorArg
+from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
 
 _OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
@@ -50,19 +51,34 @@ class LaunchPlan:
     named: Mapping[str, TensorArg]
     target_cubes: tuple[int, ...]
     target_pes: tuple[int, ...]
+    stream: LaunchStream
     config: AlgorithmConfig
     signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
-    """The launch of a collective. Raises UsageError for what no algorithm, or not this one, can do."""
+    """The launch of a collective. Where `auto` chooses an algorithm that cannot do it, the next that can does. Raises
+    UsageError for what no algorithm, or not the one asked for, can do.
+    """
     config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
+    try:
+        return _plan(call, spec, config)
+    except UsageError as refused:
+        if (algorithm or cfg.collectives[call.name]) != AUTO:
+            raise
+        for name in cfg.algorithms:
+            with suppress(UsageError):
+                return _plan(call, spec, resolve_algorithm_config(cfg, name))
+        raise refused
+
+
+def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> LaunchPlan:
     module = load_algorithm(config)
     _check_can(call, module)
     work = work_of(call, spec, module.names)
     why = module.refuse(work) if module.refuse is not None else None
     if why is not None:
-        hint = "choose another: algorithm= of the call, or ccl.yaml"
+        hint = "choose another in ccl.yaml, or with init_process_group(ccl={...})"
         raise UsageError(f"algorithm '{module.name}' cannot do this {call.name}: {why}", hint=hint)
     grid = group_of(spec, call.group.sips)
     on_grid = (0, 0) if grid.kind == "ring_1d" else (grid.w, grid.h)
@@ -76,14 +92,21 @@ def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str
     facts = {name: fact for name, fact in _facts(call, work, config).items() if name in module.names}
     return LaunchPlan(
         f"{call.name}.{module.name}",
-        _bound(module.kernel, tuple(sorted({**facts, **config.params}.items()))),
+        _bound(module.kernel, tuple((name, type(x), x) for name, x in sorted({**facts, **config.params}.items()))),
         (first, *own, *after),  # type: ignore[arg-type]  # numbers, or the launch says so
         {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
         work.cubes,
         work.pes,
+        stream_of(call),
         config,
         {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
+
+
+def stream_of(call: CollectiveCall) -> LaunchStream:
+    """Messages that are sent, and those that are received, go on while a collective does, and in both directions."""
+    streams: dict[str, LaunchStream] = {"send": "send", "recv": "receive"}
+    return streams.get(call.name, "communication")
 
 
 def message_bytes(call: CollectiveCall) -> int:
@@ -98,9 +121,15 @@ def _check_can(call: CollectiveCall, module: Algorithm) -> None:
     if call.name not in module.collectives:
         raise UsageError(
             f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
-            hint="choose another: algorithm= of the call, or ccl.yaml",
+            hint="choose another in ccl.yaml, or with init_process_group(ccl={...})",
         )
-    if call.op not in (None, ReduceOp.SUM) and "op" not in module.names:
+    if call.op is None:
+        return
+    if call.dtype == "bool" and call.op not in (ReduceOp.MIN, ReduceOp.MAX):
+        raise UsageError(
+            f"{call.name} with {call.op.name} of bool tensors", hint="max is any of them, min is all of them"
+        )
+    if call.op is not ReduceOp.SUM and "op" not in module.names:
         raise UsageError(
             f"algorithm '{module.name}' can only sum, not {call.op.name}",
             hint="let its kernel take op=, or choose another algorithm",
@@ -130,7 +159,7 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
         "replicas": work.replicas,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
-        "work_bytes": _work_bytes(call, config),
+        "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,
         "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
         if config.buffer_kind == "tcm"
         else _RINGS_ELSEWHERE,
@@ -146,12 +175,6 @@ def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[st
     return facts
 
 
-def _work_bytes(call: CollectiveCall, config: AlgorithmConfig) -> int:
-    """The TCM that the kernel has: collectives and messages from rank to rank share what is kept for them."""
-    of_collectives = collective_bytes(config.work_bytes)
-    return config.work_bytes - of_collectives if call.name in ("send", "recv") else of_collectives
-
-
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:
     """How many elements each rank gets or gives; without splits, all the same."""
     if not rows:
@@ -160,5 +183,6 @@ def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> t
 
 
 @lru_cache(maxsize=_KERNELS)
-def _bound(kernel: Kernel, facts: tuple[tuple[str, object], ...]) -> Kernel:
-    return partial(kernel, **dict(facts)) if facts else kernel
+def _bound(kernel: Kernel, facts: tuple[tuple[str, type, object], ...]) -> Kernel:
+    """A kernel with its facts; types are told apart, since True and 1.0 equal 1."""
+    return partial(kernel, **{name: value for name, _, value in facts}) if facts else kernel

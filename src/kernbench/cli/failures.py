@@ -14,7 +14,21 @@ from kernbench.common.errors import ComponentError
 
 _OURS = "kernbench"
 _DEPENDENCIES = frozenset(
-    {"click", "greenlet", "matplotlib", "ml_dtypes", "numpy", "pyarrow", "pydantic", "pydantic_core", "simpy", "yaml"}
+    {
+        "click",
+        "dask",
+        "distributed",
+        "greenlet",
+        "matplotlib",
+        "ml_dtypes",
+        "numpy",
+        "optuna",
+        "pyarrow",
+        "pydantic",
+        "pydantic_core",
+        "simpy",
+        "yaml",
+    }
 )
 
 

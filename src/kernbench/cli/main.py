@@ -19,6 +19,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
     "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
+    "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from linecache import getline
-from traceback import walk_tb
 
 import click
 
@@ -21,6 +19,7 @@ from kernbench.common.units import format_ns
 from kernbench.report.rows import rows_as_text
 from kernbench.report.run_figures import figures_of, rows_of, run_as_json
 from kernbench.report.run_summary import plain, summary_as_text
+from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
@@ -121,20 +120,6 @@ def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Map
     except KernBenchError:
         raise
     except (Exception, SystemExit) as error:
-        raise _bench_failed(spec, error) from error
+        raise bench_failed(spec.name, spec.run, error) from error
     finally:
         bar.clear()
-
-
-def _bench_failed(spec: BenchSpec, error: BaseException) -> UsageError:
-    """What a bench's own Python raised, at its own line."""
-    code = getattr(spec.run, "__code__", None)
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [place for place in frames if code is not None and place[0] == code.co_filename] or frames
-    file, line = own[-1]
-    inside = "" if frames[-1] == own[-1] else f" (raised in {os.path.basename(frames[-1][0])}:{frames[-1][1]})"
-    return UsageError(
-        f"bench '{spec.name}' failed: {type(error).__name__}: {error}{inside}",
-        where=f"{file}:{line}  {getline(file, line).strip()}",
-        hint="fix the bench, or give it other parameters",
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -19,6 +18,7 @@ from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_bytes
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.machine_hash import machine_hash
 
 JSON_SCHEMA = 1
 DEFAULT_FILE = "ccl.tuned.yaml"
@@ -75,18 +75,14 @@ def tune_ccl(
     return 0
 
 
-def machine_hash(graph: TopologyGraph) -> str:
-    """Twelve digits that tell machines apart."""
-    return sha256(repr(graph.spec).encode()).hexdigest()[:12]
-
-
 def _say_nothing(_: str) -> None:
     pass
 
 
 def _about(graph: TopologyGraph, sizes: list[int], path: Path) -> list[str]:
+    machine = f"{graph.spec.system.name} ({machine_hash(graph.spec)})"
     return [
-        f"Written by kernbench tune-ccl {__version__} for machine {graph.spec.system.name} ({machine_hash(graph)}),",
+        f"Written by kernbench tune-ccl {__version__} for machine {machine},",
         f"{graph.spec.n_sips} SIPs of {graph.spec.sip.n_cubes} cubes, measured from {format_bytes(sizes[0])} to "
         f"{format_bytes(sizes[-1])} in {DTYPE}.",
         f"Take it with `auto: {path.name}` in ccl.yaml.",
@@ -96,7 +92,7 @@ def _about(graph: TopologyGraph, sizes: list[int], path: Path) -> list[str]:
 def _print(found: list[Tuned], graph: TopologyGraph, path: Path, as_json: bool) -> None:
     if as_json:
         about = {"schema": JSON_SCHEMA, "command": "tune-ccl", "machine": graph.spec.system.name}
-        about |= {"machine_hash": machine_hash(graph), "ranks": graph.spec.n_sips, "file": str(path)}
+        about |= {"machine_hash": machine_hash(graph.spec), "ranks": graph.spec.n_sips, "file": str(path)}
         print_json({**about, "tables": [_as_json(tuned) for tuned in found]})
         return
     click.echo(f"# machine {graph.spec.system.name}, {graph.spec.n_sips} ranks; simulated time")

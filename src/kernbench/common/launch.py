@@ -25,8 +25,8 @@ PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
-LaunchStream = Literal["compute", "communication", "point_to_point"]
-STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "point_to_point")
+LaunchStream = Literal["compute", "communication", "send", "receive"]
+STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "send", "receive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class KernelFailure:
 class PeResult:
     """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile.
 
-    `dma_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of the other stream
+    `dma_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of another stream
     ran at the same time, what that one did then is in them.
     """
 

@@ -16,6 +16,7 @@ from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # One colour per part, distinguishable for people who see red and green alike; contention stands out.
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#CC6677")
@@ -58,7 +59,7 @@ class StackChart:
 
 def draw_stack_chart(chart: StackChart, stem: Path) -> list[Path]:
     """Write `stem`.png and `stem`.svg; raises UsageError when matplotlib is not installed."""
-    with _drawing():
+    with drawing():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -69,14 +70,19 @@ def draw_stack_chart(chart: StackChart, stem: Path) -> list[Path]:
         times, rates = figure.subplots(1, 2, width_ratios=(3, 2))
         _stack(times, chart.bars)
         _bandwidths(rates, chart.bars)
-        png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
-        figure.savefig(png, dpi=150, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+        return save_figure(figure, stem)
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem`.png and `stem`.svg, without date or version: same values, same bytes."""
+    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
+    figure.savefig(png, dpi=150, metadata={"Software": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]
 
 
 @contextmanager
-def _drawing() -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """matplotlib with our settings, and no display."""
     try:
         import matplotlib

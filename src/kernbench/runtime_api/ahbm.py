@@ -2,7 +2,8 @@
 
 Which algorithm, on which PEs, is for `kernbench.ccl` to say. A group has rings of its own for each configuration of
 rings that its algorithms ask for, and others for messages from rank to rank, so neither meets the messages of user
-kernels. Collectives and messages are launched in streams of their own: compute kernels run at the same time.
+kernels. Collectives, messages sent and messages received are launched in streams of their own: they and compute
+kernels run at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernbench.ccl.config import CclConfig, resolve_algorithm_config
 from kernbench.ccl.install import WORLD, Communicators
 from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of
-from kernbench.common.ipcq import RingConfig
+from kernbench.common.ipcq import RingConfig, Unreceived
 from kernbench.common.messages import TensorArg
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -54,6 +55,10 @@ class AhbmBackend:
             if self._communicators.has(name):
                 self._communicators.uninstall(name)
 
+    def unreceived(self, group: CallGroup) -> list[Unreceived]:
+        names = [name for key, name in self._installed.items() if key[0] == group.name]
+        return [message for name in names for message in self._communicators.unreceived(name)]
+
     def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
         return self._plan(call).signature
 
@@ -73,7 +78,7 @@ class AhbmBackend:
             target_cubes=chosen.target_cubes,
             target_pes=chosen.target_pes,
             communicator=self._communicator(call, chosen.config.rings),
-            stream="point_to_point" if call.name in MESSAGES else "communication",
+            stream=chosen.stream,
             tag=call.number,
             **{name: given(tensor) for name, tensor in chosen.named.items()},
         )

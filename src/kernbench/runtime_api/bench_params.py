@@ -7,7 +7,7 @@ text is for `kernbench list`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
@@ -66,8 +66,8 @@ def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:
     return UsageError(f"no parameter '{name[:40]}'{suggestion}", hint=f"parameters of this bench: {listed}")
 
 
-def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> None:
-    """Raise UsageError when `fn(torch, **params)` cannot be called, or a value is less than the function allows."""
+def check_names(fn: Callable[..., object], params: Collection[str]) -> None:
+    """Raise UsageError when `fn(torch, **params)` cannot be called with parameters of these names."""
     try:
         arguments = list(inspect.signature(fn).parameters.values())[1:]
     except (TypeError, ValueError):
@@ -81,6 +81,11 @@ def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> Non
     for arg in named:
         if arg.default is arg.empty and arg.name not in params:
             raise UsageError(f"parameter '{arg.name}' has no value", hint=f"params={{'{arg.name}': ...}}")
+
+
+def check_params(fn: Callable[..., object], params: Mapping[str, object]) -> None:
+    """Raise UsageError when `fn(torch, **params)` cannot be called, or a value is less than the function allows."""
+    check_names(fn, params)
     for name, least in _least(fn).items():
         if name in params and not least.allows(params[name]):
             raise UsageError(f"{name} is {params[name]!r}", where=f"params['{name}']", hint=f"give {least}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kernbench.ccl.calls import CallGroup, CollectiveCall
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 
@@ -25,6 +26,9 @@ class Backend(Protocol):
         """No rank of a group calls any more, and its name may be used again. Its calls may still be under way if a
         rank has failed.
         """
+
+    def unreceived(self, group: CallGroup) -> Sequence[Unreceived]:
+        """Messages that kernels of a group have sent and none has received."""
 
     def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
         """What else, beside the call itself, must be the same on every rank, by name: placement, algorithm.

@@ -23,7 +23,7 @@ from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
-from kernbench.common.messages import Completion
+from kernbench.common.messages import Completion, KernelLaunchMsg
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.ahbm import AhbmBackend
 from kernbench.runtime_api.ccl_backend import Backend
@@ -252,6 +252,7 @@ class RuntimeContext:
         if call.options.communicator == WORLD and WORLD not in self.engine.communicators and sends(call.kernel):
             self.install_ipcq()
         messages = self._launcher.messages(call, self.ahbm.current_device())
+        self._check_communication(call, messages)
         mapping: list[Handle] = []
         for message in messages:
             for tensor in call.tensors:
@@ -263,6 +264,21 @@ class RuntimeContext:
         if call.options.wait:
             self.wait(launch)
         return launch
+
+    def _check_communication(self, call: LaunchCall, messages: Sequence[KernelLaunchMsg]) -> None:
+        """Raise UsageError for a communicator that there is not, or a stream that has no TCM."""
+        known, name = self.engine.communicators, call.options.communicator
+        if name != WORLD and name not in known:
+            raise UsageError(
+                f"launch of '{call.name}': no communicator {name!r}",
+                hint=f"there are: {', '.join(known) or 'none'}; leave it out for all SIPs",
+            )
+        without = [each.sip for each in messages if not self.engine.keeps_communication_tcm(each.sip)]
+        if call.options.stream != "compute" and without:
+            raise UsageError(
+                f"launch of '{call.name}' in stream '{call.options.stream}', for which SIP {without[0]} keeps no TCM",
+                hint="call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() first",
+            )
 
     def install_ipcq(
         self,
@@ -314,6 +330,10 @@ class RuntimeContext:
     def check_ours(self, tensor: Tensor) -> None:
         """Raise UsageError for a tensor of another context, or after closing."""
         self._store.check_ours(tensor)
+
+    def team_finishes(self) -> None:
+        """Return when all messages between ranks are done that have both their ends."""
+        self.distributed.team_finishes()
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
         """Stop what these programs, which are no more, have running."""

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import ref
+
+from greenlet import getcurrent
 
 from kernbench.ccl.calls import CollectiveCall, Per, ReduceOp
 from kernbench.common.errors import DistributedError, ProcessGroupError
@@ -273,17 +276,36 @@ class DistributedContext(ProcessGroups, _Types):
         end = Posted(member.rank, request.said(call, member, agreement), is_send, both.succeed)
         member.group.messages.enter(*ends, request.tag, end)
         source = None if is_send else member.group.ranks[call.peer]
-        if end.number is not None:
-            return self._start(request, replace(call, number=end.number), member, source)
         what = f"the other end of {end.said.text}"
 
-        def when_matched() -> None:
+        def when_matched() -> LaunchedWork:
+            # A SIP does its messages one after the other. Every rank starts them in the order in which they were
+            # matched: ranks with other orders could wait for each other for ever.
             self._ranks.wait([both], what)
             assert end.number is not None
-            self._start(request, replace(call, number=end.number), member, source).wait()
+            return self._start(request, replace(call, number=end.number), member, source)
+
+        if end.number is not None:
+            both.succeed()
+            return when_matched()
+        rank = ref(getcurrent())
+
+        def later() -> None:
+            work = when_matched()
+            work.launch.rank = rank  # whose it is, for all that it reads and ends
+            work.wait()
 
         name = f"rank {member.group.ranks[member.rank]}"
-        return LaterWork(self._ranks.start(when_matched, name), end.said.text, source)
+        work = LaterWork(self._ranks.start(later, name), end.said.text, source, lambda: end.number is not None)
+        self._later = [*(each for each in self._later if not each.is_completed()), work]
+        return work
+
+    def team_finishes(self) -> None:
+        """Return when all messages are done that somebody sent and somebody asked for, waited for or not."""
+        for work in self._later:
+            if work.is_matched():
+                work.wait()
+        self._later = []
 
     def _next_sender(self, member: Member, tag: int) -> int:
         """Who sends the caller a message with that tag; waits until somebody does."""

@@ -14,12 +14,15 @@ from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from kernbench.ccl.config import CclSource
+from kernbench.ccl.install import check_received
 from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.work import LaterWork
 from kernbench.runtime_api.workers import Team, Worker, Workers
 
 BACKEND = "ahbm"
@@ -80,6 +83,7 @@ class ProcessGroups:
         self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # made by ranks, and not left
         self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has made
         self._by_team: dict[tuple[Team, int], World] = {}  # the n-th one of its ranks
+        self._later: list[LaterWork] = []  # messages whose other end was not there, as far as not done
         self.group = self.GroupMember = GroupNames(lambda: self._world_group())
         ranks.unmatched.append(lambda: [*self._open_calls()])
 
@@ -104,8 +108,10 @@ class ProcessGroups:
         The world has a rank for each SIP, or for each rank that was spawned. `init_method` and `timeout` are there for
         scripts that give them, and change nothing: ranks are programs of one process, which find each other without,
         and a wait that cannot end is reported at once. `ccl` is ours: how collectives run, as the path of a ccl.yaml or
-        as a mapping; the first rank's counts. Raises ProcessGroupError for a second world, and
-        DistributedError for a size or rank other than the caller's.
+        as a mapping; the first rank's counts, and others may leave it out.
+
+        Raises ProcessGroupError for a second world, CollectiveMismatchError for another `ccl` than the first rank's,
+        and DistributedError for a size or rank other than the caller's.
         """
         if backend not in (BACKEND, None):
             raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
@@ -131,13 +137,21 @@ class ProcessGroups:
         world = self._by_team.get((worker.team, times))
         if world is None:
             world = self._by_team[worker.team, times] = self._new_world(size, worker.team, ccl)
+        elif ccl is not None and ccl != world.ccl:
+            raise CollectiveMismatchError(
+                f"ranks make different process groups: rank {worker.rank} gives ccl={ccl!r}, the first rank gave "
+                f"{world.ccl!r}",
+                where="init_process_group",
+                hint="give the same on every rank, or only in the main program",
+            )
         self._own[worker] = world
         self._times[worker] = times + 1
 
     def destroy_process_group(self, group: Group = None) -> None:
         """The caller uses a group no more, or none at all; what it has under way is done first.
 
-        A main program destroys for all ranks.
+        A main program destroys for all ranks. Raises UnreceivedError, when the last rank has left, for messages that
+        kernels of collectives have sent and none has received.
         """
         world, rank = self._here()
         self._host.wait_all()
@@ -150,6 +164,7 @@ class ProcessGroups:
                 self._own.pop(worker, None)
             if len(world.default.left) == world.size:
                 self._drop(world)
+        check_received(world.take_unreceived())
 
     def new_group(
         self, ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None
@@ -230,19 +245,24 @@ class ProcessGroups:
     def team_ends(self, team: Team, *, failed: bool) -> None:
         """All ranks of a team are no more; raises CollectiveMismatchError for what only some of them have called."""
         self._started = None
+        self._later = []
         undone: list[str] = []
+        unreceived: list[Unreceived] = []
         for world in [*self._worlds()]:
             if world.team in (None, team):
                 left = [*world.open_calls(team.ended)]
                 undone += left
                 if failed or left or world.default.left or world.team is team:
                     self._drop(world)
+                    unreceived += world.take_unreceived()
         if undone and not failed:
             raise CollectiveMismatchError(
                 "all ranks have ended, and some never called what others did",
                 where="; ".join(undone),
                 hint="let every rank of a group call the same collectives, and receive what is sent",
             )
+        if not failed:
+            check_received(unreceived)
 
     # ---- inside
 
@@ -291,7 +311,7 @@ class ProcessGroups:
     def _new_world(self, size: int, team: Team | None, ccl: CclSource) -> World:
         taken = [world.default.name for world in self._worlds()]
         name = next(name for n in range(1, len(taken) + 2) if (name := f"world#{n}" if n > 1 else "world") not in taken)
-        return World(name, size, self._make_backend(ccl), self._who_asks, team)
+        return World(name, size, self._make_backend(ccl), self._who_asks, team, ccl)
 
     def _worlds(self) -> Iterator[World]:
         if self._main is not None:

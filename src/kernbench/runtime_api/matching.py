@@ -110,6 +110,7 @@ class Posted:
     is_send: bool
     matched: Callable[[], object]
     number: int | None = None
+    order: int = 0  # among the ends that were posted
 
 
 class MessageOrder:
@@ -119,6 +120,7 @@ class MessageOrder:
         self._title = title
         self._ranks = tuple(ranks)
         self._count = 0  # of messages with both ends
+        self._ends = 0  # posted so far
         self._posted: dict[tuple[int, int, int], deque[Posted]] = {}  # those without their other end
         self._listeners: dict[int, list[Callable[[], object]]] = {}  # by receiver: called when it is sent something
 
@@ -126,6 +128,7 @@ class MessageOrder:
         """One end of a message is posted. If the other one is there, both have a number from now on. Raises
         CollectiveMismatchError where that is of another size or type.
         """
+        end.order, self._ends = self._ends, self._ends + 1
         if end.is_send:
             for listener in self._listeners.pop(receiver, ()):
                 listener()
@@ -149,12 +152,10 @@ class MessageOrder:
         other.matched()
 
     def first_sender_to(self, receiver: int, tag: int) -> int | None:
-        """Who has sent a message with that tag to a rank that has not asked for it, the lowest rank first."""
-        for sender in range(len(self._ranks)):
-            queue = self._posted.get((sender, receiver, tag))
-            if queue and queue[0].is_send:
-                return sender
-        return None
+        """Who has sent a message with that tag to a rank that has not asked for it, the earliest first."""
+        queues = (self._posted.get((sender, receiver, tag)) for sender in range(len(self._ranks)))
+        sent = [queue[0] for queue in queues if queue and queue[0].is_send]
+        return min(sent, key=lambda end: end.order).rank if sent else None
 
     def listen(self, receiver: int, listener: Callable[[], object]) -> None:
         """Call that when a message is sent to a rank next."""

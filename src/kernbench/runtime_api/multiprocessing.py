@@ -32,6 +32,9 @@ class TeamHost(Protocol):
     def wait_all(self) -> None:
         """Return when all that the calling program issued is done."""
 
+    def team_finishes(self) -> None:
+        """Return when all messages between ranks are done that have both their ends."""
+
     def stop_launches(self, programs: Collection[greenlet]) -> None:
         """Stop what these programs, which are no more, have running."""
 
@@ -85,6 +88,8 @@ class MultiprocessingNamespace:
                 raise
         worker.team.ended.append(worker.rank)
         self._host.wait_all()
+        if len(worker.team.ended) == worker.team.size:
+            self._host.team_finishes()
 
     def _check(self, fn: object, args: object, nprocs: object, join: object) -> None:
         if not callable(fn):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from kernbench.ccl.calls import CallGroup
+from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.matching import CallOrder, MessageOrder
 from kernbench.runtime_api.workers import Team
@@ -62,17 +64,29 @@ class ProcessGroup:
 
 
 class World:
-    """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's."""
+    """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's; `ccl` is
+    how its collectives run, as the first of them said.
+    """
 
-    def __init__(self, name: str, size: int, backend: Backend, who_asks: WhoAsks, team: Team | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        backend: Backend,
+        who_asks: WhoAsks,
+        team: Team | None,
+        ccl: CclSource = None,
+    ) -> None:
         self.backend = backend
         self.team = team
+        self.ccl = ccl
         self.joined: list[int] = []  # ranks that have called init_process_group themselves
         self._who_asks = who_asks
         self.default = ProcessGroup(name, range(size), who_asks)
         self.groups = [self.default]
         self._made = [0] * size  # calls of new_group by each rank so far
         self._by_number: list[ProcessGroup] = []  # what the n-th call of each rank makes
+        self._unreceived: list[Unreceived] = []  # in groups that are closed, and not reported
         backend.open(self.default.placed)
 
     @property
@@ -112,12 +126,18 @@ class World:
         was_open = len(group.left) < group.size()
         group.left += [each for each in gone if each in group.ranks and each not in group.left]
         if was_open and len(group.left) == group.size():
+            self._unreceived += self.backend.unreceived(group.placed)
             self.backend.close(group.placed)
 
     def close(self) -> None:
         """All groups are destroyed for all ranks."""
         for group in self.groups:
             self.leave(group, None)
+
+    def take_unreceived(self) -> list[Unreceived]:
+        """Messages that closed groups have left in rings, once."""
+        found, self._unreceived = self._unreceived, []
+        return found
 
     def open_calls(self, ended: Sequence[int]) -> Iterator[str]:
         """What some ranks have called and others never did. `ended` are ranks whose program has returned."""

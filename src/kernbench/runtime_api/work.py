@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 from kernbench.runtime_api.launches import Launch
@@ -63,11 +64,14 @@ class LaunchedWork(Work):
 
 
 class LaterWork(Work):
-    """A message whose other end was not there: it sets out when that is."""
+    """A message whose other end was not there: it sets out when that is, as `is_matched` says."""
 
-    def __init__(self, program: Background, title: str, source_rank: int | None) -> None:
+    def __init__(
+        self, program: Background, title: str, source_rank: int | None, is_matched: Callable[[], bool]
+    ) -> None:
         super().__init__(title, source_rank)
         self._program = program
+        self.is_matched = is_matched
 
     def wait(self) -> bool:
         self._program.wait()

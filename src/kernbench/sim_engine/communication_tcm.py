@@ -2,8 +2,8 @@
 
 On every PE of a SIP it is one block, an ordinary allocation of the PE's one allocator, so kernels of the compute stream
 are lent that much less. The tensors come first, then the rings. A kernel is lent its stream's part of what is for
-tensors, as long as it runs: messages from one rank to another have a quarter of it, collectives the rest. Ring buffers
-are placed in the other part and stay until they are freed.
+tensors, as long as it runs: messages from one rank to another that are sent have an eighth of it, those that are
+received too, collectives the rest. Ring buffers are placed in the other part and stay until they are freed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 
 from kernbench.common.errors import AllocationError, KernBenchError
 from kernbench.common.ids import PeId
+from kernbench.common.ipcq import PeKey
 from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.free_list import whole
 from kernbench.policy.address.phyaddr import PhysAddr
 
-PeKey = tuple[int, int, int]
 _NAME = "TCM for communication"
 
 
-def collective_bytes(work_bytes: int) -> int:
-    """What collectives have of the part for tensors."""
-    return work_bytes - work_bytes // 4 // LEASE_ALIGN_BYTES * LEASE_ALIGN_BYTES
+def lease_of(work_bytes: int, stream: LaunchStream) -> TcmLease:
+    """What kernels of a stream have of the part for tensors, counted from its start."""
+    message_bytes = work_bytes // 8 // LEASE_ALIGN_BYTES * LEASE_ALIGN_BYTES
+    if stream == "communication":
+        return TcmLease(0, work_bytes - 2 * message_bytes)
+    return TcmLease(work_bytes - (2 if stream == "send" else 1) * message_bytes, message_bytes)
 
 
 @dataclass(slots=True)
@@ -109,6 +112,10 @@ class CommunicationTcm:
         for key, block in reservation.blocks.items():
             self._pe_memory(*key).free_tcm(block, reservation.nbytes)
 
+    def is_kept(self, sip: int) -> bool:
+        """Whether the PEs of a SIP have some."""
+        return sip in self._reserved
+
     def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """See `Machine.communication_rings`."""
         key = (sip, cube, pe)
@@ -125,10 +132,8 @@ class CommunicationTcm:
         reservation = self._of(sip, str(PeId(*key)))
         self._running[key, stream] = None
         offset = self._offset(reservation, key)
-        first_bytes = collective_bytes(reservation.work_bytes)
-        if stream == "communication":
-            return TcmLease(offset, first_bytes)
-        return TcmLease(offset + first_bytes, reservation.work_bytes - first_bytes)
+        lease = lease_of(reservation.work_bytes, stream)
+        return TcmLease(offset + lease.offset, lease.nbytes)
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kernbench.common.blocked import BlockedKernel
 from kernbench.common.channel_traffic import ChannelTraffic
-from kernbench.common.errors import BlockedKernel, ComponentError
+from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers
@@ -133,6 +134,10 @@ class Machine:
         nothing, where nothing is kept, a communication kernel runs, or ring buffers are left.
         """
         self._communication_tcm.release(sips)
+
+    def keeps_communication_tcm(self, sip: int) -> bool:
+        """Whether TCM is kept for communication on the PEs of a SIP."""
+        return self._communication_tcm.is_kept(sip)
 
     def communication_rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """The allocator of ring buffers in a PE's TCM; raises AllocationError where nothing is reserved."""

@@ -76,6 +76,8 @@ class ParallelMLP(ParallelLayer):
         dtype: str = "f16",
         fc1_init: Init = "zeros",
         fc2_init: Init = "zeros",
+        fc1_bias_init: Init = "zeros",
+        fc2_bias_init: Init = "zeros",
         torch: RuntimeContext | None = None,
         grid: Grid | None = None,
         name: str = "mlp",
@@ -94,13 +96,13 @@ class ParallelMLP(ParallelLayer):
         elif kind in ("gelu", "relu"):
             self.fc1 = ColumnParallelLinear(
                 hidden, ffn, bias=bias, sequence_parallel=sequence_parallel, activation=kind, dtype=dtype,
-                init=fc1_init, torch=here[0], grid=here[1], name=f"{name}.fc1",
+                init=fc1_init, bias_init=fc1_bias_init, torch=here[0], grid=here[1], name=f"{name}.fc1",
             )  # fmt: skip
         else:
             raise UsageError(f"{name}: no kind {kind!r}", hint="use gelu, relu or swiglu")
         self.fc2 = RowParallelLinear(
             ffn, hidden, bias=bias, sequence_parallel=sequence_parallel, dtype=dtype,
-            init=fc2_init, torch=here[0], grid=here[1], name=f"{name}.fc2",
+            init=fc2_init, bias_init=fc2_bias_init, torch=here[0], grid=here[1], name=f"{name}.fc2",
         )  # fmt: skip
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -119,8 +121,8 @@ class ParallelAttention(ParallelLayer):
     """Self-attention, heads over ranks. With fewer key heads than query heads (grouped queries), as many of the latter
     share one; with fewer key heads than ranks, ranks hold copies.
 
-    The full weight of queries, keys and values has the columns of all query heads, then of all key heads, then of all
-    value heads.
+    `bias` is that of the output projection. The full weight of queries, keys and values has the columns of all query
+    heads, then of all key heads, then of all value heads.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class ParallelAttention(ParallelLayer):
         dtype: str = "f16",
         qkv_init: Init = "zeros",
         out_init: Init = "zeros",
+        out_bias_init: Init = "zeros",
         torch: RuntimeContext | None = None,
         grid: Grid | None = None,
         name: str = "attention",
@@ -162,7 +165,7 @@ class ParallelAttention(ParallelLayer):
         self.qkv = self._columns(qkv_init, (hidden, width), (ALL, part), (hidden, len(part)), "qkv")
         self.out = RowParallelLinear(
             hidden, hidden, bias=bias, sequence_parallel=sequence_parallel, dtype=dtype,
-            init=out_init, torch=self.torch, grid=self.grid, name=f"{name}.out",
+            init=out_init, bias_init=out_bias_init, torch=self.torch, grid=self.grid, name=f"{name}.out",
         )  # fmt: skip
 
     def _part_of_qkv(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernbench.common.blocked import BlockedKernel, RingWait
 from kernbench.common.commands import (
     AtomicCmd,
     Command,
@@ -17,7 +18,6 @@ from kernbench.common.commands import (
     SendCmd,
     WaitCmd,
 )
-from kernbench.common.errors import BlockedKernel, RingWait
 from kernbench.triton_emu.call_site import definition_of, line_of
 from kernbench.triton_emu.kernel_runner import KernelRunner
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 
 MESSAGE_OPS = frozenset({"send", "send_async", "recv", "recv_async", "recv_no_consume"})
 
 
 def sends(kernel: Callable[..., object]) -> bool:
-    """Whether a kernel, or a function that it names, mentions an operation on messages."""
+    """Whether a kernel, or a function that it names, also as `module.function`, mentions an operation on messages."""
     seen: list[CodeType] = []
     return _mentions(kernel, seen)
 
@@ -32,6 +32,8 @@ def _code_mentions(code: CodeType, function: FunctionType, seen: list[CodeType])
     if any(_code_mentions(inner, function, seen) for inner in code.co_consts if isinstance(inner, CodeType)):
         return True
     named = [function.__globals__.get(name) for name in code.co_names]
+    modules = [module for module in named if isinstance(module, ModuleType)]
+    named += [vars(module).get(name) for module in modules for name in code.co_names]
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return any(_mentions(other, seen) for other in (*named, *cells) if isinstance(other, FunctionType | partial))
 

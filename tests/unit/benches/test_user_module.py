@@ -37,6 +37,8 @@ def undecorated(torch, *, m: int = 3):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("mine", "beside"):  # of another test
+        monkeypatch.delitem(sys.modules, name, raising=False)
     known = set(sys.modules)
     (tmp_path / "beside.py").write_text("NUMBER = 7\n")
     (tmp_path / "mine").mkdir()

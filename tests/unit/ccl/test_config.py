@@ -91,6 +91,20 @@ def test_the_algorithm_of_all_reduce_has_one_place() -> None:
     assert "defaults.algorithm" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("key", ["ring_bytes", "work_bytes"])
+def test_what_a_process_group_reserves_is_no_setting_of_one_algorithm(key: str) -> None:
+    with pytest.raises(CclConfigError, match=f"unknown key '{key}'") as caught:
+        load_ccl_config({"algorithms": {"tree": {key: 1 << 20}}})
+    assert f"defaults.{key}" in (caught.value.hint or "")
+
+
+def test_credits_need_room_beside_two_rings() -> None:
+    # two rings of 4 x 4096 bytes, and two words of 16: 32800 bytes
+    with pytest.raises(CclConfigError, match="and their credits, do not fit ring_bytes, 32768"):
+        load_ccl_config({"defaults": {"ring_bytes": 32768}})
+    load_ccl_config({"defaults": {"ring_bytes": 32768 + 256}})
+
+
 def test_rings_that_do_not_fit_their_tcm_are_a_fault() -> None:
     # two rings of 64 x 4096 = 512 KiB are more than the 256 KiB that are kept
     with pytest.raises(CclConfigError, match="do not fit ring_bytes"):

@@ -16,6 +16,7 @@ import simpy
 
 from kernbench.ccl.calls import CallGroup, CollectiveCall, ReduceOp
 from kernbench.common.errors import UsageError
+from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -65,6 +66,9 @@ class HostBackend:
         for key in [key for key in self._met if key[0] == group.name]:  # type: ignore[index]
             for part in self._met.pop(key).values():
                 part.done.succeed()
+
+    def unreceived(self, group: CallGroup) -> list[Unreceived]:
+        return []
 
     def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
         if call.name == self.refuses:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Segment
-from kernbench.common.errors import RingWait
 from kernbench.common.ipcq import Chunk, Communicator, Credit
 from kernbench.common.messages import KernelLaunchMsg, Request
 from kernbench.components.base import MemoryPort
@@ -72,11 +72,11 @@ class MessageQueue(Protocol):
     def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
         """What a command waits for, for the report of a deadlock."""
 
-    def connect(self, communicator: Communicator, direction: str, credit_to: int) -> int:
-        """The sender's side of a ring here is made; returns where the ring lies."""
+    def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
+        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
-        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
 
 
 class Translator(Protocol):

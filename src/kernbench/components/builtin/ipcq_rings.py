@@ -97,21 +97,23 @@ class TxRing:
 
     __slots__ = (
         "communicator", "credited_by", "direction", "is_waking", "ops", "peer", "peer_name", "sent", "stalled_since_ns",
-        "taken", "there",
+        "stop_listening", "taken", "there", "word",
     )  # fmt: skip
 
-    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, there: int) -> None:
+    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, word: int) -> None:
         self.communicator = communicator
         self.direction = direction
         self.peer = peer
         self.peer_name = str(PeId(*peer))
-        self.there = there  # address of the ring
+        self.word = word  # address of its credits
+        self.there = 0  # address of the ring, where there is one
         self.sent = 0  # chunks so far
         self.taken = 0  # of those, as credits say
         self.credited_by = NOBODY  # who sent the last one
         self.ops: deque[SendOp] = deque()  # with chunks to post
         self.stalled_since_ns: float | None = None  # for want of a credit
         self.is_waking = False
+        self.stop_listening: Callable[[], None]
 
     @property
     def occupancy(self) -> int:

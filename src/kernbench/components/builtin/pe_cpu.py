@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import simpy
 
+from kernbench.common.blocked import BlockedKernel, RingWait
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.commands import EngineCommand, IpcqCommand, RecvCmd, SendCmd
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
-from kernbench.common.errors import BlockedKernel, KernBenchError, RingWait
+from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.launch import STREAMS
 from kernbench.common.messages import (

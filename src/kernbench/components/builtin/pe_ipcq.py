@@ -9,10 +9,9 @@ over the fabric, and then sends a credit: a small message to a word in the sende
 communication channel. Receives of one direction are served in the order of asking.
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. One that finds its message in the ring when its turn comes has not waited. Not
-modelled: contention for TCM ports between slots and engines, the time to set up rings, and that other requests on the
-DMA engine's link to the network keep the last byte of a send back: the message then arrives later, but the send is over
-as if it had been alone.
+`poll_ns` from the start of the wait. Not modelled: contention for TCM ports, of slots that are written with each other
+and of slots with engines; the time to set up rings; and that other requests on the DMA engine's link to the network
+keep the last byte of a send back: the message then arrives later, but the send is over as if it had been alone.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TypeVar
 
+from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import AllocationError, KernelError, RingWait
+from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
@@ -66,6 +66,8 @@ class PeIpcqComponent(PeEngine):
         self._rx: dict[tuple[Communicator, str], RxRing] = {}
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
         self._users: dict[RequestId, User] = {}
+        self._idle_tx: dict[tuple[Communicator, str], TxRing] = {}  # whose ring at the other end is given up
+        self._known: dict[Communicator, None] = {}  # that say when they end
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
 
     @cached_property
@@ -180,21 +182,33 @@ class PeIpcqComponent(PeEngine):
         if ring is None:
             peer, back = self._peer(communicator, direction)
             receiver: MessageQueue = self.sibling(PeId(*peer).part("pe_ipcq"), MESSAGE_QUEUE)
-            credit_bytes = communicator.config.credit_bytes
-            word = communicator.allocate(self.key, credit_bytes, "tcm")
-            ring = TxRing(communicator, direction, peer, receiver.connect(communicator, back, word))
+            ring = self._idle_tx.pop((communicator, direction), None) or self._new_tx_ring(
+                communicator, direction, peer
+            )
+            ring.there = receiver.connect(communicator, back, ring.word, ring.sent)
             self._tx[communicator, direction] = ring
-            port, address = self._dma.locate(word)
-            heard = partial(self._credited, ring)
-            communicator.on_close.append(self.ctx.listen(port.path[-1], address, credit_bytes, heard))
-            communicator.on_close.append(partial(self._forget, communicator))
         return ring
 
-    def connect(self, communicator: Communicator, direction: str, credit_to: int) -> int:
-        """The sender's side of a ring here is made; returns where the ring lies."""
+    def _new_tx_ring(self, communicator: Communicator, direction: str, peer: PeKey) -> TxRing:
+        """The sender's side of a direction, with its credit word."""
+        credit_bytes = communicator.config.credit_bytes
+        word = communicator.allocate(self.key, credit_bytes, "tcm")
+        ring = TxRing(communicator, direction, peer, word)
+        port, address = self._dma.locate(word)
+        ring.stop_listening = self.ctx.listen(port.path[-1], address, credit_bytes, partial(self._credited, ring))
+        self._know(communicator)
+        return ring
+
+    def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
+        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
         ring = self._rx_ring(communicator, direction)
-        ring.credit_to = credit_to
+        ring.credit_to, ring.taken = credit_to, sent
         return ring.base
+
+    def _know(self, communicator: Communicator) -> None:
+        if communicator not in self._known:
+            self._known[communicator] = None
+            communicator.on_close.append(partial(self._forget, communicator))
 
     def _rx_ring(self, communicator: Communicator, direction: str) -> RxRing:
         ring = self._rx.get((communicator, direction))
@@ -208,8 +222,7 @@ class PeIpcqComponent(PeEngine):
             ring.on_arrived, ring.on_fetched = partial(self._arrived, ring), partial(self._fetched, ring)
             heard = partial(self._landed, ring)
             ring.stop_listening = self.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
-            communicator.on_close.append(ring.stop_listening)
-            communicator.on_close.append(partial(self._forget, communicator))
+            self._know(communicator)
         return ring
 
     def _allocate_ring(self, communicator: Communicator) -> int:
@@ -227,7 +240,8 @@ class PeIpcqComponent(PeEngine):
     def _dropped(self, ring: RxRing) -> bool:
         """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
 
-        The sender's credit word stays: a credit may still be on its way there.
+        The sender keeps its side and its credit word, for when the ring is made again: a credit may still be on its way
+        there.
         """
         communicator, direction = ring.communicator, ring.direction
         if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
@@ -244,7 +258,7 @@ class PeIpcqComponent(PeEngine):
         return True
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
-        """Forget the ring that this PE sends to, if all that it sent is taken; says whether it did."""
+        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
         ring = self._tx.get((communicator, direction))
         if ring is None:
             return True
@@ -252,13 +266,14 @@ class PeIpcqComponent(PeEngine):
             isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops
         ):
             return False
-        del self._tx[communicator, direction]
+        self._idle_tx[communicator, direction] = self._tx.pop((communicator, direction))
         return True
 
     def _forget(self, communicator: Communicator) -> None:
-        for rings in (self._tx, self._rx):
+        for rings in (self._tx, self._idle_tx, self._rx):
             for key in [key for key in rings if key[0] is communicator]:
-                rings.pop(key)
+                rings.pop(key).stop_listening()
+        self._known.pop(communicator, None)
         self._posted.pop(communicator, None)
 
     # ---- sending

@@ -5,8 +5,9 @@ SimPy.
 """
 
 from kernbench.common.flits import FlitArrival
-from kernbench.sim_engine.fabric.environment import FabricEnvironment
-from kernbench.sim_engine.fabric.lanes import Fabric
+from kernbench.sim_engine.fabric.claims import Claim
+from kernbench.sim_engine.fabric.clock import FabricEnvironment
+from kernbench.sim_engine.fabric.fabric import Fabric
 from kernbench.sim_engine.fabric.model import DelayRule, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
@@ -16,6 +17,7 @@ from kernbench.sim_engine.fabric.transfers import (
 )
 
 __all__ = [
+    "Claim",
     "DelayRule",
     "Fabric",
     "FabricEnvironment",

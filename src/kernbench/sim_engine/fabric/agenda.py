@@ -113,6 +113,14 @@ class Agenda(Generic[E]):
         for bucket in self.later.values():
             yield from bucket
 
+    def pour_into(self, other: Agenda[E]) -> None:
+        """Give all events to another agenda."""
+        for event in self.current:
+            other.push(event)
+        for bucket in self.later.values():
+            for event in bucket:
+                other.push(event)
+
     def keep(self, wanted: Callable[[E], bool]) -> None:
         """Drop every event that is not wanted."""
         self._refill(list(filter(wanted, self)))

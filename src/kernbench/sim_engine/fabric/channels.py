@@ -9,12 +9,11 @@ Rows, refresh and the limits of the controller's own queue are not modelled.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_right
 from operator import itemgetter
 from typing import Protocol
 
-from kernbench.sim_engine.fabric.progressions import Progression
+from kernbench.sim_engine.fabric.progressions import Pace, Progression
 
 READ, WRITE = 1, 2
 MOST_PENDING = 64  # write flits on their way in that are kept at least
@@ -27,55 +26,6 @@ class WriteBursts(Protocol):
 
     block: int  # its address in bursts
     finish_ns: float  # of its latest burst committed so far
-
-
-class Pace:
-    """Times in rounds, as the flits of a read leave a memory: a first round one by one, then again every burst time.
-
-    The times never go back. `end` is the time of the last flit, where that is shorter than the others.
-    """
-
-    __slots__ = ("burst_ns", "end", "firsts", "flits", "simultaneous")
-
-    def __init__(
-        self, firsts: list[float], burst_ns: float, flits: int, *, simultaneous: bool = False, end: float | None = None
-    ) -> None:
-        self.firsts = firsts  # of the first round, each no earlier than the one before
-        self.burst_ns = burst_ns
-        self.flits = flits
-        self.simultaneous = simultaneous  # all of `firsts` are the same time
-        self.end = end
-
-    def time(self, index: int) -> float:
-        firsts = self.firsts
-        if self.end is not None and index == self.flits - 1:
-            return self.end
-        rounds, j = divmod(index, len(firsts))
-        if not rounds:
-            return firsts[j]
-        return max(firsts[j] + rounds * self.burst_ns, firsts[-1] + (rounds - 1) * self.burst_ns)
-
-    def times(self, start: int, stop: int) -> Iterator[float]:
-        firsts, burst_ns, latest = self.firsts, self.burst_ns, self.firsts[-1]
-        channels, last = len(firsts), self.flits - 1
-        for index in range(start, stop):
-            rounds = index // channels
-            own = firsts[index - rounds * channels] + rounds * burst_ns
-            if rounds and own < latest + (rounds - 1) * burst_ns:
-                own = latest + (rounds - 1) * burst_ns
-            yield own if index < last or self.end is None else self.end
-
-    def moved(self, by: float) -> Pace:
-        """The same rounds, `by` later."""
-        end = None if self.end is None else self.end + by
-        return Pace(
-            [first + by for first in self.firsts], self.burst_ns, self.flits, simultaneous=self.simultaneous, end=end
-        )
-
-    def count_until(self, now: float, *, inclusive: bool) -> int:
-        """How many flits have a time before `now`, or at it too."""
-        bisect = bisect_right if inclusive else bisect_left
-        return bisect(range(self.flits), now, key=self.time)
 
 
 class ChannelGroup:
@@ -110,6 +60,22 @@ class ChannelGroup:
 
     def total_bursts(self) -> int:
         return self._rounds * len(self._extra) + sum(self._extra)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether every burst is finished, and no write is under way."""
+        return not self.pending and not self.users and max(self._free_ns) <= now
+
+    def add_bursts(self, block: int, flits: int, times: int) -> None:
+        """Count accesses of `flits` bursts from `block` on, without a word on when."""
+        rounds, more = divmod(flits, self.mask + 1)
+        self._rounds += rounds * times
+        for i in range(more):
+            self._extra[(block + i) & self.mask] += times
+
+    def move_on(self, by: float) -> None:
+        """All that is under way is as it is, `by` later."""
+        self._free_ns = [free + by for free in self._free_ns]
+        self.pending = [(ready + by, order, i, transfer) for ready, order, i, transfer in self.pending]
 
     # ---- writes, flit by flit
 
@@ -246,9 +212,9 @@ class ChannelGroup:
 
     # ---- reads in whole rounds, by a lane that owns all channels and uses them when they are idle
 
-    def is_quiet(self, now: float) -> bool:
-        """Whether every channel is idle and turned to reads, and no write is under way to it."""
-        return not self.pending and not self.users and self._is_idle(now, READ)
+    def is_turned_to_reads(self) -> bool:
+        """Whether no channel pays for a read that comes next."""
+        return not self.penalty_ns or self._direction.count(READ) == len(self._direction)
 
     def add_rounds(self, rounds: int) -> None:
         """Count bursts on every channel, without a word on when."""

@@ -1,16 +1,18 @@
 """What can be read after a run: what every link and memory channel did, and the times of watched transfers.
 
 Counts are of transfers that are done; while others are under way, waits may be counted before or after they are over.
+Whoever moves many transfers at once may count them when somebody asks (`count_later`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import islice
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
@@ -23,21 +25,53 @@ DoneCounts = dict[LastFlit, tuple[int, int]]  # whole flits and transfers
 
 
 class Counters:
-    """The part of a fabric that counts. A queue is judged by the longest wait; of equal ones the earliest is kept."""
+    """What has been moved over links and channels whose state others keep. A queue is judged by the longest wait."""
 
-    def __init__(self, network: Network, *, record: bool) -> None:
+    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup], *, record: bool) -> None:
         self.network = network
-        self.now = 0.0
         self.recorded: list[FlitHop] | None = [] if record else None
-        links = len(network.link_ends)
-        self._worst = [0.0] * links
-        self._worst_at = [0.0] * links
+        self._links = links
+        self._groups = groups
         self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
-        self._groups = network.put_to_use()
+        self._uncounted: list[Callable[[], None]] = []
         self._channel_users: dict[
             int, list[tuple[int, LastFlit]]
         ] = {}  # by the other end: node with channels, and what was moved
         self._looked_at = 0  # entries of the tally that are known there
+
+    # ---- counting
+
+    def count(self, last_flit: LastFlit, flits: int, transfers: int = 1) -> None:
+        """Transfers are done: their links have carried `flits` whole flits, and a last one each."""
+        tally = self._tally.get(last_flit)
+        if tally is None:
+            self._tally[last_flit] = [flits, transfers]
+        else:
+            tally[0] += flits
+            tally[1] += transfers
+
+    def count_later(self, count: Callable[[], None]) -> None:
+        """Have `count` called once, before anybody reads."""
+        self._uncounted.append(count)
+
+    def _count_all(self) -> None:
+        if self._uncounted:
+            uncounted, self._uncounted = self._uncounted, []
+            for count in uncounted:
+                count()
+
+    def watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float) -> None:
+        """A flit that is recorded or traced takes a link."""
+        if self.recorded is not None:
+            nbytes = transfer.flit_bytes(i, self.network.flit_bytes)
+            self.recorded.append(FlitHop(transfer.links[hop], transfer.seq, i, nbytes, ready, leave))
+        if transfer.times is not None:
+            if i == 0:
+                transfer.times[hop][0:2] = ready, leave
+            if i == transfer.last:
+                transfer.times[hop][2:4] = ready, leave
+
+    # ---- reading
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
@@ -67,18 +101,18 @@ class Counters:
         used = ((link, counters) for link, counters in enumerate(self._all_counters()) if counters.nbytes)
         return {(names[ends[link][0]], names[ends[link][1]]): counters for link, counters in used}
 
-    def channel_counters(self, node: Hashable) -> list[LinkCounters]:
+    def channel_counters(self, node: Hashable, now: float) -> list[LinkCounters]:
         """What each memory channel at `node` has done, or has been given to do."""
-        group = self._group(node)
+        group = self._group(node, now)
         burst_bytes, burst_ns = 1 << group.shift, group.burst_ns
         return [
             LinkCounters(n * burst_bytes, n * burst_ns, int(wait / burst_ns * burst_bytes), wait, at)
             for n, wait, at in group.done()
         ]
 
-    def channel_bytes(self, node: Hashable) -> int:
+    def channel_bytes(self, node: Hashable, now: float) -> int:
         """What the memory channels at `node` have been given to do, in whole bursts."""
-        group = self._group(node)
+        group = self._group(node, now)
         return group.total_bursts() << group.shift
 
     def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:
@@ -108,12 +142,12 @@ class Counters:
                 self._channel_users.setdefault(first, []).append((last, last_flit))
         self._looked_at = len(self._tally)
 
-    def _group(self, node: Hashable) -> ChannelGroup:
+    def _group(self, node: Hashable, now: float) -> ChannelGroup:
         group = self._groups.get(self.network.node_index(node))
         if group is None:
             raise FabricError(f"node {node!r} has no memory channels", hint="ask for a node with channels")
         self._count_all()
-        group.flush(self.now)
+        group.flush(now)
         return group
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:
@@ -144,38 +178,5 @@ class Counters:
         return nbytes, busy_ns
 
     def _all_counters(self) -> list[LinkCounters]:
-        rows = zip(*self._totals(), self._worst, self._worst_at, self.network.bw_gbs, strict=True)
+        rows = zip(*self._totals(), self._links.worst, self._links.worst_at, self.network.bw_gbs, strict=True)
         return [LinkCounters(n, busy, round(wait * (bw or 0.0)), wait, at) for n, busy, wait, at, bw in rows]
-
-    def _note_wait(self, link: int, wait: float, at: float) -> None:
-        worst = self._worst[link]
-        if wait > worst or (wait == worst and at < self._worst_at[link]):
-            self._worst[link] = wait
-            self._worst_at[link] = at
-
-    def _count_all(self) -> None:
-        """Somebody wants to see: what was left to be counted later is counted."""
-
-    def _count(self, last_flit: LastFlit, flits: int) -> None:
-        """A transfer is done: its links have carried `flits` whole flits and a last one."""
-        tally = self._tally.get(last_flit)
-        if tally is None:
-            self._tally[last_flit] = [flits, 1]
-        else:
-            tally[0] += flits
-            tally[1] += 1
-
-    def _flit_bytes(self, transfer: Transfer, i: int) -> int:
-        last_flit = transfer.last_flit
-        return last_flit.nbytes if last_flit is not None and i == transfer.last else self.network.flit_bytes
-
-    def _watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float) -> None:
-        last = i == transfer.last
-        if self.recorded is not None:
-            nbytes = self._flit_bytes(transfer, i)
-            self.recorded.append(FlitHop(transfer.links[hop], transfer.seq, i, nbytes, ready, leave))
-        if transfer.times is not None:
-            if i == 0:
-                transfer.times[hop][0:2] = ready, leave
-            if last:
-                transfer.times[hop][2:4] = ready, leave

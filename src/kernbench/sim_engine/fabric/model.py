@@ -22,9 +22,9 @@ from kernbench.common.units import (
     MAX_TIME_NS,
     is_power_of_two,
     on_grid,
-    transfer_ns,
 )
 from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.fifo import occupy_ns
 
 DelayRule = Callable[[FlitArrival], float]
 
@@ -92,9 +92,7 @@ class Route:
         crossings: list[Crossing] = []
         onward = None
         for link in reversed(self.links):
-            bw_gbs = network.bw_gbs[link]
-            occupy_ns = transfer_ns(nbytes, bw_gbs) if bw_gbs is not None else 0.0
-            onward = Crossing(link, occupy_ns, network.tail_ns[link], onward, final)
+            onward = Crossing(link, occupy_ns(nbytes, network.bw_gbs[link]), network.tail_ns[link], onward, final)
             crossings.append(onward)
         return tuple(reversed(crossings))
 
@@ -172,7 +170,7 @@ class Network:
         self.link_ends.append(ends)
         self.bw_gbs.append(bw_gbs)
         self.propagation_ns.append(on_grid(propagation_ns))
-        self.flit_ns.append(transfer_ns(self.flit_bytes, bw_gbs) if bw_gbs is not None else 0.0)
+        self.flit_ns.append(occupy_ns(self.flit_bytes, bw_gbs))
         self.tail_ns.append(self.propagation_ns[index] + self.overhead_ns[ends[1]])
         return index
 

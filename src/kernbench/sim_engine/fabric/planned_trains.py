@@ -1,4 +1,4 @@
-"""Trains that are under way: which links and memories they use, how they end, and how they are split into flits.
+"""Trains that are under way: which links and memories they use, and how they are split into flits.
 
 A train is planned in closed form, and the plan holds as long as nobody interferes. A newcomer that could contend with
 it *splits* it: at that instant the flits that have passed a link stay passed, the others go on flit by flit from where
@@ -8,50 +8,99 @@ it.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Literal
 
-from kernbench.common.errors import FabricError
-from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
-from kernbench.sim_engine.fabric.flits import FlitFabric
-from kernbench.sim_engine.fabric.model import Network
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.links import Booking
+from kernbench.sim_engine.fabric.progressions import Pace, Times
 from kernbench.sim_engine.fabric.train import Train
-from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.fabric.transfers import Plan, Transfer
 
 Mode = Literal["adaptive", "flits"]
 
-LARGE = 64  # flits: planning a train for a transfer this large pays even if it is split later
-SHORTEST_PAUSE, LONGEST_PAUSE = 4, 64  # small transfers that a first link sends flit by flit before the next try
+MAX_PASSED = 8  # trains kept in the queue of a link, though they may have passed
 
-TrainQueue = list[tuple[float, Train]]
+TrainQueue = list[tuple[float, Train]]  # in order: when the last flit is ready, and whose it is
 
 
-class PlannedTrains(FlitFabric):
-    """Trains under way. `trains.TrainFabric` plans them."""
+class PlannedTrains:
+    """Trains under way, by link and by the memory they write to. `trains.TrainPlanner` plans them."""
 
-    def __init__(self, network: Network, *, mode: Mode = "adaptive", record: bool = False) -> None:
-        super().__init__(network, record=record)
-        if mode not in ("adaptive", "flits"):
-            raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
-        self.mode = mode
-        self.planned = self.replanned = self.split = 0  # how often; of use to see what a run was made of
-        self._adaptive = mode == "adaptive"
-        self._active_trains = 0  # trains under way
-        self._trains_on: list[TrainQueue] = [
-            [] for _ in network.link_ends
-        ]  # trains on each link, in order: (last ready, train)
-        self._writes_planned: dict[int, TrainQueue] = {node: [] for node in self._groups}
-        self._pause = [0] * len(network.link_ends)  # per first link: small transfers that go before the next try
-        self._next_pause = [SHORTEST_PAUSE] * len(network.link_ends)
-        self._train_seq = count()
-        self._large: dict[int, Transfer] = {}  # moved flit by flit for now, and worth planning again
+    def __init__(self, engine: FlitEngine) -> None:
+        self._engine = engine
+        self.active = 0
+        self.on_link: list[TrainQueue] = [[] for _ in engine.links.free]
+        self.to_memory: dict[int, TrainQueue] = {node: [] for node in engine.groups}
+
+    def add(self, train: Train, bookings: list[Booking], at: float, arrival: Times, index: int, end: float) -> None:
+        """A plan is in force: links are booked from `at` on, and what flits from `index` on do to a memory is known.
+
+        They arrive at `arrival`, the last at `end`.
+        """
+        transfer, queues, engine = train.transfer, self.on_link, self._engine
+        now = engine.now
+        for link, _, last, _ in bookings:
+            queue = queues[link]
+            if queue:  # trains that have passed are dropped; not always all of them, but so that few remain
+                if queue[-1][0] < now:
+                    queue.clear()
+                elif len(queue) > MAX_PASSED:
+                    queue[:] = [entry for entry in queue if entry[0] >= now]
+            queue.append((at + last, train))
+        group = transfer.sink
+        if group is not None and not isinstance(arrival, Pace):
+            self.to_memory[group.node].append((end, train))
+            end, train.channels_before = group.commit_writes(transfer.block + index, arrival)
+            if transfer.finish_ns > end:
+                end = transfer.finish_ns
+        transfer.train = train
+        self.active += 1
+        engine.finish(transfer, end)
+
+    def end(self, transfer: Transfer, train: Plan) -> None:
+        """A train has come to its end as planned."""
+        transfer.train = None
+        self.active -= 1
+        links = self._engine.links
+        worst = links.worst
+        for link, wait, at in train.longest_waits():
+            if wait >= worst[link]:
+                links.note_wait(link, wait, at)
+
+    def in_the_way(self, transfer: Transfer, now: float) -> list[Train]:
+        """Trains that a transfer moved flit by flit from now on could contend with."""
+        order, queues = transfer.order, self.on_link
+        found: list[Train] = []
+        for link in transfer.links:
+            for last, train in queues[link]:
+                if last > now or (last == now and train.transfer.order > order):
+                    found.append(train)
+        if transfer.sink is not None:
+            found += self.writes_after(transfer.sink, now)
+        return found
+
+    def writes_after(self, group: ChannelGroup, now: float) -> list[Train]:
+        """Trains with bursts that arrive at a memory after `now`."""
+        return [train for last, train in self.to_memory[group.node] if last > now]
+
+    def last_write(self, group: ChannelGroup, now: float) -> float:
+        """When the last burst of a train arrives at a memory; 0.0 if all have."""
+        queue = self.to_memory[group.node]
+        if not queue:
+            return 0.0
+        last = queue[-1][0]
+        if last <= now:
+            queue.clear()
+            return 0.0
+        return last
 
     # ---- splitting into flits
 
-    def _split(self, trains: list[Train], now: float, order: int) -> None:
+    def split(self, trains: list[Train], now: float, order: int) -> list[Transfer]:
         """Split trains into flits, and those planned behind them: what has not happened by now goes on flit by flit.
 
-        Now is the moment at which injection `order` comes.
+        Now is the moment at which injection `order` comes. Returns the transfers, in the order of planning.
         """
         chosen: dict[int, Train] = {}
         while trains:
@@ -63,56 +112,49 @@ class PlannedTrains(FlitFabric):
                 continue
             chosen[train.seq] = train
             for link in train.transfer.links:
-                trains += _behind(self._trains_on[link], train, now)
+                trains += _behind(self.on_link[link], train, now)
             if train.transfer.sink is not None:
-                trains += _behind(self._writes_planned[train.transfer.sink.node], train, now)
-        taken_back: dict[int, None] = {}
-        for seq in sorted(chosen):
-            self._split_one(chosen[seq], now, order, taken_back)
+                trains += _behind(self.to_memory[train.transfer.sink.node], train, now)
+        restored: dict[int, None] = {}
+        split = [chosen[seq] for seq in sorted(chosen)]
+        for train in split:
+            self._split_one(train, now, order, restored)
+        return [train.transfer for train in split]
 
-    def _split_one(self, train: Train, now: float, order: int, taken_back: dict[int, None]) -> None:
-        transfer = train.transfer
+    def _split_one(self, train: Train, now: float, order: int, restored: dict[int, None]) -> None:
+        """`restored`: links and memories (as ~node) that are back at what the first train planned there has done."""
+        transfer, links = train.transfer, self._engine.links
         transfer.train = None
         transfer.epoch += 1  # its end as forecast no longer holds
-        self.split += 1
-        self._active_trains -= 1
-        if transfer.flits > LARGE:
-            self._large[transfer.seq] = transfer
-        else:
-            first_link = transfer.links[0]
-            self._pause[first_link] = pause = self._next_pause[first_link]
-            self._next_pause[first_link] = min(2 * pause, LONGEST_PAUSE)
+        self.active -= 1
         behind = transfer.flits  # how many have passed the hop before
         for hop, link in enumerate(transfer.links):
             passed = train.passed(hop, now, order)
-            self._note_wait(link, *train.longest_wait(hop, passed))
+            links.note_wait(link, *train.longest_wait(hop, passed))
             if passed < transfer.flits:
-                if link not in taken_back:
-                    taken_back[link] = None
+                if link not in restored:
+                    restored[link] = None
                     moved = passed > train.start[hop]
-                    self._free[link] = train.leave(hop, passed - 1) if moved else train.hops[hop][1]
-                self._users[link] += 1
-                self._trains_on[link] = [entry for entry in self._trains_on[link] if entry[1] is not train]
+                    links.restore(link, train.leave(hop, passed - 1) if moved else train.hops[hop][1])
+                links.users[link] += 1
+                self.on_link[link] = [entry for entry in self.on_link[link] if entry[1] is not train]
             self._put_back(train, hop, passed, behind)
             behind = passed
         if transfer.sink is not None:
-            arrived = self._split_writes(train, transfer.sink, now, order, taken_back)
+            arrived = self._split_writes(train, transfer.sink, now, order, restored)
             self._put_back(train, transfer.hops, arrived, behind)
 
     def _split_writes(
-        self, train: Train, group: ChannelGroup, now: float, order: int, taken_back: dict[int, None]
+        self, train: Train, group: ChannelGroup, now: float, order: int, restored: dict[int, None]
     ) -> int:
         """Take back the bursts that have not arrived by `now`; returns how many have."""
         transfer = train.transfer
         first = train.start[transfer.hops]
         assert train.channels_before is not None
-        self._writes_planned[group.node] = [
-            entry for entry in self._writes_planned[group.node] if entry[1] is not train
-        ]
+        self.to_memory[group.node] = [entry for entry in self.to_memory[group.node] if entry[1] is not train]
         group.users += 1
-        key = ~group.node  # links and channel groups share the list of what was taken back
-        if key not in taken_back:
-            taken_back[key] = None
+        if ~group.node not in restored:
+            restored[~group.node] = None
             group.restore(train.channels_before)
         arrived = train.passed(transfer.hops, now, order)
         progressions = train.part(transfer.hops, first, arrived)
@@ -124,25 +166,7 @@ class PlannedTrains(FlitFabric):
     def _put_back(self, train: Train, hop: int, start: int, stop: int) -> None:
         """Flits `start` to `stop` wait for `hop`, one by one."""
         if start < stop:
-            self._schedule(train.transfer, hop, start, stop, train.part(hop, start, stop))
-
-    # ---- the end
-
-    def _complete(self, transfer: Transfer, now: float) -> None:
-        super()._complete(transfer, now)
-        train = transfer.train
-        if train is None:
-            self._large.pop(transfer.seq, None)
-            return
-        transfer.train = None
-        self._active_trains -= 1
-        worst = self._worst
-        for link, wait, at in train.longest_waits():
-            if wait >= worst[link]:
-                self._note_wait(link, wait, at)
-        first_link = transfer.links[0]
-        if self._next_pause[first_link] > SHORTEST_PAUSE:
-            self._next_pause[first_link] //= 2
+            self._engine.schedule(train.transfer, hop, start, stop, train.part(hop, start, stop))
 
 
 def _behind(queue: TrainQueue, train: Train, now: float) -> list[Train]:

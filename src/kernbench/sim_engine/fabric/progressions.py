@@ -1,17 +1,79 @@
-"""Times of flits as a few arithmetic progressions (first, spacing, count), and what a FIFO server does to them.
+"""Times of many flits in short: arithmetic progressions (first, spacing, count), or a memory's rounds.
 
-Exact: all times lie on the grid, so that products and sums of them are exact. A progression leaves a link as at most
-two: while there is a backlog the flits leave back to back; once it is gone they leave at the pace at which they come.
+Exact: all times lie on the grid, so that products and sums of them are exact. Notation only: what a link makes of such
+times is in `fifo.py`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from math import ceil
 
 Progression = tuple[float, float, int]
 
-EXAMINE = -1.0  # a longest wait that has to be looked for
+
+class Pace:
+    """Times in rounds, as the flits of a read leave a memory: a first round one by one, then again every burst time.
+
+    The times never go back. `end` is the time of the last flit, where that is shorter than the others.
+    """
+
+    __slots__ = ("burst_ns", "end", "firsts", "flits", "simultaneous")
+
+    def __init__(
+        self, firsts: list[float], burst_ns: float, flits: int, *, simultaneous: bool = False, end: float | None = None
+    ) -> None:
+        self.firsts = firsts  # of the first round, each no earlier than the one before
+        self.burst_ns = burst_ns
+        self.flits = flits
+        self.simultaneous = simultaneous  # all of `firsts` are the same time
+        self.end = end
+
+    def time(self, index: int) -> float:
+        firsts = self.firsts
+        if self.end is not None and index == self.flits - 1:
+            return self.end
+        rounds, j = divmod(index, len(firsts))
+        if not rounds:
+            return firsts[j]
+        return max(firsts[j] + rounds * self.burst_ns, firsts[-1] + (rounds - 1) * self.burst_ns)
+
+    def times(self, start: int, stop: int) -> Iterator[float]:
+        firsts, burst_ns, latest = self.firsts, self.burst_ns, self.firsts[-1]
+        channels, last = len(firsts), self.flits - 1
+        for index in range(start, stop):
+            rounds = index // channels
+            own = firsts[index - rounds * channels] + rounds * burst_ns
+            if rounds and own < latest + (rounds - 1) * burst_ns:
+                own = latest + (rounds - 1) * burst_ns
+            yield own if index < last or self.end is None else self.end
+
+    def moved(self, by: float) -> Pace:
+        """The same rounds, `by` later."""
+        end = None if self.end is None else self.end + by
+        return Pace(
+            [first + by for first in self.firsts], self.burst_ns, self.flits, simultaneous=self.simultaneous, end=end
+        )
+
+    def count_until(self, now: float, *, inclusive: bool) -> int:
+        """How many flits have a time before `now`, or at it too."""
+        bisect = bisect_right if inclusive else bisect_left
+        return bisect(range(self.flits), now, key=self.time)
+
+
+Times = list[Progression] | Pace
+
+
+def moved(times: Times, by: float) -> Times:
+    return times.moved(by) if isinstance(times, Pace) else shifted(times, by)
+
+
+def first_of(times: Times) -> float:
+    return times.firsts[0] if isinstance(times, Pace) else times[0][0]
+
+
+def last_of(times: Times) -> float:
+    return times.time(times.flits - 1) if isinstance(times, Pace) else last_time(times)
 
 
 def append_progression(progressions: list[Progression], first: float, spacing: float, count: int) -> None:
@@ -23,101 +85,6 @@ def append_progression(progressions: list[Progression], first: float, spacing: f
             progressions[-1] = (t, gap, n + count)
             return
     progressions.append((first, spacing if count > 1 else 0.0, count))
-
-
-def serve(progressions: list[Progression], occupy: float, free: float) -> tuple[list[Progression], float]:
-    """When flits that are ready at `progressions` leave a server that takes `occupy` for each and is free at `free`."""
-    out: list[Progression] = []
-    for t, dt, n in progressions:
-        if free <= t:
-            if dt <= occupy:
-                append_progression(out, t + occupy, occupy, n)
-                free = t + n * occupy
-            else:
-                append_progression(out, t + occupy, dt, n)
-                free = t + (n - 1) * dt + occupy
-        elif dt <= occupy:
-            append_progression(out, free + occupy, occupy, n)
-            free += n * occupy
-        else:
-            caught_up = _caught_up(t, dt, free, occupy)
-            if caught_up >= n:
-                append_progression(out, free + occupy, occupy, n)
-                free += n * occupy
-            else:
-                append_progression(out, free + occupy, occupy, caught_up)
-                append_progression(out, t + caught_up * dt + occupy, dt, n - caught_up)
-                free = t + (n - 1) * dt + occupy
-    return out, free
-
-
-def _caught_up(t: float, dt: float, free: float, occupy: float) -> int:
-    """The first flit that finds the server idle: least i with t + i*dt >= free + i*occupy."""
-    i = max(1, ceil((free - t) / (dt - occupy)))
-    while t + i * dt < free + i * occupy:
-        i += 1
-    while i > 1 and t + (i - 1) * dt >= free + (i - 1) * occupy:
-        i -= 1
-    return i
-
-
-def pass_link(
-    progressions: list[Progression], occupy: float, last_occupy: float, tail: float, free: float
-) -> tuple[list[Progression], float, float, float]:
-    """How flits that are ready at `progressions`, the very last a smaller one, pass a link and a node of delay `tail`.
-
-    Returns when they are ready after it, when the link is free again, the longest wait and when that began. The usual
-    cases by formula: one progression, with or without a single last flit behind it, that leaves as it came. Waits
-    change evenly along a progression, so the longest is the first or the last one's.
-    """
-    t, dt, n = progressions[0]
-    last = t
-    single = len(progressions) == 2 and progressions[1][2] == 1
-    if single:
-        last = progressions[1][0]
-    elif len(progressions) == 1 and occupy != last_occupy and n > 1:
-        single, n = True, n - 1
-        last = t + n * dt
-    elif len(progressions) > 1 or occupy != last_occupy:
-        return _pass_any(progressions, occupy, last_occupy, tail, free)
-    start = free if free > t else t
-    spacing = occupy if dt < occupy else dt
-    if dt > occupy and free > t:
-        return _pass_any(progressions, occupy, last_occupy, tail, free)
-    out = [(start + occupy + tail, spacing, n)]
-    wait, at, n = start - t, t, n - 1
-    if n and spacing > dt:
-        wait, at = wait + n * (spacing - dt), t + n * dt
-    free = start + n * spacing + occupy
-    if single:
-        start = free if free > last else last
-        if start - last > wait:
-            wait, at = start - last, last
-        free = start + last_occupy
-        out.append((free + tail, 0.0, 1))
-    return out, free, wait, at
-
-
-def _pass_any(
-    progressions: list[Progression], occupy: float, last_occupy: float, tail: float, free: float
-) -> tuple[list[Progression], float, float, float]:
-    out, free = serve_with_last(progressions, occupy, last_occupy, free)
-    return shifted(out, tail), free, EXAMINE, 0.0
-
-
-def serve_with_last(
-    progressions: list[Progression], occupy: float, last_occupy: float, free: float
-) -> tuple[list[Progression], float]:
-    """`serve`, where the very last flit is a smaller one."""
-    if occupy == last_occupy:
-        return serve(progressions, occupy, free)
-    t, dt, n = progressions[-1]
-    head = [*progressions[:-1], (t, dt, n - 1)] if n > 1 else progressions[:-1]
-    out, free = serve(head, occupy, free)
-    ready = t + (n - 1) * dt
-    free = (max(ready, free)) + last_occupy
-    append_progression(out, free, 0.0, 1)
-    return out, free
 
 
 def shifted(progressions: list[Progression], by: float) -> list[Progression]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState, Pace
-from kernbench.sim_engine.fabric.forecast import (
-    Forecast,
-    HopForecast,
-    Times,
-    first_ready,
-    last_ready,
-    moved,
-    on_idle_links,
-)
+from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState
+from kernbench.sim_engine.fabric.fifo import EXAMINE, wait_ns
+from kernbench.sim_engine.fabric.forecast import Forecast, HopForecast, on_idle_links
+from kernbench.sim_engine.fabric.links import Booking
 from kernbench.sim_engine.fabric.progressions import (
-    EXAMINE,
+    Pace,
     Progression,
+    Times,
     append_progression,
     count_until,
+    first_of,
+    last_of,
+    moved,
     nth_time,
     part_of,
 )
@@ -47,6 +45,11 @@ class Train:
             if wait:
                 waits.append((link, wait, at))
         return waits
+
+    def bookings(self) -> list[Booking]:
+        """Of every link that it has yet to pass."""
+        rows = zip(self.transfer.links, self.hops, strict=True)
+        return [(link, first_of(ready), last_of(ready), after) for link, (ready, _, after, _, _) in rows if ready]
 
     def ready(self, hop: int) -> Times:
         """When flits `start[hop]`, ... are ready for a hop, or for what is at the end."""
@@ -95,7 +98,7 @@ class Train:
         longest, at = 0.0, 0.0
         for i in self._turning_points(hop, stop):
             ready = self.ready_time(hop, i)
-            wait = self.leave(hop, i) - self.transfer.crossing(hop, i).occupy_ns - ready
+            wait = wait_ns(ready, self.leave(hop, i), self.transfer.crossing(hop, i).occupy_ns)
             if wait > longest:
                 longest, at = wait, ready
         return longest, at
@@ -125,11 +128,9 @@ class TrainTemplate:
     def __init__(self, transfer: Transfer, forecast: Forecast) -> None:
         train = Train(0, transfer, [0] * (transfer.hops + 1))
         train.hops, train.arrival = self.hops, self.arrival = forecast
-        self.end = last_ready(self.arrival)
+        self.end = last_of(self.arrival)
         self.waits = train.longest_waits()
-        # Of each hop: its link, when the first and the last flit are ready for it, and when it is free again.
-        rows = zip(transfer.links, self.hops, strict=True)
-        self.links = [(link, first_ready(ready), last_ready(ready), after) for link, (ready, _, after, _, _) in rows]
+        self.links = train.bookings()
 
 
 def template_of(transfer: Transfer, group: ChannelGroup | None) -> TrainTemplate | None:
@@ -143,12 +144,14 @@ class TemplateTrain(Train):
 
     __slots__ = ("at_ns", "free_before", "template")
 
-    def __init__(self, seq: int, transfer: Transfer, template: TrainTemplate, at_ns: float) -> None:
+    def __init__(
+        self, seq: int, transfer: Transfer, template: TrainTemplate, at_ns: float, free_before: list[float]
+    ) -> None:
         self.seq = seq
         self.transfer = transfer
         self.template = template
         self.at_ns = at_ns
-        self.free_before: list[float] = []
+        self.free_before = free_before  # of every link, before the train booked it
         self.channels_before = None
 
     def unfold(self) -> None:

@@ -8,109 +8,85 @@ of its path, it becomes a train once more.
 
 from __future__ import annotations
 
-from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
-from kernbench.sim_engine.fabric.flits import DONE, REFILL, Event
-from kernbench.sim_engine.fabric.forecast import Times, first_ready, forecast_transfer, last_ready, moved
-from kernbench.sim_engine.fabric.model import Network
-from kernbench.sim_engine.fabric.planned_trains import LARGE, Mode, PlannedTrains, TrainQueue
-from kernbench.sim_engine.fabric.progressions import Progression, append_progression, part_of
+from itertools import count
+
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.fifo import leave_ns
+from kernbench.sim_engine.fabric.forecast import forecast_transfer
+from kernbench.sim_engine.fabric.planned_trains import PlannedTrains
+from kernbench.sim_engine.fabric.progressions import Times, first_of, last_of, moved
 from kernbench.sim_engine.fabric.train import TemplateTrain, Train, TrainTemplate, template_of
 from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.fabric.whereabouts import find_flits, forget_flits
 
+LARGE = 64  # flits: planning a train for a transfer this large pays even if it is split later
+SHORTEST_PAUSE, LONGEST_PAUSE = 4, 64  # small transfers that a first link sends flit by flit before the next try
 WORTH_REPLANNING = (
     256  # flits times hops still to go that make it worth while to look for a transfer's flits in the queue
 )
 MAX_TEMPLATES = 64  # kept of one route and size of last flit
 MAX_REPLAN_DOUBLINGS = 6  # doublings of the ends waited for before a transfer is planned again
 
-Waiting = list[
-    list[tuple[int, list[Progression], int]]
-]  # per hop: index of the first flit, times (none for a read), count
 
+class TrainPlanner:
+    """Trains where a transfer is alone; one event per flit and hop, which is the engine's, where flows meet."""
 
-class TrainFabric(PlannedTrains):
-    """Trains where a transfer is alone, one event per flit and hop where flows meet.
-
-    `mode="flits"` never plans a train; times are the same bit for bit.
-    """
-
-    def __init__(self, network: Network, *, mode: Mode = "adaptive", record: bool = False) -> None:
-        super().__init__(network, mode=mode, record=record)
+    def __init__(self, engine: FlitEngine) -> None:
+        self.planned = self.replanned = self.split = 0  # how often; of use to see what a run was made of
+        self._engine = engine
+        self._links = engine.links
+        self._trains = PlannedTrains(engine)
+        self._train_seq = count()
+        self._pause = [0] * len(engine.links.free)  # per first link: small transfers that go before the next try
+        self._next_pause = [SHORTEST_PAUSE] * len(engine.links.free)
+        self.waiting: dict[int, Transfer] = {}  # moved flit by flit for now, and worth planning again
         self._ends = 0
 
     # ---- setting out
 
-    def _set_out(self, transfer: Transfer, now: float) -> None:
-        if transfer.source is None or not self._read_from_template(transfer, transfer.source, now):
-            super()._set_out(transfer, now)
-
-    def _read_from_template(self, transfer: Transfer, group: ChannelGroup, now: float) -> bool:
-        """Plan a read from idle channels over idle links as one of its size was before, all at once."""
-        assert transfer.last_flit is not None
-        template = transfer.last_flit.templates.get((transfer.flits, True))
-        if not isinstance(template, TrainTemplate) or transfer.slow or not self._adaptive:
-            return False
-        if transfer.flits <= LARGE and self._pause[transfer.links[0]]:
-            return False
-        free_ns, users = self._free, self._users
-        for link, first, _, _ in template.links:
-            if users[link] or free_ns[link] > now + first:
-                return False
-        ahead = self._writes_planned[group.node]
-        if ahead:
-            if ahead[-1][0] > now:
-                return False
-            ahead.clear()
-        if not group.read_if_idle(transfer.block, transfer.flits, now):
-            return False
-        self._commit_template(transfer, template, now, template.arrival)
-        return True
-
-    def _commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
-        ahead = self._writes_planned[group.node]
-        if ahead:
-            self._split([train for arrival, train in ahead if arrival > now], now, transfer.order)
-        super()._commit_read(transfer, group, now)
-
-    def _begin(self, transfer: Transfer, now: float) -> None:
-        if self._adaptive:
-            if self._may_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        trains, engine, group = self._trains, self._engine, transfer.source
+        if group is not None:
+            if self._read_from_template(transfer, group, now):
                 return
-            if self._active_trains:
-                self._split_conflicting(transfer, now)
-            if transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
-                self._large[transfer.seq] = transfer
-        super()._begin(transfer, now)
+            if trains.last_write(group, now):
+                self._split(trains.writes_after(group, now), now, transfer.order)
+            engine.commit_read(transfer, group, now)
+        if self._may_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
+            return
+        if trains.active:
+            in_the_way = trains.in_the_way(transfer, now)
+            if in_the_way:
+                self._split(in_the_way, now, transfer.order)
+        if transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
+            self.waiting[transfer.seq] = transfer
+        engine.begin(transfer, now)
 
     def _may_plan(self, transfer: Transfer) -> bool:
         """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through."""
-        links, users = transfer.links, self._users
+        links = transfer.links
         if transfer.flits <= LARGE and self._pause[links[0]]:
             self._pause[links[0]] -= 1
             return False
-        for link in links:
-            if users[link]:
-                return False
-        return not (transfer.slow or transfer.route.loops)
+        return self._links.are_unused(links) and not (transfer.slow or transfer.route.loops)
 
-    def _split_conflicting(self, transfer: Transfer, now: float) -> None:
-        """Split the trains that a transfer moved flit by flit could contend with."""
-        meets: list[Train] = []
-        queues, order = self._trains_on, transfer.order
-        for link in transfer.links:
-            for last, train in queues[link]:
-                if last > now or (last == now and train.transfer.order > order):
-                    meets.append(train)
-        if transfer.sink is not None:
-            meets += [train for last, train in self._writes_planned[transfer.sink.node] if last > now]
-        if meets:
-            self._split(meets, now, order)
+    def _split(self, trains: list[Train], now: float, order: int) -> None:
+        """Somebody comes who could contend with trains."""
+        for transfer in self._trains.split(trains, now, order):
+            self.split += 1
+            if transfer.flits > LARGE:
+                self.waiting[transfer.seq] = transfer
+            else:
+                first_link = transfer.links[0]
+                self._pause[first_link] = pause = self._next_pause[first_link]
+                self._next_pause[first_link] = min(2 * pause, LONGEST_PAUSE)
 
-    # ---- planning
+    # ---- planning from where the flits stand
 
     def _plan_new(self, transfer: Transfer, now: float) -> bool:
         """Plan a transfer that sets out; False when it would be contended."""
-        if self._active_trains and not self._comes_behind_all(transfer, now):
+        if self._trains.active and not self._comes_behind_all(transfer, now):
             return False
         hops = transfer.hops
         ready: Times = transfer.pace or [(now, 0.0, transfer.flits)]
@@ -119,20 +95,19 @@ class TrainFabric(PlannedTrains):
 
     def _comes_behind_all(self, transfer: Transfer, now: float) -> bool:
         """Whether the first flit comes behind all trains on its path; cheaper to find out than by planning."""
-        queues, free_ns = self._trains_on, self._free
+        queues, free_ns = self._trains.on_link, self._links.free
         ready = now if transfer.pace is None else transfer.pace.firsts[0]
         for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.crossings):
             ahead = queues[link]
             if ahead and ahead[-1][0] >= ready and not _may_follow(ahead[-1], ready, hop, transfer, now):
                 return False
-            free = free_ns[link]
-            ready = (free if free > ready else ready) + occupy_ns + tail_ns
+            ready = leave_ns(ready, free_ns[link], occupy_ns) + tail_ns
         return True
 
     def _plan(self, train: Train, under_way: list[Times], now: float) -> bool:
         """Plan a train from where its flits stand; False, and nothing changed, when it would be contended."""
-        transfer, queues = train.transfer, self._trains_on
-        forecast = forecast_transfer(transfer, train.start, under_way, [self._free[link] for link in transfer.links])
+        transfer, queues, links = train.transfer, self._trains.on_link, self._links
+        forecast = forecast_transfer(transfer, train.start, under_way, [links.free[link] for link in transfer.links])
         if forecast is None:
             return False
         train.hops, train.arrival = hops, arrival = forecast
@@ -142,18 +117,37 @@ class TrainFabric(PlannedTrains):
                 first = train.ready_time(hop, train.start[hop])
                 if ahead[-1][0] >= first and not _may_follow(ahead[-1], first, hop, transfer, now):
                     return False
-        group = transfer.sink
-        if group is not None and not self._channels_are_clear(
-            group, first_ready(arrival), now, transfer.seq in self._large
-        ):
+        if not self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self.waiting):
             return False
-        for hop, (ready, _, after, _, _) in enumerate(hops):
-            if ready:
-                link = transfer.links[hop]
-                self._free[link] = after
-                _forget(queues[link], now)
-                queues[link].append((last_ready(ready), train))
-        self._commit_plan(train, arrival, train.start[-1], last_ready(arrival))
+        bookings = train.bookings()
+        links.book(bookings, 0.0)
+        self.planned += 1
+        self._trains.add(train, bookings, 0.0, arrival, train.start[-1], last_of(arrival))
+        return True
+
+    def _memory_is_clear(self, transfer: Transfer, arrival: Times, now: float, *, own: bool) -> bool:
+        """Whether the flits of a write come behind all others at its memory; `own` if that knows of them already."""
+        group = transfer.sink
+        if group is None:
+            return True
+        last = self._trains.last_write(group, now)
+        return group.users == own and not (last and last >= first_of(arrival))
+
+    # ---- planning from a template
+
+    def _read_from_template(self, transfer: Transfer, group: ChannelGroup, now: float) -> bool:
+        """Plan a read from idle channels over idle links as one of its size was before, all at once."""
+        assert transfer.last_flit is not None
+        template = transfer.last_flit.templates.get((transfer.flits, True))
+        if not isinstance(template, TrainTemplate) or transfer.slow:
+            return False
+        if transfer.flits <= LARGE and self._pause[transfer.links[0]]:
+            return False
+        if not self._links.are_free(template.links, now) or self._trains.last_write(group, now):
+            return False
+        if not group.read_if_idle(transfer.block, transfer.flits, now):
+            return False
+        self._follow_template(transfer, template, now, template.arrival)
         return True
 
     def _plan_from_template(self, transfer: Transfer, now: float) -> bool:
@@ -163,157 +157,79 @@ class TrainFabric(PlannedTrains):
         key = transfer.flits, pace is not None
         template = last_flit.templates.get(key)
         if template is None:
-            self._learn_template(transfer, last_flit.templates, key)
+            _learn_template(transfer, last_flit.templates, key)
             return False
         if not isinstance(template, TrainTemplate) or (
             pace is not None and not (pace.simultaneous and pace.firsts[0] == now + pace.burst_ns)
         ):
             return False
-        free_ns, group = self._free, transfer.sink
-        for link, first, _, _ in template.links:
-            if free_ns[link] > now + first:
-                return False
+        if not self._links.are_free(template.links, now):
+            return False
         arrival = template.arrival
-        if group is not None:
+        if transfer.sink is not None:
             arrival = moved(arrival, now)
-            if not self._channels_are_clear(group, first_ready(arrival), now, False):
+            if not self._memory_is_clear(transfer, arrival, now, own=False):
                 return False
-        self._commit_template(transfer, template, now, arrival)
+        self._follow_template(transfer, template, now, arrival)
         return True
 
-    def _commit_template(self, transfer: Transfer, template: TrainTemplate, now: float, arrival: Times) -> None:
+    def _follow_template(self, transfer: Transfer, template: TrainTemplate, now: float, arrival: Times) -> None:
         """Put the plan of a transfer whose links are idle into force."""
-        train = TemplateTrain(next(self._train_seq), transfer, template, now)
-        queues, free_ns, free_before = self._trains_on, self._free, train.free_before
-        for link, _, last, after in template.links:
-            free_before.append(free_ns[link])
-            free_ns[link] = now + after
-            trains = queues[link]
-            if trains:
-                _forget(trains, now)
-            trains.append((now + last, train))
-        self._commit_plan(train, arrival, 0, now + template.end)
-
-    def _learn_template(
-        self, transfer: Transfer, templates: dict[tuple[int, bool], object], key: tuple[int, bool]
-    ) -> None:
-        """A size that comes for the second time on a route is worth a template; `False` if it has none."""
-        if key not in templates:
-            if len(templates) >= MAX_TEMPLATES:
-                templates.clear()
-            templates[key] = None
-        else:
-            templates[key] = template_of(transfer, transfer.source) or False
-
-    def _channels_are_clear(self, group: ChannelGroup, first: float, now: float, own: bool) -> bool:
-        """Whether flits that arrive from `first` on come behind all others; `own` if the channels know of them."""
-        ahead = self._writes_planned[group.node]
-        if ahead and ahead[-1][0] <= now:
-            ahead.clear()
-        return group.users == own and not (ahead and ahead[-1][0] >= first)
-
-    def _commit_plan(self, train: Train, arrival: Times, index: int, end: float) -> None:
-        """The plan is in force: the train's end, and what its flits from `index` on do to a memory, are as forecast."""
-        transfer = train.transfer
-        group = transfer.sink
-        if group is not None and not isinstance(arrival, Pace):
-            self._writes_planned[group.node].append((end, train))
-            end, train.channels_before = group.commit_writes(transfer.block + index, arrival)
-            if transfer.finish_ns > end:
-                end = transfer.finish_ns
-        transfer.train = train
-        self._active_trains += 1
+        bookings = template.links
+        train = TemplateTrain(next(self._train_seq), transfer, template, now, self._links.book(bookings, now))
         self.planned += 1
-        self._finish(transfer, end)
+        self._trains.add(train, bookings, now, arrival, 0, now + template.end)
 
-    # ---- planning again what is alone once more
+    # ---- the end, and planning again what is alone once more
 
-    def _after(self, done: list[Transfer]) -> None:
-        if self._large:
-            users = self._users
-            self._ends += 1
-            for transfer in list(self._large.values()):
-                if self._ends & ((1 << transfer.tries) - 1):
-                    continue
-                most = max(map(users.__getitem__, transfer.links))
-                if most == 0:
-                    del self._large[transfer.seq]  # its last flit has passed the last link
-                elif most == 1 and (transfer.sink is None or transfer.sink.users == 1):
-                    self._replan(transfer, self.now)
+    def ended(self, transfer: Transfer, now: float) -> None:
+        train = transfer.train
+        if train is None:
+            self.waiting.pop(transfer.seq, None)
+            return
+        self._trains.end(transfer, train)
+        first_link = transfer.links[0]
+        if self._next_pause[first_link] > SHORTEST_PAUSE:
+            self._next_pause[first_link] //= 2
+
+    def settled(self, now: float) -> None:
+        users = self._links.users
+        self._ends += 1
+        for transfer in list(self.waiting.values()):
+            if self._ends & ((1 << transfer.tries) - 1):
+                continue
+            most = max(map(users.__getitem__, transfer.links))
+            if most == 0:
+                del self.waiting[transfer.seq]  # its last flit has passed the last link
+            elif most == 1 and (transfer.sink is None or transfer.sink.users == 1):
+                self._replan(transfer, now)
 
     def _replan(self, transfer: Transfer, now: float) -> None:
         """Make a train of a transfer that is moved flit by flit, if it is uncontended on what is left of its path."""
-        train, pending = self._gather(transfer, now)
-        if sum(transfer.flits - start for start in train.start[:-1]) < WORTH_REPLANNING:
-            del self._large[transfer.seq]
+        start, pending = find_flits(self._engine, transfer, now)
+        if sum(transfer.flits - first for first in start[:-1]) < WORTH_REPLANNING:
+            del self.waiting[transfer.seq]
             return
         transfer.epoch += 1
-        if not self._plan(train, pending, now):
+        if not self._plan(Train(next(self._train_seq), transfer, start), pending, now):
             transfer.tries = min(transfer.tries + 1, MAX_REPLAN_DOUBLINGS)
             return
         self.replanned += 1
-        epoch = transfer.epoch
-        self._agenda.keep(lambda event: event[3] is not transfer or (event[4].link == -DONE and event[2] == epoch))
-        for hop, link in enumerate(transfer.links):
-            if train.start[hop] < transfer.flits:
-                self._users[link] -= 1
-        if transfer.sink is not None:
-            transfer.sink.users -= 1
-            transfer.sink.pending.clear()
-        del self._large[transfer.seq]
+        forget_flits(self._engine, transfer, start)
+        del self.waiting[transfer.seq]
 
-    def _gather(self, transfer: Transfer, now: float) -> tuple[Train, list[Times]]:
-        """Where the flits of a transfer stand that is moved flit by flit."""
-        waiting: Waiting = [[] for _ in range(transfer.hops + 1)]
-        for event in self._agenda:
-            if event[3] is transfer:
-                _find(event, waiting)
-        if transfer.sink is not None:
-            transfer.sink.flush(now)
-            waiting[-1] += [(i, [(t, 0.0, 1)], 1) for t, _, i, owner in transfer.sink.pending if owner is transfer]
-        behind = transfer.flits
-        start: list[int] = []
-        pending: list[Times] = []
-        for parts in waiting:
-            progressions: list[Progression] = []
-            for _, times, n in sorted(parts):
-                behind -= n
-                for t, dt, m in times:
-                    append_progression(progressions, t, dt, m)
-            start.append(behind)
-            pending.append(progressions)
-        if transfer.pace is not None and waiting[0]:
-            pending[0] = transfer.pace
-        return Train(next(self._train_seq), transfer, start), pending
+
+def _learn_template(transfer: Transfer, templates: dict[tuple[int, bool], object], key: tuple[int, bool]) -> None:
+    """A size that comes for the second time on a route is worth a template; `False` if it has none."""
+    if key not in templates:
+        if len(templates) >= MAX_TEMPLATES:
+            templates.clear()
+        templates[key] = None
+    else:
+        templates[key] = template_of(transfer, transfer.source) or False
 
 
 def _may_follow(ahead: tuple[float, Train], first: float, hop: int, transfer: Transfer, now: float) -> bool:
     """Whether a train may be planned although the one ahead is ready as late: injected at one instant, in order."""
     last, train = ahead
     return hop == 0 and last == first == now and train.transfer.order < transfer.order
-
-
-def _forget(queue: TrainQueue, now: float) -> None:
-    """Drop trains that have passed; not always all of them, but so that few remain."""
-    if queue and queue[-1][0] < now:
-        queue.clear()
-    elif len(queue) > 8:
-        queue[:] = [entry for entry in queue if entry[0] >= now]
-
-
-def _find(event: Event, waiting: Waiting) -> None:
-    """Note what an event says of where its transfer's flits stand."""
-    time, _, index, transfer, crossing = event
-    if crossing.link >= 0:
-        waiting[transfer.links.index(crossing.link)].append((index, [(time, 0.0, 1)], 1))
-        return
-    hop, kind = divmod(-crossing.link, 8)
-    if kind == REFILL:
-        assert transfer.schedules is not None
-        schedule = transfer.schedules[hop]
-        times = (
-            []
-            if isinstance(schedule.source, Pace)
-            else part_of(schedule.source, schedule.index - schedule.base, schedule.stop - schedule.base)
-        )
-        waiting[hop].append((schedule.index, times, schedule.stop - schedule.index))

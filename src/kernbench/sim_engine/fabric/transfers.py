@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
+from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.model import Crossing, LastFlit, Route
-from kernbench.sim_engine.fabric.progressions import Progression
+from kernbench.sim_engine.fabric.progressions import Pace, Times
 
 INJECTED = 1 << 40  # order of injections: behind every link index
 
@@ -55,10 +55,17 @@ class Plan(Protocol):
         """Of every link where a flit waits: the link, the longest wait and when it began."""
 
 
+class Owner(Protocol):
+    """Whoever owns all that a transfer needs and moves it whole (`lanes.py`): an event at its end is all there is."""
+
+    def ended(self, now: float) -> None:
+        """The end of the transfer has come."""
+
+
 class TransferTiming:
     """When a message is sent and done. Apart, so that it lies together in memory: lanes touch nothing else."""
 
-    __slots__ = ("at_ns", "done_ns", "epoch", "on_done", "seq", "tag")
+    __slots__ = ("at_ns", "done_ns", "epoch", "on_done", "owner", "seq", "tag")
 
 
 class Transfer(TransferTiming):
@@ -66,6 +73,7 @@ class Transfer(TransferTiming):
 
     __slots__ = (
         "block",
+        "claim",
         "crossings",
         "delayed_until_ns",
         "finish_ns",
@@ -112,6 +120,8 @@ class Transfer(TransferTiming):
         self.on_done = on_done
         self.tag = tag
         self.done_ns = INFINITY
+        self.owner: Owner | None = None
+        self.claim: object = None  # under which it was sent, which it does not disturb
         self.finish_ns = 0.0  # of the latest burst committed so far
         self.source: ChannelGroup | None = None  # the memory it reads
         self.sink: ChannelGroup | None = None  # the memory it writes
@@ -127,6 +137,15 @@ class Transfer(TransferTiming):
     def crossing(self, hop: int, index: int) -> Crossing:
         return self.last_crossings[hop] if index == self.last else self.crossings[hop]
 
+    def hop_of(self, crossing: Crossing) -> int:
+        """Which hop a crossing of one of the flits is."""
+        crossings = self.last_crossings if crossing.final else self.crossings
+        return next(hop for hop, own in enumerate(crossings) if own is crossing)
+
+    def flit_bytes(self, index: int, whole: int) -> int:
+        """The size of a flit, where `whole` is that of all but the last."""
+        return self.last_flit.nbytes if self.last_flit is not None and index == self.last else whole
+
     @property
     def total_ns(self) -> float:
         return self.done_ns - self.at_ns
@@ -140,7 +159,7 @@ class FlitSchedule:
 
     __slots__ = ("base", "index", "source", "stop", "times")
 
-    def __init__(self, index: int, stop: int, source: list[Progression] | Pace, times: Iterator[float]) -> None:
+    def __init__(self, index: int, stop: int, source: Times, times: Iterator[float]) -> None:
         self.index = self.base = index  # of the first that is not in the queue by itself, and of the first in `source`
         self.stop = stop
         self.source = source

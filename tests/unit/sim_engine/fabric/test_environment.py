@@ -9,7 +9,7 @@ import simpy
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
-from kernbench.sim_engine.fabric.environment import SimProcess
+from kernbench.sim_engine.fabric.clock import SimProcess
 
 FLIT = 256
 

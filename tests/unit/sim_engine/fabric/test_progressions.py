@@ -8,19 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.sim_engine.fabric.channels import ChannelGroup, Pace
-from kernbench.sim_engine.fabric.forecast import pass_paced
+from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.progressions import (
-    EXAMINE,
+    Pace,
     Progression,
     append_progression,
     count_until,
     last_time,
     nth_time,
     part_of,
-    pass_link,
-    serve,
-    serve_with_last,
     times_of,
 )
 
@@ -37,53 +33,6 @@ def rows(draw: st.DrawFn) -> list[Progression]:
         progressions.append((t, step, n))
         t += (n - 1) * step + draw(eighths)
     return progressions
-
-
-def served(times: list[float], occupy: list[float], free: float) -> list[float]:
-    """The rule itself: a flit starts when it is ready and the one before it has left."""
-    out = []
-    for ready, duration in zip(times, occupy, strict=True):
-        free = max(ready, free) + duration
-        out.append(free)
-    return out
-
-
-@given(rows(), durations, eighths)
-def test_serving_progressions_is_serving_their_flits(
-    progressions: list[Progression], occupy: float, free: float
-) -> None:
-    times = list(times_of(progressions))
-    expected = served(times, [occupy] * len(times), free)
-    out, after = serve(progressions, occupy, free)
-    assert list(times_of(out)) == expected
-    assert after == expected[-1]
-
-
-@given(rows(), durations, durations, eighths)
-def test_a_last_flit_of_its_own_size_is_served_as_such(
-    progressions: list[Progression], occupy: float, last: float, free: float
-) -> None:
-    times = list(times_of(progressions))
-    expected = served(times, [*[occupy] * (len(times) - 1), last], free)
-    out, after = serve_with_last(progressions, occupy, last, free)
-    assert list(times_of(out)) == expected
-    assert after == expected[-1]
-
-
-@given(rows(), durations, durations, eighths, eighths)
-def test_passing_a_link_tells_times_and_the_longest_wait(
-    progressions: list[Progression], occupy: float, last: float, tail: float, free: float
-) -> None:
-    times = list(times_of(progressions))
-    occupied = [*[occupy] * (len(times) - 1), last]
-    expected = served(times, occupied, free)
-    out, after, wait, at = pass_link(progressions, occupy, last, tail, free)
-    assert list(times_of(out)) == [time + tail for time in expected]
-    assert after == expected[-1]
-    if wait != EXAMINE:
-        waits = [leave - taken - ready for leave, taken, ready in zip(expected, occupied, times, strict=True)]
-        assert wait == max(waits)
-        assert not wait or at == times[waits.index(wait)]
 
 
 @given(rows(), eighths, st.data())
@@ -129,28 +78,6 @@ def test_rounds_never_go_back_and_can_be_counted(pace: Pace, now: float) -> None
     assert pace.count_until(now, inclusive=True) == sum(time <= now for time in times)
     assert pace.count_until(now, inclusive=False) == sum(time < now for time in times)
     assert list(pace.moved(3.0).times(0, pace.flits)) == [time + 3 for time in times]
-
-
-@given(paces(), durations, durations, eighths, eighths)
-def test_rounds_pass_a_link_as_their_flits_do(
-    pace: Pace, occupy: float, shorter: float, tail: float, free: float
-) -> None:
-    last = min(occupy, shorter)
-    times = list(pace.times(0, pace.flits))
-    expected = served(times, [*[occupy] * (len(times) - 1), last], free)
-    passage = pass_paced(pace, 0, occupy, last, tail, free)
-    if passage is None:
-        assert pace.flits > 2 * len(pace.firsts)  # a short read always has a description
-        return
-    out, after, wait, at = passage
-    found = list(out.times(0, out.flits)) if isinstance(out, Pace) else list(times_of(out))
-    assert found == [time + tail for time in expected]
-    assert after == expected[-1]
-    if wait != EXAMINE:
-        starts = [max(ready, before) for ready, before in zip(times, [free, *expected], strict=False)]
-        waits = [start - ready for start, ready in zip(starts, times, strict=True)]
-        assert wait == max(waits)
-        assert not wait or at == times[waits.index(wait)]
 
 
 @given(st.integers(0, 3), st.integers(0, 40), durations, eighths, rows(), st.lists(st.integers(0, 3), max_size=6))

@@ -252,5 +252,5 @@ def test_memory_grows_with_flits_in_flight_not_with_bytes_moved() -> None:
     largest = 0
     for step in range(1, 8):
         fabric.run(until=step * 4096.0)
-        largest = max(largest, len(fabric._agenda) + len(fabric._groups[network.node_index("z")].pending))
+        largest = max(largest, len(fabric.engine.agenda) + len(fabric.engine.groups[network.node_index("z")].pending))
     assert 0 < largest < 400

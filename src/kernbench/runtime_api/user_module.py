@@ -15,6 +15,8 @@ from types import ModuleType
 
 from kernbench.common.errors import KernBenchError, UsageError
 
+PREFIX = "kernbench_user_"  # of the names of modules that were loaded from a file
+
 
 def load_user_module(place: str) -> ModuleType:
     """Import a file or a module by its name; raises UsageError when that cannot be done."""
@@ -40,7 +42,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no file {path}", hint="give the path of a Python file, or kernbench list for names")
     _on_import_path(path.resolve().parent)
-    name = f"kernbench_user_{path.stem}"  # its own, so that a file may be named as a library is
+    name = f"{PREFIX}{path.stem}"  # its own, so that a file may be named as a library is
     module = ModuleType(name)
     module.__file__ = str(path.resolve())
     sys.modules[name] = module
@@ -84,5 +86,5 @@ def _import_failed(place: str, error: BaseException) -> KernBenchError:
 
 
 def _is_theirs(file: str) -> bool:
-    ours = Path(__file__).parent, Path(importlib.__file__).parent
+    ours = Path(__file__).parents[1], Path(importlib.__file__).parent
     return not file.startswith("<") and not any(folder in Path(file).parents for folder in ours)

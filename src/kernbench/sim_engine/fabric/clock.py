@@ -19,7 +19,7 @@ from simpy.events import NORMAL, Event, EventPriority, Timeout
 from kernbench.common.errors import KernBenchError
 from kernbench.common.units import on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.lanes import Fabric
+from kernbench.sim_engine.fabric.fabric import Fabric
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
@@ -65,7 +65,7 @@ class FabricEnvironment(simpy.Environment):
 
         Raises EmptySchedule when nothing is left.
         """
-        queue, times, fabric = self._queue, self._call_times, self.fabric
+        queue, times, fabric = self._queue, self._call_times, self.fabric.engine
         agenda = fabric.agenda
         while True:
             # `_horizon` and `next_time`, written out: this is done for every event of a run.

@@ -1,0 +1,101 @@
+"""`kernbench sweep`: many runs of a bench over values of its parameters and of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from kernbench.cli.options import machine_options, print_json, stdout_for_json
+from kernbench.cli.sweep_request import SweepOptions, request_of
+from kernbench.cli.sweep_text import report_as_text
+from kernbench.cli.terminal import ProgressLine, in_colour, paint
+from kernbench.report.run_summary import plain
+from kernbench.sweep.driver import Progress
+from kernbench.sweep.request import SweepReport, SweepRequest, run_sweep
+
+STOPPED = 130  # as a shell says it of a command that Ctrl-C ended
+
+
+@click.command()
+@click.argument("file", required=False, metavar="[FILE.yaml]")
+@click.option("--bench", metavar="BENCH", help="A name or number of `kernbench list`, or FILE.py[:NAME].")
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="An axis: m=128,256,512 or m=128..1024*2 or m=16..64+16, and machine:KEY=VALUES for the machine. "
+    "May be repeated: all combinations are run.",
+)
+@click.option("--zip", is_flag=True, help="Run the axes side by side instead of all combinations.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Set a parameter of all points. May be repeated.")
+@machine_options
+@click.option("--device", metavar="DEVICE", help="As for `kernbench run`.")
+@click.option("--verify-data", is_flag=True, help="Compare the tensors of every point with what the bench states.")
+@click.option("--search", metavar="METHOD", help="random or optuna: run some of the combinations, not all.")
+@click.option("--trials", type=int, help="How many, for a search.  [default: 100]")
+@click.option("--seed", type=int, help="Of a search.  [default: 0]")
+@click.option("--batch", type=int, help="Trials that Optuna proposes at a time.  [default: 8]")
+@click.option("--storage", metavar="FILE|URL", help="Where Optuna keeps its study.  [default: in the folder]")
+@click.option(
+    "--objective",
+    metavar="COLUMNS",
+    help="What is best: total_ns:min,cost:min or any column with a number, min or max.",
+)
+@click.option("--cost", metavar="FILE.py:NAME", help="A function of a machine's spec for the column `cost`.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--cluster", metavar="ADDRESS", help="Run on the workers of a dask scheduler: tcp://host:8786.")
+@click.option("--out", metavar="DIR", help="The folder for rows, tables and the plot.  [default: NAME.sweep]")
+@click.option("--retry-failed", is_flag=True, help="Run points again that failed in an earlier call.")
+@click.option("--plot/--no-plot", default=True, help="Draw the sweep as PNG and SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def sweep(as_json: bool, settings: tuple[str, ...], **options: Any) -> int:
+    """Run a bench over values of its parameters and of the machine; keep every row, and say which are best.
+
+    Rows are kept in a folder as they come: a sweep that was stopped goes on where it was, by the same command.
+    """
+    with stdout_for_json(as_json):
+        given = SweepOptions(**{name: options[name] for name in _NAMES if name != "set"}, set=settings)
+        request = request_of(given)
+        report = _run(request)
+    if report is None:
+        return STOPPED
+    if as_json:
+        print_json(report.as_json())
+    else:
+        click.echo(report_as_text(report, paint if in_colour() else plain))
+    rows = report.rows
+    return 1 if any(row.wrong for row in rows) or not any(row.ok for row in rows) else 0
+
+
+_NAMES = [part.name for part in fields(SweepOptions)]
+
+
+def _run(request: SweepRequest) -> SweepReport | None:
+    """None when it was stopped."""
+    bar = ProgressLine()
+    latest: list[Progress] = []
+
+    def show(progress: Progress) -> None:
+        latest[:] = [progress]
+        if bar.wanted:
+            failed = f", {progress.failed} failed" if progress.failed else ""
+            left = _duration(progress.left_s)
+            bar.show(f"sweep {request.title}: {progress.done} of {progress.total} points{failed}, {left} left")
+
+    try:
+        return run_sweep(request, show)
+    except KeyboardInterrupt:
+        bar.clear()
+        done = f" after {latest[0].done} of {latest[0].total} points" if latest else ""
+        click.echo(f"stopped{done}; rows are in {request.out}, the same command goes on", err=True)
+        return None
+    finally:
+        bar.clear()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,140 @@
+"""A sweep as a YAML file: what `kernbench sweep` takes as options, under the same names.
+
+    bench: matmul-composite            # a name, or a file.py[:name]; paths are relative to this file
+    over:                              # or points: a list of such settings
+      m: [128, 256, 512]               # or a text as on the command line: 128..512*2
+      machine:system.sips.count: [1, 2]
+    mode: grid                         # or zip
+    param: { k: 256 }
+    set: { cube.links.router_bw_gbs: 512 }
+    topology: machine.yaml
+    search: { method: optuna, trials: 40, seed: 1, batch: 8, storage: study.db }
+    objective: [total_ns:min, cost:min]
+    cost: costs.py:price
+    device: sip:0
+    verify_data: true
+    workers: 4
+    cluster: tcp://host:8786
+    out: results
+
+Faults are named with their line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from kernbench.common.errors import UsageError
+from kernbench.sweep.points import Value, plain_value
+from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
+
+TEXTS = ("bench", "topology", "cost", "device", "cluster", "out", "mode")
+KEYS = (*TEXTS, "over", "points", "param", "set", "search", "objective", "verify_data", "workers")
+SEARCH_KEYS = ("method", "trials", "seed", "batch", "storage")
+
+
+@dataclass(slots=True)
+class SweepFile:
+    """What a file says. `over` has a list of values or a text for each axis; `places` say where each key stands."""
+
+    path: Path
+    texts: dict[str, str] = field(default_factory=dict)
+    over: dict[str, list[Value] | str] = field(default_factory=dict)
+    points: list[dict[str, Value]] | None = None
+    param: dict[str, Value] = field(default_factory=dict)
+    set: dict[str, Value] = field(default_factory=dict)
+    search: dict[str, Value] = field(default_factory=dict)
+    objective: str | None = None
+    verify_data: bool = False
+    workers: int | None = None
+    places: dict[str, str] = field(default_factory=dict)
+
+    def near(self, name: str) -> str:
+        """A path that the file names, as seen from where the command runs."""
+        place, colon, rest = name.partition(":")
+        path = Path(place)
+        if path.is_absolute() or not (place.endswith((".py", ".yaml", ".yml", ".db")) or "/" in place):
+            return name
+        return f"{self.path.parent / path}{colon}{rest}"
+
+
+def read_sweep_file(name: str) -> SweepFile:
+    """The sweep that a file describes; raises UsageError or TopologyError for what cannot be read."""
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            text = file.read(4 * MAX_CHARS).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"the sweep cannot be read: {why}", where=name, hint="give a YAML file") from None
+    root = parse_yaml(text, name)
+    keys = _mapping(root, "the file", "bench, over, ...")
+    found = SweepFile(path)
+    for key, node in keys.items():
+        if key not in KEYS:
+            close = get_close_matches(key, KEYS, n=1)
+            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            raise _wrong(node, key, f"unknown key '{key[:40]}'{suggestion}", f"known keys: {', '.join(KEYS)}")
+        found.places[key] = f"{node.mark}  {key}"
+        _take(found, key, node)
+    return found
+
+
+def _take(found: SweepFile, key: str, node: Marked) -> None:
+    value = plain_value(node.plain(), f"{node.mark}  {key}")
+    if key in TEXTS:
+        if not isinstance(value, str | int | float) or isinstance(value, bool) or not str(value).strip():
+            raise _wrong(node, key, f"{key} is {value!r}", "give a text")
+        found.texts[key] = str(value)
+    elif key == "over":
+        for name, values in _mapping(node, key, "m: [128, 256]").items():
+            found.over[name] = _axis(name, values)
+            found.places[f"over.{name}"] = f"{values.mark}  over.{name}"
+    elif key == "points":
+        if not isinstance(node.value, list) or not node.value:
+            raise _wrong(node, key, f"points is {value!r}", "give a list of settings: [{m: 128}, {m: 256}]")
+        found.points = [_settings(item, f"points[{at}]") for at, item in enumerate(node.value)]
+    elif key in ("param", "set", "search"):
+        settings = _settings(node, key)
+        if key == "search" and (unknown := [name for name in settings if name not in SEARCH_KEYS]):
+            raise _wrong(node, key, f"unknown key '{unknown[0]}'", f"known keys: {', '.join(SEARCH_KEYS)}")
+        setattr(found, key, settings)
+    elif key == "objective":
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, str) for part in parts) or not parts:
+            raise _wrong(node, key, f"objective is {value!r}", "write [total_ns:min, cost:min]")
+        found.objective = ",".join(str(part) for part in parts)
+    elif key == "verify_data":
+        if not isinstance(value, bool):
+            raise _wrong(node, key, f"verify_data is {value!r}", "give true or false")
+        found.verify_data = value
+    else:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise _wrong(node, key, f"workers is {value!r}", "give a whole number, 1 or more")
+        found.workers = value
+
+
+def _axis(name: str, node: Marked) -> list[Value] | str:
+    value = plain_value(node.plain(), f"{node.mark}  over.{name}")
+    if isinstance(value, list):
+        return value
+    if value is None or isinstance(value, dict):
+        raise _wrong(node, f"over.{name}", f"the axis has {value!r} for its values", "give a list: [128, 256]")
+    return value if isinstance(value, str) else [value]
+
+
+def _settings(node: Marked, key: str) -> dict[str, Value]:
+    keys = _mapping(node, key, "name: value")
+    return {name: plain_value(child.plain(), f"{child.mark}  {key}.{name}") for name, child in keys.items()}
+
+
+def _mapping(node: Marked, key: str, example: str) -> dict[str, Marked]:
+    if not isinstance(node.value, dict):
+        raise _wrong(node, "" if key == "the file" else key, f"{key} has no keys and values", f"write {example}")
+    return node.value
+
+
+def _wrong(node: Marked, key: str, what: str, hint: str) -> UsageError:
+    return UsageError(what, where=f"{node.mark}  {key}".rstrip(), hint=hint)

@@ -1,0 +1,71 @@
+"""A sweep for people: how many points, the best of them, the front, what failed, where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernbench.sweep.points import MACHINE, Value
+from kernbench.sweep.request import SweepReport
+from kernbench.sweep.rows import SweepRow, varying
+
+Paint = Callable[[str, str], str]
+FAILED_SHOWN = 5
+FRONT_SHOWN = 20
+TEXT_WIDTH = 100
+
+
+def report_as_text(report: SweepReport, paint: Paint) -> str:
+    rows = report.rows
+    failed = [row for row in rows if not row.ok]
+    kept = len(rows) - report.ran
+    lines = [f"{report.identity['bench']}: {len(rows)} points, {report.ran} run now, {max(kept, 0)} kept"]
+    lines += [f"note: {note}" for note in report.notes]
+    shown = [*varying(rows)]
+    shown += [o.column for o in report.objectives if o.column not in shown]
+    shown += [name for name in ("bound", "roofline_share") if name not in shown]
+    if report.best:
+        lines += ["", paint(f"Best by {report.objectives[0]}", "title"), *_table(report.best, shown)]
+    if len(report.objectives) > 1 and report.front:
+        over = ", ".join(str(objective) for objective in report.objectives)
+        lines += ["", paint(f"Pareto front over {over}", "title"), *_table(report.front[:FRONT_SHOWN], shown)]
+        lines += _more(len(report.front) - FRONT_SHOWN)
+    if failed:
+        lines += ["", paint(f"{len(failed)} failed", "fail")]
+        lines += [f"  {row.point}  {_first_line(row)}" for row in failed[:FAILED_SHOWN]]
+        lines += _more(len(failed) - FAILED_SHOWN)
+    if report.files:
+        names = ", ".join(file.name for file in report.files)
+        lines += ["", f"wrote {report.files[0].parent}: {names}"]
+    return "\n".join(lines)
+
+
+def _more(count: int) -> list[str]:
+    return [f"  ... and {count} more"] if count > 0 else []
+
+
+def _first_line(row: SweepRow) -> str:
+    return (row.error or "failed").splitlines()[0][:TEXT_WIDTH]
+
+
+def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
+    names = ["point", *columns]
+    cells = [[_short(name) for name in names]]
+    cells += [[_cell(name, row.flat().get(name)) for name in names] for row in rows]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(names))]
+    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+
+
+def _short(name: str) -> str:
+    if name == "roofline_share":
+        return "% of roofline"
+    return ".".join(name.removeprefix(MACHINE).split(".")[-2:]) if name.startswith(MACHINE) else name
+
+
+def _cell(name: str, value: Value) -> str:
+    if name == "roofline_share" and isinstance(value, float):
+        return f"{value:.1%}"
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value).lower()
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return str(value)

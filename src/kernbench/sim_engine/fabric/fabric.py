@@ -1,0 +1,235 @@
+"""A network at work, put together: a `FlitEngine` that moves flits, a planner of trains, lanes, claims and counters.
+
+Exact and adaptive: lanes where a reader has its way for itself, trains where a transfer is uncontended, one event per
+flit and hop where flows meet. Driven by `inject`, `run` (or `advance`) and `next_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from kernbench.common.channel_traffic import ChannelTraffic
+from kernbench.common.errors import FabricError
+from kernbench.common.units import MAX_TIME_NS, on_grid
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
+from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.lanes import Lane
+from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fabric.replay import Replay
+from kernbench.sim_engine.fabric.trains import TrainPlanner
+from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
+from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
+
+
+class Fabric:
+    """Moves bytes by the rules of this package.
+
+    `mode="flits"` does without trains, lanes and claims; times are the same bit for bit.
+    """
+
+    def __init__(self, network: Network, *, mode: Mode = "adaptive", record: bool = False) -> None:
+        if mode not in ("adaptive", "flits"):
+            raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
+        self.network = network
+        self.mode = mode
+        self.engine = FlitEngine(network, record=record)  # for whoever drives the fabric
+        self._counters = self.engine.counters
+        self._maker = TransferMaker(network, self.engine.groups)
+        self._trains: TrainPlanner | None = None
+        if mode == "adaptive":
+            self.engine.planner = self._trains = TrainPlanner(self.engine)
+            if not record:
+                self.engine.claims.allow(Replay(self.engine))
+
+    # ---- what drives it
+
+    def inject(
+        self,
+        path: Sequence[Hashable] | Route,
+        nbytes: int,
+        at_ns: float | None = None,
+        *,
+        header_bytes: int = 0,
+        read_from: int | None = None,
+        write_to: int | None = None,
+        on_done: Callable[[Transfer], None] | None = None,
+        trace: bool = False,
+        tag: object = None,
+        claim: Claim | None = None,
+    ) -> Transfer:
+        """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
+
+        `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
+        `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
+        `on_done` is called by `run`. A `claim` of the sender's is not disturbed by it.
+        Raises FabricError for a path, size or time the network cannot carry.
+        """
+        route = path if isinstance(path, Route) else self.network.route(path)
+        engine = self.engine
+        at = engine.now if at_ns is None else at_ns
+        if not engine.now <= at < MAX_TIME_NS:
+            raise FabricError(
+                f"a transfer at {at} ns, when the clock stands at {engine.now} ns",
+                hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
+            )
+        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to)
+        if not transfer.flits:
+            engine.send_control(transfer)
+            return transfer
+        if trace or route.has_delay_rule or self._counters.recorded is not None:
+            transfer.slow = True
+            if trace:
+                transfer.times = [[0.0] * 4 for _ in range(route.hops)]
+        transfer.claim = claim
+        engine.send(transfer)
+        return transfer
+
+    def run(self, until: float = INFINITY) -> None:
+        """Move everything up to `until`, calling `on_done` of each transfer at its time."""
+        while done := self.engine.advance(until):
+            for transfer in done:
+                if transfer.on_done is not None:
+                    transfer.on_done(transfer)
+
+    def advance(self, until: float = INFINITY) -> list[Transfer]:
+        """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected."""
+        return self.engine.advance(until)
+
+    def next_time(self) -> float:
+        """When the next thing happens; infinity when nothing is under way."""
+        return self.engine.next_time()
+
+    @property
+    def now(self) -> float:
+        return self.engine.now
+
+    # ---- owners
+
+    def lane(self, route: Route, *, with_channels: bool, lead_ns: float = 0.0) -> Lane:
+        """For somebody who reads along `route` again and again.
+
+        `with_channels`: from the memory channels at its start. `lead_ns` is how long a request takes to get there.
+        """
+        groups = self.engine.groups
+        if with_channels and route.nodes[0] not in groups:
+            raise FabricError(f"node {route.path[0]!r} has no memory channels", hint="add_channels there")
+        group = groups[route.nodes[0]] if with_channels else None
+        return Lane(self.engine, self._maker, route, group, on_grid(lead_ns))
+
+    def claim(self, links: Iterable[int], channels: Iterable[Hashable], on_disturbed: OnDisturbed) -> Claim | None:
+        """Own links and memory channels until somebody else comes; None where somebody is there.
+
+        `links` are indices, as `add_link` answers and `Route.links` has them; `channels` are the nodes that they stand
+        behind. `on_disturbed` is called with the time before a newcomer goes on, and the claim is over by then. Always
+        None with mode="flits" or record=True. The rules are in `claims.py`. Raises FabricError for what is not there.
+        """
+        links, nodes = list(links), [self.network.node_index(node) for node in channels]
+        for link in links:
+            if not 0 <= link < len(self.network.link_ends):
+                raise FabricError(f"the network has no link {link}", hint="give what add_link answered")
+        for node in nodes:
+            if node not in self.engine.groups:
+                raise FabricError(
+                    f"node {self.network.names[node]!r} has no memory channels", hint="add_channels there"
+                )
+        return self.engine.claims.take(links, nodes, on_disturbed, self.engine.now)
+
+    def take_turn(self) -> int:
+        """A place in the order of injections, for a transfer that an owner sends without telling (`prepare`)."""
+        return next(self._maker.seq)
+
+    def prepare(
+        self,
+        path: Sequence[Hashable] | Route,
+        nbytes: int,
+        at_ns: float,
+        turn: int,
+        *,
+        read_from: int | None = None,
+        write_to: int | None = None,
+        on_done: Callable[[Transfer], None] | None = None,
+        tag: object = None,
+    ) -> Transfer:
+        """A transfer that an owner has sent at `at_ns`, at its `turn`: for `Claim.replay`. Options as for `inject`."""
+        if nbytes <= 0:
+            raise FabricError(
+                f"a transfer of {nbytes} bytes to replay", hint="control messages wait for nobody: inject"
+            )
+        route = path if isinstance(path, Route) else self.network.route(path)
+        return self._maker.make(
+            route, nbytes, on_grid(at_ns), on_done, tag, read_from=read_from, write_to=write_to, seq=turn
+        )
+
+    def count(self, transfer: Transfer, times: int = 1) -> None:
+        """An owner has sent `times` transfers like this one that it does not replay. Waits are not counted."""
+        if transfer.last_flit is not None:
+            self._counters.count(transfer.last_flit, transfer.last * times, times)
+        group = transfer.source or transfer.sink
+        if group is not None:
+            group.add_bursts(transfer.block, transfer.flits, times)
+
+    def count_later(self, count: Callable[[], None]) -> None:
+        """Have `count` called once, before anybody reads a counter."""
+        self._counters.count_later(count)
+
+    # ---- what can be read afterwards
+
+    def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
+        """What the link from `src` to `dst` has done for transfers that are done."""
+        return self._counters.link_counters(src, dst)
+
+    def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
+        """Every link that has carried bytes, in order of index."""
+        return self._counters.all_link_counters()
+
+    def channel_counters(self, node: Hashable) -> list[LinkCounters]:
+        """What each memory channel at `node` has done, or has been given to do."""
+        return self._counters.channel_counters(node, self.engine.now)
+
+    def channel_bytes(self, node: Hashable) -> int:
+        """What the memory channels at `node` have been given to do, in whole bursts."""
+        return self._counters.channel_bytes(node, self.engine.now)
+
+    def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:
+        """What transfers between `node` and memory channels have moved, by index of the memory's node."""
+        return self._counters.traffic_by(node)
+
+    def done_so_far(self) -> DoneCounts:
+        """Which transfers are done, for `busy_since`."""
+        return self._counters.done_so_far()
+
+    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
+        return self._counters.busy_since(before)
+
+    def hop_times(self, transfer: Transfer) -> list[HopTimes]:
+        """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""
+        return self._counters.hop_times(transfer)
+
+    @property
+    def recorded(self) -> list[FlitHop] | None:
+        """Every flit on every link, with record=True."""
+        return self._counters.recorded
+
+    @property
+    def events(self) -> int:
+        """Taken from the queue so far."""
+        return self.engine.events
+
+    @property
+    def planned(self) -> int:
+        """Trains so far."""
+        return self._trains.planned if self._trains else 0
+
+    @property
+    def replanned(self) -> int:
+        """Trains so far of transfers that were moved flit by flit before."""
+        return self._trains.replanned if self._trains else 0
+
+    @property
+    def split(self) -> int:
+        """Trains so far that were split into flits."""
+        return self._trains.split if self._trains else 0

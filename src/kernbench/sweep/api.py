@@ -1,0 +1,86 @@
+"""`kernbench.sweep`: many runs of a function from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from kernbench.common.errors import UsageError
+from kernbench.sweep.driver import Progress
+from kernbench.sweep.objectives import Objective, read_objectives
+from kernbench.sweep.points import Value, checked_axes, plain_value
+from kernbench.sweep.request import Mode, SweepRequest, run_sweep
+from kernbench.sweep.rows import SweepRow
+from kernbench.sweep.search import BATCH, TRIALS, Method, Search
+from kernbench.sweep.target import Function, target_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.layers import Overrides, Source
+from kernbench.topology.spec import MachineSpec
+
+
+def sweep(
+    fn: Function,
+    over: Mapping[str, Iterable[object]] | None = None,
+    *,
+    points: Sequence[Mapping[str, object]] | None = None,
+    mode: Mode = "grid",
+    params: Mapping[str, object] | None = None,
+    topology: Source | TopologyGraph = None,
+    overrides: Overrides | None = None,
+    name: str | None = None,
+    device: str | int = "all",
+    verify_data: bool = False,
+    search: Method | None = None,
+    trials: int = TRIALS,
+    seed: int = 0,
+    batch: int = BATCH,
+    storage: str | None = None,
+    objectives: str | Sequence[Objective] = (),
+    cost: Callable[[MachineSpec], float] | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    retry_failed: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[SweepRow]:
+    """Run `fn(torch, **params)` once for each point and return a row for each, in order of the points.
+
+    `over` has the axes: {"m": [128, 256], "machine:system.sips.count": [1, 2]}; their grid is run, or with `mode="zip"`
+    their values side by side, or what a `search` ("random", "optuna") draws from them. `points` is a list of such
+    settings instead. `params`, `topology` and `overrides` are what all points share. A point that fails is a row that
+    is not `ok` and has an `error`. `cost` is a function of a MachineSpec for the column of that name.
+
+    Points run in `workers` processes, by default one per core; 0 is this process. A function that other processes
+    cannot import runs in this one. `cluster` is the address of a dask scheduler. With `out`, every row is kept in that
+    folder as soon as it is there, a second call runs only what is missing, and tables and a plot are written.
+    Raises UsageError or TopologyError for what is wrong with all points.
+    """
+    shared = {key: plain_value(value, f"params['{key}']") for key, value in (params or {}).items()}
+    settings = None if points is None else [_setting(point) for point in points]
+    request = SweepRequest(
+        target=target_of(fn),
+        title=name or str(getattr(fn, "__name__", "bench")),
+        axes=checked_axes(over or {}),
+        points=settings,
+        mode=mode,
+        params=shared,
+        topology=topology,
+        overrides=overrides,
+        device=str(device),
+        verify_data=verify_data,
+        search=None if search is None else Search(search, trials, seed, batch, storage),
+        objectives=read_objectives(objectives) if isinstance(objectives, str) else tuple(objectives),
+        cost=None if cost is None else target_of(cost),
+        workers=workers,
+        cluster=cluster,
+        out=None if out is None else Path(out),
+        retry_failed=retry_failed,
+    )
+    return run_sweep(request, progress).rows
+
+
+def _setting(point: Mapping[str, object]) -> dict[str, Value]:
+    if not isinstance(point, Mapping):
+        raise UsageError(f"{point!r} is no point", hint="give mappings: {'m': 128, 'machine:system.sips.count': 2}")
+    return {str(name): plain_value(value, f"point value '{name}'") for name, value in point.items()}

@@ -1,0 +1,104 @@
+"""Points on a dask.distributed cluster: a scheduler at an address, and workers that reach it from anywhere.
+
+Workers need the same version of KernBench. A bench that is a file must lie at the same path there, as on a shared file
+system. A worker runs one point at a time, whatever number of threads it has. When one dies, the scheduler gives its
+points to others; a point that has ended several workers is a row with an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from kernbench.common.errors import UsageError
+from kernbench.common.version import __version__
+from kernbench.sweep.context import SweepContext
+from kernbench.sweep.pool import Waiting
+from kernbench.sweep.rows import failed_row
+from kernbench.sweep.work import Outcome, PointRunner, Task
+
+CONNECT_S = 10.0
+UNDER_WAY = 4  # tasks per thread of the cluster that are submitted at a time
+LEAST_UNDER_WAY = 32
+HINT = "finished points are kept: run the same sweep again to go on"
+
+
+class ClusterPool:
+    """A client of a cluster; it connects when the first points are to be run."""
+
+    def __init__(self, context: SweepContext, address: str) -> None:
+        self._context = context
+        self._address = address
+        self._client: Any = None
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        if not tasks:
+            return
+        if self._client is None:
+            self._client = _connect(self._address)
+        waiting = Waiting(tasks)
+        futures: dict[str, Task] = {}
+        done = _distributed().as_completed(loop=self._client.loop)
+        room = max(LEAST_UNDER_WAY, UNDER_WAY * sum(self._client.nthreads().values()))
+        while waiting or futures:
+            while waiting and len(futures) < room:
+                task = waiting.take(None, ())
+                future = self._client.submit(run_on_worker, self._context, task, pure=False)
+                futures[future.key] = task
+                done.add(future)
+            future = next(done)
+            yield _outcome(future, futures.pop(future.key))
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close(timeout=2)
+            self._client = None
+
+
+def _distributed() -> ModuleType:
+    try:
+        return import_module("distributed")
+    except ImportError as error:
+        raise UsageError("a cluster needs dask.distributed", hint="pip install 'kernbench[cluster]'") from error
+
+
+def _connect(address: str) -> Any:
+    distributed = _distributed()
+    try:
+        return distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"no scheduler answers: {str(error).splitlines()[0][:200]}",
+            where=f"--cluster {address}",
+            hint="give the address that `dask scheduler` prints, as tcp://host:8786",
+        ) from None
+
+
+def _outcome(future: Any, task: Task) -> Outcome:
+    if future.status == "finished":
+        outcome: Outcome = future.result()
+        return outcome
+    if future.status != "error":
+        raise UsageError("the connection to the cluster is lost", hint=HINT)
+    error = future.exception()
+    if isinstance(error, _distributed().KilledWorker):
+        what = "the workers that ran this point ended, several times; out of memory, or killed"
+        return Outcome(task, failed_row(task.point, what, task.number), 0.0)
+    raise UsageError(f"a worker of the cluster failed: {type(error).__name__}: {error}", hint=HINT)
+
+
+_lock = threading.Lock()
+_runners: list[tuple[SweepContext, PointRunner]] = []  # in a worker: that of the sweep it runs points of
+
+
+def run_on_worker(context: SweepContext, task: Task) -> Outcome:
+    """Run a point in a worker of the cluster; it keeps its machines from one point to the next."""
+    if context.version != __version__:
+        raise RuntimeError(f"a worker has KernBench {__version__}, the sweep is of {context.version}")
+    with _lock:
+        if not _runners or _runners[0][0] != context:
+            _runners[:] = [(context, PointRunner(context))]
+        return _runners[0][1].run(task)

@@ -1,0 +1,42 @@
+"""What a machine costs: a number to weigh its time against. The shipped machine costs 1.
+
+The model is simple and meant to be replaced: the weighted sum of what the machine has of four things, each relative to
+the shipped machine. Products per ns stand for logic area, bytes on the die for SRAM area, HBM bandwidth for stacks and
+their PHYs, die-to-die bandwidth for the shoreline. It knows no yield, package, power or price.
+Another one is any function of a MachineSpec that returns a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from kernbench.topology import load_spec
+from kernbench.topology.spec import MachineSpec
+
+WEIGHTS: Mapping[str, float] = {"macs_per_ns": 0.4, "sram_mb": 0.2, "hbm_gbs": 0.3, "die_to_die_gbs": 0.1}
+SIDES = 4
+
+
+def default_cost(spec: MachineSpec) -> float:
+    """The cost of a machine in units of the shipped one."""
+    shipped, has = _shipped(), resources_of(spec)
+    return sum(weight * has[name] / shipped[name] for name, weight in WEIGHTS.items())
+
+
+def resources_of(spec: MachineSpec) -> dict[str, float]:
+    """What the whole machine has of each thing that costs."""
+    cube = spec.cube
+    memory = cube.memory_map
+    macs = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+    return {
+        "macs_per_ns": spec.n_pes * macs,
+        "sram_mb": spec.n_pes * memory.tcm_mb_per_pe + spec.n_cubes * memory.sram_mb_per_cube,
+        "hbm_gbs": spec.n_pes * cube.hbm_link_bw_gbs,
+        "die_to_die_gbs": spec.n_cubes * SIDES * cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs,
+    }
+
+
+@cache
+def _shipped() -> dict[str, float]:
+    return resources_of(load_spec())

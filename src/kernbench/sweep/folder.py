@@ -1,0 +1,171 @@
+"""A sweep on disk: every finished point is a line of `rows.jsonl` at once, so that stopping loses nothing.
+
+A line is whole or it is not counted: it has a checksum, and says of which sweep it is. Lines that are damaged are put
+aside and their points run again. Rows of another bench, machine or version in the folder are not mixed with new ones:
+that is refused. Points may come and go between calls: a row is found again by its point.
+One process at a time writes; the lock goes with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+from zlib import crc32
+
+from kernbench.common.errors import UsageError
+from kernbench.sweep.context import digest_of
+from kernbench.sweep.points import Point
+from kernbench.sweep.rows import SweepRow, row_of_json
+
+SCHEMA = 1
+ABOUT, ROWS, LOCK, DAMAGED = "sweep.json", "rows.jsonl", ".lock", "rows.damaged"
+OURS = (ABOUT, ROWS, LOCK)
+
+
+class SweepFolder:
+    """The rows of a sweep in a folder, which is made if it is not there. `notes` say what was found wrong in it.
+
+    Raises UsageError when the folder holds something else, another sweep, or a sweep that is running.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self._identity = dict(identity)
+        self._digest = digest_of(identity)
+        self._rows: dict[str, SweepRow] = {}
+        _check_place(path)
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(path)
+        try:
+            self._read()
+            write_atomically(path / ABOUT, _pretty({"schema": SCHEMA, "command": "sweep", "identity": self._identity}))
+            self._file: IO[bytes] = (path / ROWS).open("ab", buffering=0)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+        self._lock.close()
+
+    def get(self, point: Point) -> SweepRow | None:
+        return self._rows.get(point.key)
+
+    def add(self, point: Point, row: SweepRow, run_s: float) -> None:
+        """Write a row, in one piece."""
+        self._rows[point.key] = row
+        line = _sealed({"sweep": self._digest, "key": point.key, "row": row.as_json(), "run_s": round(run_s, 6)})
+        self._file.write(line)
+
+    def forget_failed(self) -> None:
+        """Points that failed count as not run."""
+        self._rows = {key: row for key, row in self._rows.items() if row.ok}
+
+    def _read(self) -> None:
+        file = self.path / ROWS
+        data = file.read_bytes() if file.exists() else b""
+        lines = data.split(b"\n")
+        torn = lines.pop()  # empty, unless the last write was cut off
+        good: list[bytes] = []
+        for line in lines:
+            found = _opened(line)
+            if found is None:
+                continue
+            if found["sweep"] != self._digest:
+                raise self._another()
+            self._rows[found["key"]] = row_of_json(found["row"])
+            good.append(line)
+        damaged = len(lines) - len(good) + bool(torn)
+        if damaged:
+            aside = _free_name(self.path / DAMAGED)
+            write_atomically(aside, data)
+            write_atomically(file, b"".join(line + b"\n" for line in good))
+            self.notes.append(f"{damaged} damaged of {len(good) + damaged} rows: their points run again ({aside.name})")
+
+    def _another(self) -> UsageError:
+        """What is different from the sweep whose rows these are, as far as it can be told."""
+        try:
+            theirs = json.loads((self.path / ABOUT).read_bytes())["identity"]
+            named = [f"{name} {theirs.get(name)} there, {ours} now" for name, ours in self._identity.items()]
+            differs = [
+                text
+                for text, (name, ours) in zip(named, self._identity.items(), strict=True)
+                if theirs.get(name) != ours
+            ]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            differs = []
+        return UsageError(
+            f"the folder has rows of another sweep{': ' if differs else ''}{'; '.join(differs)}",
+            where=str(self.path),
+            hint="give another folder (--out), or delete this one",
+        )
+
+
+def _sealed(data: Mapping[str, object]) -> bytes:
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return b'{"crc":"%08x","data":%s}\n' % (crc32(text), text)
+
+
+def _opened(line: bytes) -> dict[str, Any] | None:
+    """What `_sealed` put into a line, or None when it is damaged."""
+    head, colon, text = line.partition(b',"data":')
+    text = text[:-1]
+    if not colon or not line.endswith(b"}") or head != b'{"crc":"%08x"' % crc32(text):
+        return None
+    try:
+        data: dict[str, Any] = json.loads(text)
+        row_of_json(data["row"])
+        return data if {"sweep", "key"} <= set(data) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _check_place(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise UsageError("the folder of a sweep is a file", where=str(path), hint="give another folder (--out)")
+    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in OURS):
+        raise UsageError(
+            "the folder is not empty and holds no sweep", where=str(path), hint="give an empty or new folder (--out)"
+        )
+
+
+def _lock(path: Path) -> IO[bytes]:
+    file = (path / LOCK).open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        pass  # no such locks on this system
+    except OSError as error:
+        file.close()
+        if not isinstance(error, BlockingIOError):
+            return (path / LOCK).open("ab")  # a file system without locks
+        raise UsageError("a sweep is running in this folder", where=str(path), hint="wait for it, or stop it") from None
+    return file
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.name}-{number}.jsonl").exists():
+        number += 1
+    return path.with_name(f"{path.name}-{number}.jsonl")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file is there whole, or as it was before."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _pretty(data: object) -> bytes:
+    return (json.dumps(data, indent=2) + "\n").encode()

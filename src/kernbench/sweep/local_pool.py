@@ -1,0 +1,199 @@
+"""Points in processes of this computer, each started afresh (spawn), so that none inherits another's state.
+
+A worker runs one point at a time. While many wait, the next one is already in its pipe, so that it does not wait for
+this process. A worker that dies takes down only the point it was running: that is tried once more by another worker,
+and becomes a row with an error when it ends that one too. Workers end by themselves when this process does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.sweep.context import WORKER, SweepContext
+from kernbench.sweep.pool import Waiting
+from kernbench.sweep.rows import failed_row
+from kernbench.sweep.work import Outcome, PointRunner, Task
+
+ATTEMPTS = 2  # of a point whose worker dies
+STARTS = 3  # of a worker that dies before it is ready
+AHEAD = 2  # tasks that a worker has, the one it runs included
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a core each is all there is
+ENDS_S = 5.0  # from the end of its pipe to its own
+READY = "ready"
+
+
+def all_cores() -> int:
+    """How many processes can run at a time here."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class LocalPool:
+    """A pool of `workers` processes. They live until `close`."""
+
+    def __init__(self, context: SweepContext, workers: int) -> None:
+        self._context = context
+        self._size = workers
+        self._workers: list[_Worker] = []
+        self._died = Counter[int]()  # how often the worker died that ran a task, by its number
+        self._false_starts = 0
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        waiting = Waiting(tasks)
+        while waiting or any(worker.tasks for worker in self._workers):
+            self._start(min(self._size, len(waiting) + sum(1 for worker in self._workers if worker.tasks)))
+            self._hand_out(waiting)
+            busy = {worker.pipe: worker for worker in self._workers if worker.tasks}
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]  # one of the connections it was given
+                try:
+                    answer = worker.pipe.recv()
+                except (EOFError, OSError):
+                    yield from self._bury(worker, waiting)
+                    continue
+                if isinstance(answer, Outcome):
+                    worker.tasks.popleft()
+                    yield answer
+                elif answer == READY:
+                    worker.is_ready = True
+                    self._false_starts = 0
+                else:
+                    raise UsageError(*answer[:1], where=answer[1], hint=answer[2])
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._workers = []
+
+    def _start(self, wanted: int) -> None:
+        while len(self._workers) < wanted:
+            self._workers.append(_Worker(self._context))
+
+    def _hand_out(self, waiting: Waiting) -> None:
+        for depth in range(AHEAD):
+            if depth and len(waiting) < AHEAD * len(self._workers):
+                return  # towards the end nobody shall wait behind a long point
+            for worker in self._workers:
+                if waiting and len(worker.tasks) == depth:
+                    others = [other.machine for other in self._workers if other is not worker]
+                    worker.give(waiting.take(worker.machine, others))
+
+    def _bury(self, worker: _Worker, waiting: Waiting) -> Iterator[Outcome]:
+        """A worker is dead: its points go back, except one that has killed too many."""
+        self._workers.remove(worker)
+        how = worker.how_it_ended()
+        worker.kill()
+        running, *others = worker.tasks
+        for task in reversed(others):
+            waiting.put_back(task)
+        if not worker.is_ready:
+            self._false_starts += 1
+            if self._false_starts >= STARTS:
+                raise UsageError(
+                    f"worker processes end before they begin ({how})",
+                    hint="what they printed says why",
+                )
+        else:
+            self._died[running.number] += 1
+        if self._died[running.number] < ATTEMPTS:
+            waiting.put_back(running)
+            return
+        what = f"the process that ran this point ended {ATTEMPTS} times ({how}); out of memory, or killed"
+        yield Outcome(running, failed_row(running.point, what, running.number), 0.0)
+
+
+class _Worker:
+    """A process, the pipe to it, and the tasks it has: the first is the one that it runs."""
+
+    def __init__(self, context: SweepContext) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.pipe, theirs = spawn.Pipe()
+        self.tasks: deque[Task] = deque()
+        self.machine: str | None = None
+        self.is_ready = False
+        self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), name=WORKER, daemon=True)
+        with _one_blas_thread(), _without_main():
+            self._process.start()
+        theirs.close()
+
+    def give(self, task: Task) -> None:
+        self.tasks.append(task)
+        self.machine = task.point.machine_key
+        with suppress(OSError):  # it is dead: reading from it says so
+            self.pipe.send(task)
+
+    def how_it_ended(self) -> str:
+        """Of a worker whose pipe is closed."""
+        self._process.join(ENDS_S)
+        code = self._process.exitcode
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    added = [name for name in ONE_THREAD if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """While a process is started: it shall not import the script that this one runs. A function of that script is
+    loaded from its file, as that of any file.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    if "__file__" in hidden:
+        del main.__file__
+    try:
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
+
+
+def _work(context: SweepContext, pipe: Connection) -> None:
+    """A worker's life: points from the pipe, outcomes into it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes rows
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sys.stdout = sys.stderr  # what a bench prints must not get into JSON
+    try:
+        runner = PointRunner(context)
+    except KernBenchError as error:
+        pipe.send((error.what, error.where, error.hint))
+        return
+    pipe.send(READY)
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(runner.run(task))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,94 @@
+"""What is best: objectives over the columns of rows, the Pareto front, the rows in order.
+
+A row is on the front when no other is at least as good in every objective and better in one. Rows that failed, and
+rows without a number in one of the columns, take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from kernbench.common.errors import UsageError
+from kernbench.sweep.points import Point
+from kernbench.sweep.rows import SweepRow, columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A column and whether less (min) or more (max) of it is better."""
+
+    column: str
+    maximize: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column}:{'max' if self.maximize else 'min'}"
+
+    def worth(self, row: SweepRow) -> float | None:
+        """The less, the better; None when the row has no number there."""
+        value = row.value(self.column)
+        if not row.ok or isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return -float(value) if self.maximize else float(value)
+
+
+def read_objectives(text: str) -> tuple[Objective, ...]:
+    """`total_ns:min,cost:min`; without a direction, less is better. Raises UsageError."""
+    found: dict[str, Objective] = {}
+    for part in text.split(","):
+        column, colon, direction = part.strip().rpartition(":")
+        if not colon or direction not in ("min", "max"):
+            column, direction = part.strip(), "min"
+        if not column:
+            raise UsageError(f"'{text[:60]}' names no objective", hint="write for example total_ns:min,cost:min")
+        found[column] = Objective(column, direction == "max")
+    return tuple(found.values())
+
+
+def default_objectives(points: Sequence[Point]) -> tuple[Objective, ...]:
+    """Time, and what the machine costs when not all points have the same machine."""
+    machines = {point.machine_key for point in points}
+    return (Objective("total_ns"), *([Objective("cost")] if len(machines) > 1 else []))
+
+
+def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) -> None:
+    """Raise UsageError for one that is no column, or that no row has a number for."""
+    ok = [row for row in rows if row.ok]
+    columns = columns_of(rows)
+    for objective in objectives:
+        if ok and all(objective.worth(row) is None for row in ok):
+            numeric = [name for name in columns if any(Objective(name).worth(row) is not None for row in ok)]
+            close = get_close_matches(objective.column, numeric, n=1)
+            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            raise UsageError(
+                f"no row has a number for the objective '{objective.column[:60]}'{suggestion}",
+                hint=f"rows are kept; use one of {', '.join(name for name in numeric if name != 'point')}",
+            )
+
+
+def ranked(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> list[SweepRow]:
+    """Those that count, best first by the first objective; equals by the next ones, then by number."""
+    worths = [(_worths(row, objectives), row) for row in rows]
+    known = [(worth, row.point, row) for worth, row in worths if worth is not None]
+    return [row for _, _, row in sorted(known, key=lambda item: item[:2])]
+
+
+def pareto_front(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> list[SweepRow]:
+    """Those that nothing beats, best first by the first objective."""
+    front: list[tuple[tuple[float, ...], SweepRow]] = []
+    for row in ranked(rows, objectives):  # what beats a row comes before it
+        worth = _worths(row, objectives) or ()
+        if not any(_beats(other, worth) for other, _ in front):
+            front.append((worth, row))
+    return [row for _, row in front]
+
+
+def _beats(other: tuple[float, ...], worth: tuple[float, ...]) -> bool:
+    return other != worth and all(a <= b for a, b in zip(other, worth, strict=True))
+
+
+def _worths(row: SweepRow, objectives: Sequence[Objective]) -> tuple[float, ...] | None:
+    worths = [objective.worth(row) for objective in objectives]
+    known = [worth for worth in worths if worth is not None]
+    return tuple(known) if len(known) == len(worths) else None

@@ -1,0 +1,148 @@
+"""A sweep as a picture: the first objective over the first axis, and the Pareto front of the first two objectives.
+
+Left: a line for each combination of the other axes, as long as there are few; points otherwise. Right: every row, the
+front on top, its rows joined. With one objective there is only the left panel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernbench.report.figures import drawing, save_figure
+from kernbench.sweep.objectives import Objective
+from kernbench.sweep.points import MACHINE, Value
+from kernbench.sweep.rows import SweepRow, varying
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STEM = "sweep"
+COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#CC6677", "#AA4499")
+_GREY, _RED, _BLUE = "#BBBBBB", "#CC3311", "#4477AA"
+WIDE = 8  # an axis whose ends are that far apart is drawn in powers of two
+MAX_TICKS = 10
+MAX_NAMED = 12  # rows of the front that have their number next to them
+
+
+def plot_files(folder: Path) -> list[Path]:
+    return [folder / f"{STEM}.png", folder / f"{STEM}.svg"]
+
+
+def prepare() -> None:
+    """Import what drawing needs, in the background: a sweep waits for its points meanwhile."""
+
+    def load() -> None:
+        with suppress(ImportError):
+            for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"):
+                import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def draw_sweep(
+    title: str, rows: Sequence[SweepRow], objectives: Sequence[Objective], front: Sequence[SweepRow], folder: Path
+) -> list[Path]:
+    """Write `sweep.png` and `sweep.svg`; raises UsageError when matplotlib is not installed."""
+    known = [row for row in rows if all(objective.worth(row) is not None for objective in objectives)]
+    with drawing():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        panels = min(len(objectives), 2)
+        figure = Figure(figsize=(1.0 + 5.2 * panels, 4.8), layout="constrained")
+        FigureCanvasAgg(figure)
+        failed = len(rows) - len(known)
+        figure.suptitle(f"{title}: {len(rows)} points" + (f", {failed} without figures" if failed else ""), fontsize=10)
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+        _over_axis(axes[0], known, objectives[0])
+        if panels == 2:
+            _front(axes[1], known, objectives[0], objectives[1], front)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files have the same layout, found once
+        part = folder / f".{STEM}.{os.getpid()}.part"
+        made = save_figure(figure, part)
+        return [file.replace(final) for file, final in zip(made, plot_files(folder), strict=True)]
+
+
+def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> None:
+    names = varying(rows) or ["point"]
+    axis, others = names[0], names[1:]
+    flats = [row.flat() for row in rows]
+    series: dict[str, list[tuple[Value, float]]] = {}
+    for flat in flats:
+        label = ", ".join(f"{_short(name)}={flat.get(name)}" for name in others)
+        series.setdefault(label, []).append((flat.get(axis), _number(flat, objective)))
+    numeric = all(isinstance(flat.get(axis), int | float) for flat in flats)
+    places = {} if numeric else {str(flat.get(axis)): None for flat in flats}
+    at = {text: place for place, text in enumerate(places)}
+    if len(series) <= len(COLOURS):
+        for below, ((label, points), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
+            ordered = sorted((_place(value, at), y) for value, y in points)
+            size = 4.0 + 1.2 * (len(series) - 1 - below)  # lines that coincide stay visible below each other
+            xs, ys = [x for x, _ in ordered], [y for _, y in ordered]
+            axes.plot(xs, ys, "o-", color=colour, label=label, markersize=size, linewidth=size / 3)
+        if others:
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2, fontsize=7)
+    else:
+        cloud = [(_place(value, at), y) for pairs in series.values() for value, y in pairs]
+        axes.scatter([x for x, _ in cloud], [y for _, y in cloud], s=14, color=_BLUE, alpha=0.6, linewidths=0)
+    if at:
+        axes.set_xticks(list(at.values()), list(at))
+    else:
+        _scale(axes, [_place(flat.get(axis), at) for flat in flats])
+    _label(axes, _short(axis), _titled(objective))
+
+
+def _front(axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objective, front: Sequence[SweepRow]) -> None:
+    flats = [row.flat() for row in rows]
+    xs, ys = [_number(flat, across) for flat in flats], [_number(flat, up) for flat in flats]
+    axes.scatter(xs, ys, s=14, color=_GREY, linewidths=0, label="points")
+    best = sorted((_number(row.flat(), across), _number(row.flat(), up), row.point) for row in front)
+    axes.plot([x for x, _, _ in best], [y for _, y, _ in best], "o-", color=_RED, markersize=5, label="Pareto front")
+    for x, y, number in best[:MAX_NAMED]:
+        axes.annotate(f"{number}", (x, y), (4, 4), textcoords="offset points", fontsize=7, color=_RED)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2, fontsize=7)
+    _label(axes, _titled(across), _titled(up))
+
+
+def _scale(axes: Axes, xs: Sequence[float]) -> None:
+    """Powers of two stand evenly, and few values have a tick each."""
+    values = list(dict.fromkeys(sorted(xs)))
+    if values and values[0] > 0 and values[-1] >= WIDE * values[0]:
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter("{x:g}")
+    if len(values) <= MAX_TICKS:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+
+
+def _titled(objective: Objective) -> str:
+    return f"{objective.column} ({'more' if objective.maximize else 'less'} is better)"
+
+
+def _label(axes: Axes, across: str, up: str) -> None:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(visible=True, color="#EEEEEE")
+    axes.set_axisbelow(True)
+
+
+def _number(flat: Mapping[str, Value], objective: Objective) -> float:
+    value = flat[objective.column]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _place(value: Value, at: Mapping[str, int]) -> float:
+    return float(at[str(value)]) if at else float(value)  # type: ignore[arg-type]  # numbers, when it has no places
+
+
+def _short(name: str) -> str:
+    """The last two parts of a machine's key are enough for a label."""
+    return ".".join(name.removeprefix(MACHINE).split(".")[-2:]) if name.startswith(MACHINE) else name

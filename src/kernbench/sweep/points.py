@@ -1,0 +1,134 @@
+"""The points of a sweep: values of a bench's parameters and of the machine, and how axes are put together to them.
+
+An axis is a name and its values. `m` is a parameter of the bench, `machine:system.sips.count` a value of the machine.
+grid    every combination; the first axis changes slowest
+zip     the first values of all axes together, then the second ones, and so on
+list    the points as they are written
+A point that is written twice is one point.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import product
+from math import isfinite, prod
+
+from kernbench.common.errors import UsageError
+
+MACHINE = "machine:"  # begins the name of an axis over the machine
+MAX_POINTS = 1_000_000
+
+Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
+Axes = Mapping[str, Sequence[Value]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """All parameters of one run, and what it changes of the machine, in that order."""
+
+    params: Mapping[str, Value]
+    machine: Mapping[str, Value]
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for equal points, whatever sweep they belong to."""
+        return sha256(_canonical([dict(sorted(self.params.items())), self.machine_key]).encode()).hexdigest()[:24]
+
+    @cached_property
+    def machine_key(self) -> str:
+        return _canonical([[key, value] for key, value in self.machine.items()])
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def point_of(settings: Mapping[str, Value], params: Mapping[str, Value]) -> Point:
+    """The point that sets these axes, with `params` for the parameters that it does not set."""
+    own = {name: value for name, value in settings.items() if not name.startswith(MACHINE)}
+    machine = {name.removeprefix(MACHINE): value for name, value in settings.items() if name.startswith(MACHINE)}
+    return Point({**params, **own}, machine)
+
+
+def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]:
+    """Axes with values that JSON can hold; raises UsageError for one without values, or with others."""
+    axes: dict[str, list[Value]] = {}
+    for name, values in over.items():
+        if not isinstance(name, str) or not name.removeprefix(MACHINE).strip():
+            raise UsageError(f"{name!r} is no axis", hint="use a parameter's name, or machine:KEY for the machine's")
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise UsageError(f"axis '{name}' has {values!r} for its values", hint="give a list of values")
+        axes[name] = [plain_value(value, f"axis '{name}'") for value in values]
+        if not axes[name]:
+            raise UsageError(f"axis '{name}' has no values", hint="give at least one")
+    return axes
+
+
+def plain_value(value: object, where: str) -> Value:
+    """A value as JSON has it; numpy's numbers become Python's. Raises UsageError for any other thing."""
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "shape", None) == ():
+        value = item()
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(part, where) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(part, where) for part in value]
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    raise UsageError(f"{value!r} cannot be a value of a sweep", where=where, hint="use finite numbers and text")
+
+
+def grid_size(axes: Axes) -> int:
+    return prod(len(values) for values in axes.values())
+
+
+def grid_point(axes: Axes, number: int, params: Mapping[str, Value]) -> Point:
+    """One point of the grid by its number, without making the others."""
+    chosen: dict[str, Value] = {}
+    for name, values in reversed(list(axes.items())):
+        number, at = divmod(number, len(values))
+        chosen[name] = values[at]
+    return point_of({name: chosen[name] for name in axes}, params)
+
+
+def grid(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
+    """Every combination; raises UsageError when there are more than anybody waits for."""
+    _check_size(grid_size(axes))
+    names = list(axes)
+    return _once(point_of(dict(zip(names, values, strict=True)), params) for values in product(*axes.values()))
+
+
+def zipped(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
+    """The axes side by side; raises UsageError when they are not of one length."""
+    if len({len(values) for values in axes.values()}) > 1:
+        lengths = ", ".join(f"{name} has {len(values)}" for name, values in axes.items())
+        raise UsageError(f"axes side by side are of one length: {lengths}", hint="or take the grid of them")
+    names = list(axes)
+    return _once(point_of(dict(zip(names, values, strict=True)), params) for values in zip(*axes.values(), strict=True))
+
+
+def listed(settings: Sequence[Mapping[str, Value]], params: Mapping[str, Value]) -> list[Point]:
+    """Points as they are written."""
+    _check_size(len(settings))
+    return _once(point_of(setting, params) for setting in settings)
+
+
+def _once(points: Iterable[Point]) -> list[Point]:
+    return list({point.key: point for point in _first_wins(points)}.values())
+
+
+def _first_wins(points: Iterable[Point]) -> Iterator[Point]:
+    seen: set[str] = set()
+    for point in points:
+        if point.key not in seen:
+            seen.add(point.key)
+            yield point
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_POINTS:
+        raise UsageError(f"the sweep has {size:,} points", hint=f"{MAX_POINTS:,} at most; search instead of a grid")

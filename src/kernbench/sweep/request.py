@@ -1,0 +1,256 @@
+"""A sweep from its description to its result files. The command line and `kernbench.sweep` both come here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing import current_process
+from pathlib import Path
+from typing import Literal
+
+from kernbench.common.errors import TopologyError, UsageError
+from kernbench.runtime_api.bench_params import check_names
+from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
+from kernbench.sweep.driver import Driven, FixedPlan, MemoryStore, Plan, Progress, Store, drive
+from kernbench.sweep.folder import SweepFolder
+from kernbench.sweep.objectives import (
+    Objective,
+    check_objectives,
+    default_objectives,
+    pareto_front,
+    ranked,
+)
+from kernbench.sweep.plot import draw_sweep, plot_files, prepare
+from kernbench.sweep.points import MACHINE, Axes, Point, Value, grid, grid_point, listed, zipped
+from kernbench.sweep.pool import Pool, SerialPool
+from kernbench.sweep.results import results_as_json, write_results
+from kernbench.sweep.rows import SweepRow
+from kernbench.sweep.search import Search, random_points
+from kernbench.sweep.target import Target
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.layers import Overrides, Source
+from kernbench.topology.load import load_spec
+
+Mode = Literal["grid", "zip"]
+MODES: tuple[Mode, ...] = ("grid", "zip")
+BEST = 10
+STUDY = "optuna.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What to run over what, where, and where to write it. `points` are used instead of `axes` when they are given.
+
+    `workers` is 0 for this process alone, None for as many processes as there are cores.
+    """
+
+    target: Target
+    title: str
+    axes: Axes = field(default_factory=dict)
+    points: Sequence[Mapping[str, Value]] | None = None
+    mode: Mode = "grid"
+    params: Mapping[str, Value] = field(default_factory=dict)
+    topology: Source | TopologyGraph = None
+    overrides: Overrides | None = None
+    device: str = "all"
+    verify_data: bool = False
+    search: Search | None = None
+    objectives: tuple[Objective, ...] = ()
+    cost: Target | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    out: Path | None = None
+    retry_failed: bool = False
+    plot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep came to. `ran` were run now, the others were there; `run_s` is what those took together."""
+
+    rows: list[SweepRow]
+    ran: int
+    run_s: float
+    objectives: tuple[Objective, ...]
+    best: list[SweepRow]
+    front: list[SweepRow]
+    identity: Mapping[str, str]
+    notes: list[str]
+    files: list[Path]
+
+    def as_json(self) -> dict[str, object]:
+        """As in `results.json`, and what happened now."""
+        data = results_as_json(self.identity, self.rows, self.objectives, self.best, self.front)
+        rows = data.pop("rows")
+        return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
+
+
+def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None = None) -> SweepReport:
+    """Run what is missing of a sweep; raises UsageError or TopologyError for what is wrong with the whole of it."""
+    if current_process().name == WORKER:
+        raise UsageError(
+            "a sweep began while a worker loaded its function",
+            hint="in a script, call kernbench.sweep under `if __name__ == '__main__':`",
+        )
+    tree = machine_tree(request.topology, request.overrides)
+    context = SweepContext(request.target, request.title, tree, request.device, request.verify_data, request.cost)
+    _check(request, context)
+    identity = context.identity()
+    objectives = request.objectives or default_objectives(_examples(request))
+    if request.out is None:
+        driven = _drive(request, context, identity, objectives, MemoryStore(), progress)
+        return _report(request, driven, objectives, identity, [])
+    with closing(SweepFolder(request.out, identity)) as folder:
+        if request.retry_failed:
+            folder.forget_failed()
+        driven = _drive(request, context, identity, objectives, folder, progress)
+        return _report(request, driven, objectives, identity, folder.notes)
+
+
+def _drive(
+    request: SweepRequest,
+    context: SweepContext,
+    identity: Mapping[str, str],
+    objectives: tuple[Objective, ...],
+    store: Store,
+    progress: Callable[[Progress], None] | None,
+) -> Driven:
+    with closing(_pool(request, context)) as pool:
+        if request.out is not None and request.plot:
+            progress = _prepare_at_first(progress)
+        return drive(_plan(request, identity, objectives), pool, store, progress)
+
+
+def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    """`progress`, which also gets the drawing ready once points are under way."""
+    prepared: list[bool] = []
+
+    def show(now: Progress) -> None:
+        if not prepared:
+            prepared.append(True)
+            prepare()
+        if progress is not None:
+            progress(now)
+
+    return show
+
+
+def _pool(request: SweepRequest, context: SweepContext) -> Pool:
+    local = [target for target in (context.target, context.cost) if target is not None and target.is_local]
+    if request.cluster is not None and not local:
+        from kernbench.sweep.cluster_pool import ClusterPool
+
+        return ClusterPool(context, request.cluster)
+    if request.workers == 0 or (local and request.workers is None and request.cluster is None):
+        return SerialPool(context)
+    if local:
+        raise UsageError(
+            f"another process cannot find the function '{local[0].name}'",
+            hint="define it at the top of a file, or leave workers and cluster out to run in this process",
+        )
+    from kernbench.sweep.local_pool import LocalPool, all_cores
+
+    if request.workers is not None and request.workers < 0:
+        raise UsageError(f"{request.workers} workers", hint="give 1 or more")
+    return LocalPool(context, request.workers or all_cores())
+
+
+def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> Plan:
+    search = request.search
+    if search is None or search.method != "optuna":
+        return FixedPlan(_points(request))
+    from kernbench.sweep.optuna_plan import OptunaPlan
+
+    storage = search.storage or (str(request.out / STUDY) if request.out is not None else None)
+    return OptunaPlan(request.axes, request.params, search, objectives, storage, digest_of(identity))
+
+
+def _points(request: SweepRequest) -> list[Point]:
+    if request.points is not None:
+        return listed(request.points, request.params)
+    if request.search is not None:
+        return random_points(request.axes, request.params, request.search)
+    return (zipped if request.mode == "zip" else grid)(request.axes, request.params)
+
+
+def _examples(request: SweepRequest) -> list[Point]:
+    """Points enough to see which parameters are given and whether the machine changes."""
+    if request.points is not None:
+        return listed(request.points, request.params)
+    last = {name: [values[0], values[-1]] for name, values in request.axes.items()}
+    return [grid_point(last, number, request.params) for number in (0, 2 ** len(last) - 1)]
+
+
+def _check(request: SweepRequest, context: SweepContext) -> None:
+    """Raise for what would be wrong with every point."""
+    if request.points is not None and (request.axes or request.search is not None):
+        raise UsageError("a sweep has a list of points, or axes", hint="leave one of them out")
+    if request.points is not None and not request.points:
+        raise UsageError("the list of points is empty", hint="give at least one")
+    if request.search is not None and not request.axes:
+        raise UsageError("a search needs axes to search over", hint="give some: --over m=128,256,512")
+    if request.mode not in MODES:
+        raise UsageError(f"no mode '{request.mode}'", hint=f"use one of {', '.join(MODES)}")
+    if request.mode == "zip" and (request.points is not None or request.search is not None):
+        raise UsageError("only axes without a search can be zipped", hint="leave zip out")
+    if request.mode == "zip":
+        zipped(request.axes, request.params)
+    fn = request.target.load()
+    for point in _examples(request):
+        check_names(fn, point.params)
+    named = request.points if request.points is not None else [{name: v[0]} for name, v in request.axes.items()]
+    checked: set[str] = set()
+    for setting in named:
+        for name, value in setting.items():
+            if name.startswith(MACHINE) and name not in checked:
+                checked.add(name)
+                _check_key(context.machine, name.removeprefix(MACHINE), value)
+
+
+def _check_key(machine: Mapping[str, Value], key: str, value: Value) -> None:
+    """Raise TopologyError when the machine has no such key. A value that does not fit is the point's own error."""
+    try:
+        load_spec(machine, {key: value})
+    except TopologyError as error:
+        faults = [fault for fault in error.faults if "unknown key" in fault.what or "no key" in fault.what]
+        faults += [fault for fault in error.faults if "no entry" in fault.what or "not a key path" in fault.what]
+        if faults:
+            raise TopologyError(faults) from None
+
+
+def _report(
+    request: SweepRequest,
+    driven: Driven,
+    objectives: tuple[Objective, ...],
+    identity: Mapping[str, str],
+    notes: Sequence[str],
+) -> SweepReport:
+    rows = driven.rows
+    check_objectives(objectives, rows)
+    best, front = ranked(rows, objectives)[:BEST], pareto_front(rows, objectives)
+    files, said = _write(request, rows, objectives, best, front, identity)
+    return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, [*notes, *said], files)
+
+
+def _write(
+    request: SweepRequest,
+    rows: Sequence[SweepRow],
+    objectives: Sequence[Objective],
+    best: Sequence[SweepRow],
+    front: Sequence[SweepRow],
+    identity: Mapping[str, str],
+) -> tuple[list[Path], list[str]]:
+    """The result files, and what could not be made."""
+    if request.out is None:
+        return [], []
+    results = results_as_json(identity, rows, objectives, best, front)
+    files, changed = write_results(request.out, results, rows)
+    notes = [] if len(files) == 3 else ["no results.parquet: pip install 'kernbench[log]'"]
+    drawn = plot_files(request.out)
+    if request.plot and front and (changed or not all(file.is_file() for file in drawn)):
+        try:
+            draw_sweep(request.title, rows, objectives, front, request.out)
+        except UsageError as error:
+            return files, [*notes, f"no plot: {error.hint}"]
+    return [*files, *(file for file in drawn if file.is_file())], notes

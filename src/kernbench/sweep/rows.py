@@ -1,0 +1,100 @@
+"""One row per point: what was set, what came of it. The same for the same point, wherever and whenever it ran.
+
+JSON keeps a row nested (`SweepRow.as_json`); a table has it flat. There a parameter's column has its name, a value of
+the machine is `machine:KEY`, and a figure that the bench returned is `returned:NAME`. A parameter named as one of the
+columns that every row has is `param:NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from kernbench.sweep.points import MACHINE, Point, Value
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """A point and its figures. Those are None where the point has failed before it had them; `error` says why."""
+
+    point: int  # its number in the sweep
+    params: Mapping[str, Value]
+    machine: Mapping[str, Value]  # what it changes
+    machine_hash: str | None = None  # of the whole machine
+    ok: bool = False
+    total_ns: float | None = None
+    kernels_ns: float | None = None  # sum over launches, from the first PE's start to the last one's end
+    launches: int | None = None
+    flops: int | None = None
+    bytes_hbm: int | None = None  # moved, in whole bursts
+    bytes_hbm_requested: int | None = None
+    bound: str | None = None  # compute, memory or neither: of the greater part of the bound
+    roofline_share: float | None = None  # what the bounds of all launches allow over what they took
+    cost: float | None = None
+    returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
+    wrong: bool = False  # it ran, and its data was not as stated
+    error: str | None = None
+
+    def as_json(self) -> dict[str, object]:
+        data = {name: getattr(self, name) for name in _KEYS}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+
+    def value(self, column: str) -> Value:
+        """What `flat` has under that name, None where it has nothing."""
+        if column in FIXED or column == "point":
+            found: Value = getattr(self, column)
+            return found
+        return self.flat().get(column)
+
+    def flat(self) -> dict[str, Value]:
+        """By the names of columns."""
+        data = {name: getattr(self, name) for name in FIXED}
+        params = {param_column(name): value for name, value in self.params.items()}
+        machine = {MACHINE + key: value for key, value in self.machine.items()}
+        returned = {f"returned:{name}": value for name, value in self.returned.items()}
+        return {"point": self.point, **params, **machine, **data, **returned, "error": self.error}
+
+
+_KEYS = [part.name for part in fields(SweepRow)]
+FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "returned", "error")]
+
+
+def param_column(name: str) -> str:
+    return f"param:{name}" if name in _KEYS else name
+
+
+def row_of_json(data: Mapping[str, Any]) -> SweepRow:
+    """The row that `as_json` gave; raises TypeError or ValueError for anything else."""
+    if set(data) != set(_KEYS) or not all(isinstance(data[name], dict) for name in ("params", "machine", "returned")):
+        raise ValueError("not a row")
+    return SweepRow(**data)
+
+
+def failed_row(point: Point, error: str, number: int = 0, **known: Any) -> SweepRow:
+    """The row of a point that has not come to its end."""
+    return SweepRow(number, dict(point.params), dict(point.machine), error=error, **known)
+
+
+def columns_of(rows: Iterable[SweepRow]) -> list[str]:
+    """The columns of a table: the number, parameters and machine values in order of appearance, figures, the error."""
+    set_names: dict[str, None] = {}
+    returned: dict[str, None] = {}
+    for row in rows:
+        for name in row.flat():
+            if name.startswith("returned:"):
+                returned[name] = None
+            elif name not in FIXED and name not in ("point", "error"):
+                set_names[name] = None
+    params = [name for name in set_names if not name.startswith(MACHINE)]
+    machine = [name for name in set_names if name.startswith(MACHINE)]
+    return ["point", *params, *machine, *FIXED, *returned, "error"]
+
+
+def varying(rows: Sequence[SweepRow]) -> list[str]:
+    """The columns of parameters and machine values that are not the same in every row."""
+    flats = [row.flat() for row in rows]
+    names = [name for name in columns_of(rows) if name not in (*FIXED, "point", "error")]
+    own = [name for name in names if not name.startswith("returned:")]
+    return [name for name in own if len({json.dumps(flat.get(name)) for flat in flats}) > 1]

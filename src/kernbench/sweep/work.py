@@ -1,0 +1,162 @@
+"""Run one point: the machine, the bench, a row. Whatever a point does, short of ending its process, is in its row.
+
+A machine once compiled is kept for the next points that have the same; the last few of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.report.roofline import roofline_of
+from kernbench.runtime_api.bench_failure import bench_failed
+from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.sweep.context import SweepContext
+from kernbench.sweep.cost import default_cost
+from kernbench.sweep.points import Point
+from kernbench.sweep.rows import SweepRow, failed_row
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.machine_hash import machine_hash
+
+MACHINES_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A point to run, and its number in the sweep."""
+
+    number: int
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a task, and how long that took. The time is for the person who waits; no row holds it."""
+
+    task: Task
+    row: SweepRow
+    run_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    graph: TopologyGraph
+    digest: str
+    cost: float
+
+
+class PointRunner:
+    """Runs points of one sweep in this process; raises UsageError when its function cannot be found."""
+
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
+        self._fn = context.target.load()
+        self._cost = context.cost.load() if context.cost is not None else default_cost
+        self._machines: OrderedDict[str, _Machine] = OrderedDict()
+
+    def run(self, task: Task) -> Outcome:
+        began = time.perf_counter()
+        row = self._row(task)
+        return Outcome(task, row, time.perf_counter() - began)
+
+    def _row(self, task: Task) -> SweepRow:
+        point, known = task.point, {}
+        try:
+            machine = self._machine(point)
+            known = {"machine_hash": machine.digest, "cost": machine.cost}
+            return _row_of(self._run(point, machine), task, machine)
+        except KernBenchError as error:
+            return failed_row(point, str(error), task.number, **known)
+        except MemoryError:
+            return failed_row(point, "out of memory", task.number, **known)
+
+    def _run(self, point: Point, machine: _Machine) -> BenchResult:
+        context = self._context
+        options = RunOptions(device=context.device, verify_data=context.verify_data, threads=1)
+        try:
+            return run_bench(self._fn, machine.graph, options, name=context.title, params=point.params)
+        except (KernBenchError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise bench_failed(context.title, self._fn, error) from error
+
+    def _machine(self, point: Point) -> _Machine:
+        key = point.machine_key
+        if key not in self._machines:
+            graph = load_topology(self._context.machine, point.machine)
+            self._machines[key] = _Machine(graph, machine_hash(graph.spec), self._cost_of(graph))
+            while len(self._machines) > MACHINES_KEPT:
+                self._machines.popitem(last=False)
+        self._machines.move_to_end(key)
+        return self._machines[key]
+
+    def _cost_of(self, graph: TopologyGraph) -> float:
+        try:
+            cost = self._cost(graph.spec)
+        except (KernBenchError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise bench_failed("cost model", self._cost, error) from error
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not isfinite(cost):
+            raise UsageError(f"the cost model returned {cost!r}", hint="return a number")
+        return float(cost)
+
+
+def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
+    spec = machine.graph.spec
+    launches = result.launches
+    rooflines = [roofline_of(launch, spec) for launch in launches]
+    kernels_ns = sum(roofline.exec_ns for roofline in rooflines)
+    bound_ns = {"compute": 0.0, "memory": 0.0, "neither": 0.0}
+    for roofline in rooflines:
+        bound_ns[roofline.bound] += roofline.bound_ns
+    any_bound = bound_ns["compute"] or bound_ns["memory"]
+    return SweepRow(
+        point=task.number,
+        params=dict(task.point.params),
+        machine=dict(task.point.machine),
+        machine_hash=machine.digest,
+        ok=result.ok,
+        total_ns=result.total_ns,
+        kernels_ns=kernels_ns,
+        launches=len(launches),
+        flops=sum(launch.flops for launch in launches),
+        bytes_hbm=sum(launch.bytes_hbm for launch in launches),
+        bytes_hbm_requested=sum(launch.bytes_hbm_requested for launch in launches),
+        bound=max(bound_ns, key=lambda name: bound_ns[name]) if any_bound else "neither",
+        roofline_share=sum(bound_ns.values()) / kernels_ns if kernels_ns else 0.0,
+        cost=machine.cost,
+        returned=_numbers(result.returned[0] if result.returned else None),
+        wrong=any(not check.ok for check in result.data),
+        error=_why_not(result),
+    )
+
+
+def _why_not(result: BenchResult) -> str | None:
+    """What is wrong with a run that came to its end."""
+    if not result.completion.ok:
+        return str(result.completion.error_message)
+    wrong = [check for check in result.data if not check.ok]
+    if not wrong:
+        return None
+    first = wrong[0]
+    more = f" (and {len(wrong) - 1} more tensors)" if len(wrong) > 1 else ""
+    return f"tensor '{first.tensor}' is wrong: {first.reason or f'largest error {first.max_abs_err:g}'}{more}"
+
+
+def _numbers(returned: object) -> dict[str, float]:
+    """The finite numbers of a mapping that a bench returned; of several devices, the first one's."""
+    if not isinstance(returned, Mapping):
+        return {}
+    found: dict[str, float] = {}
+    for name, value in returned.items():
+        item = getattr(value, "item", None)
+        plain = item() if item is not None and getattr(value, "shape", None) == () else value
+        if isinstance(plain, int | float) and not isinstance(plain, bool) and isfinite(plain):
+            found[str(name)] = plain
+    return found

@@ -1,0 +1,139 @@
+"""A sweep on a real scheduler with workers in processes of their own, one of which is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kernbench.common.errors import UsageError
+from kernbench.runtime_api.user_module import load_user_module
+from kernbench.sweep import sweep
+from kernbench.sweep.driver import Progress
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+
+BENCH = """
+import os, signal, time
+
+def spin(n, tl):
+    tl.cycles(n)
+
+def run(torch, *, folder: str, n: int = 1, wait_s: float = 0.0, kills: int = 0):
+    with open(f"{folder}/pids", "a") as file:
+        file.write(f"{os.getpid()} {n}\\n")
+    if n == kills:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if n == 4:
+        raise ValueError("four is bad")
+    time.sleep(wait_s)
+    torch.launch("spin", spin, n, target_cubes=0, target_pes=0)
+"""
+
+
+class Cluster:
+    """`dask scheduler` and `dask worker` as their users start them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        file = folder / "scheduler.json"
+        self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+        end = time.monotonic() + 60
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert time.monotonic() < end, "the scheduler does not start"
+            time.sleep(0.05)
+        self.address: str = json.loads(file.read_text())["address"]
+
+    def start(self, what: str, *args: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", what, "--no-dashboard", *args]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+        log = self._stack.enter_context((self._folder / f"{what}.log").open("ab"))
+        process = subprocess.Popen(command, cwd=self._folder, env=env, stdout=log, stderr=log)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        return self.start("worker", self.address, "--no-nanny", "--nthreads", "1", "--host", "127.0.0.1")
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
+    (tmp_path / "swept.py").write_text(BENCH)
+    return load_user_module(str(tmp_path / "swept.py")).run
+
+
+def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cluster, run, tmp_path: Path) -> None:
+    over = {"n": list(range(1, 13)), "machine:cube.links.router_bw_gbs": [128, 256]}
+    params = {"folder": str(tmp_path), "wait_s": 0.1}
+    expected = sweep(run, over, params=params, overrides=SMALL, workers=0)
+    (tmp_path / "pids").unlink()
+    cluster.add_worker()
+    cluster.add_worker()
+    killed: list[int] = []
+
+    def kill_one(progress: Progress) -> None:
+        if progress.done >= 4 and not killed:
+            pid = int((tmp_path / "pids").read_text().splitlines()[-1].split()[0])
+            os.kill(pid, signal.SIGKILL)  # while it runs a point
+            killed.append(pid)
+            cluster.add_worker()
+
+    settings = {"params": params, "overrides": SMALL, "cluster": cluster.address, "out": tmp_path / "out"}
+    rows = sweep(run, over, progress=kill_one, **settings)
+    assert killed
+    assert rows == expected
+    assert [row.params["n"] for row in rows if not row.ok] == [4, 4]
+    pids = {line.split()[0] for line in (tmp_path / "pids").read_text().splitlines()}
+    assert len(pids) >= 2
+    (tmp_path / "pids").unlink()
+    assert sweep(run, over, **settings) == expected  # from the folder
+    assert not (tmp_path / "pids").exists()
+
+
+def test_a_point_that_kills_worker_after_worker_is_a_row_with_its_error(cluster, run, tmp_path: Path) -> None:
+    for _ in range(4):
+        cluster.add_worker()
+    params = {"folder": str(tmp_path), "kills": 2}
+    rows = sweep(run, {"n": [1, 2, 3]}, params=params, overrides=SMALL, cluster=cluster.address)
+    assert [row.ok for row in rows] == [True, False, True]
+    assert "workers that ran this point ended" in str(rows[1].error)
+
+
+def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_path: Path) -> None:
+    cluster.add_worker()
+
+    def end_it(progress: Progress) -> None:
+        if progress.done == 2:
+            cluster.scheduler.kill()
+
+    over, params = {"n": list(range(5, 15))}, {"folder": str(tmp_path), "wait_s": 0.2}
+    settings = {"params": params, "overrides": SMALL, "out": tmp_path / "out"}
+    with pytest.raises(UsageError, match="connection to the cluster is lost") as lost:
+        sweep(run, over, cluster=cluster.address, progress=end_it, **settings)
+    assert "run the same sweep again" in str(lost.value.hint)
+    seen: list[Progress] = []
+    rows = sweep(run, over, workers=0, progress=seen.append, **settings)
+    assert all(row.ok for row in rows)
+    assert 0 < len(seen) <= 8

@@ -1,0 +1,213 @@
+"""`kernbench sweep` on the command line: table, JSON, files, exit codes, bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernbench.cli.main import main
+
+SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
+GEMM = ["--bench", "gemm-single-pe", "--over", "m=32,64", "--param", "k=64", "--param", "n=32", "--workers", "1"]
+JSON_KEYS = [
+    "schema", "command", "bench", "function", "source", "machine", "device", "verify_data", "cost", "version", "points",
+    "failed", "objectives", "best", "front", "ran", "notes", "files", "rows",
+]  # fmt: skip
+ROW_KEYS = [
+    "point", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm",
+    "bytes_hbm_requested", "bound", "roofline_share", "cost", "returned", "wrong", "error",
+]  # fmt: skip
+
+
+def sweep(capsys, *args: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", *args])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return ended.value.code, out, err
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
+
+
+def test_a_sweep_prints_its_best_points_and_writes_its_files(capsys, tmp_path: Path) -> None:
+    over = ["--over", "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns=1024,4096"]
+    code, out, _ = sweep(capsys, *SMALL, *GEMM, *over, "--out", "s")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "gemm-single-pe: 4 points, 4 run now, 0 kept"
+    assert "Best by total_ns:min" in lines
+    assert "Pareto front over total_ns:min, cost:min" in lines
+    assert lines[3].split() == ["point", "m", "attrs.macs_per_ns", "total_ns", "cost", "bound", "%", "of", "roofline"]
+    assert lines[-1] == "wrote s: results.json, results.csv, results.parquet, sweep.png, sweep.svg"
+    header, *rows = (tmp_path / "s" / "results.csv").read_text().splitlines()
+    assert len(rows) == 4
+    assert header.startswith("point,")
+    code, out, _ = sweep(capsys, *SMALL, *GEMM, *over, "--out", "s")
+    assert (code, out.splitlines()[0]) == (0, "gemm-single-pe: 4 points, 0 run now, 4 kept")
+
+
+def test_json_keys_are_a_contract(capsys) -> None:
+    code, out, err = sweep(capsys, *SMALL, *GEMM, "--out", "s", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert list(report) == JSON_KEYS
+    assert [list(row) for row in report["rows"]] == [ROW_KEYS, ROW_KEYS]
+    assert (report["schema"], report["command"], report["points"], report["ran"]) == (1, "sweep", 2, 2)
+    assert report["objectives"] == ["total_ns:min"]  # one machine: its cost is no objective
+    assert report["best"] == [0, 1]
+    assert report["front"] == [0]
+    assert report["rows"][0]["params"]["m"] == 32
+    results = json.loads(Path("s/results.json").read_text())
+    assert list(results) == [key for key in JSON_KEYS if key not in ("ran", "notes", "files")]
+
+
+def test_a_file_says_the_same_as_options(capsys) -> None:
+    Path("study.yaml").write_text(
+        "bench: gemm-single-pe\n"
+        "over:\n  m: [32, 64]\n  machine:cube.links.router_bw_gbs: 128..256*2\n"
+        "param: { k: 64, n: 32 }\n"
+        "set: { sip.cube_mesh.w: 1, sip.cube_mesh.h: 1, system.sips.count: 1 }\n"
+        "objective: [total_ns:min, roofline_share:max]\n"
+        "workers: 1\n"
+    )
+    code, out, _ = sweep(capsys, "study.yaml", "--json", "--no-plot")
+    assert code == 0
+    report = json.loads(out)
+    assert report["objectives"] == ["total_ns:min", "roofline_share:max"]
+    assert [(row["params"]["m"], row["machine"]) for row in report["rows"]] == [
+        (m, {"cube.links.router_bw_gbs": bw}) for m in (32, 64) for bw in (128, 256)
+    ]
+    assert sorted(file.name for file in Path("study.sweep").glob("[!.]*")) == [
+        "results.csv", "results.json", "results.parquet", "rows.jsonl", "sweep.json",
+    ]  # fmt: skip
+    code, out, _ = sweep(capsys, "study.yaml", "--over", "m=32", "--out", "study.sweep", "--json")
+    assert (json.loads(out)["points"], json.loads(out)["ran"]) == (2, 0)  # options go over the file
+
+
+def test_a_file_may_list_points(capsys) -> None:
+    Path("study.yaml").write_text(
+        "bench: gemm-single-pe\npoints: [{m: 32}, {m: 64, machine:system.sips.count: 2}]\nparam: {k: 64, n: 32}\n"
+        "set: { sip.cube_mesh.w: 1, sip.cube_mesh.h: 1 }\nout: here\nsearch: {}\n"
+    )
+    code, out, _ = sweep(capsys, "study.yaml", "--json", "--workers", "1")
+    assert code == 0
+    assert [len(row["machine"]) for row in json.loads(out)["rows"]] == [0, 1]
+    assert Path("here/results.csv").exists()
+
+
+def test_a_bad_point_is_a_row_and_a_bad_sweep_is_exit_code_1(capsys) -> None:
+    args = ["--bench", "gemm-single-pe", *SMALL, "--param", "k=64", "--param", "n=32", "--workers", "1", "--out", "s"]
+    code, out, _ = sweep(capsys, *args, "--over", "m=0,32")
+    assert code == 0
+    assert "1 failed" in out
+    assert "m is 0" in out
+    code, out, _ = sweep(capsys, *args, "--over", "m=0")
+    assert code == 1
+    assert "Best" not in out
+
+
+def test_wrong_data_is_exit_code_1(capsys) -> None:
+    Path("swept.py").write_text(
+        "import numpy as np\ndef run(torch, n: int = 1):\n"
+        "    print('talk')\n    torch.check(torch.full((4,), n, name='x'), np.full(4, 1))\n"
+    )
+    args = ["--bench", "swept.py", *SMALL, "--over", "n=1,2", "--workers", "1", "--verify-data", "--out", "s", "--json"]
+    code, out, _ = sweep(capsys, *args)
+    assert code == 1
+    assert [row["wrong"] for row in json.loads(out)["rows"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "no bench"),
+        (["--bench", "no-such"], "no bench 'no-such'"),
+        ([*GEMM, "--over", "x=1"], "no parameter 'x'"),
+        ([*GEMM, "--over", "m=1,2"], "given twice"),
+        ([*GEMM, "--over", "m"], "--over takes NAME=VALUES"),
+        ([*GEMM, "--over", "k=64"], "an axis and a fixed value"),
+        (["--bench", "gemm-single-pe", "--over", "m=abc"], "m is 'abc'"),
+        ([*GEMM, "--over", "machine:system.sips.cuont=1"], "unknown key 'cuont'"),
+        ([*GEMM, "--set", "system.sips.count=0"], "out of range"),
+        ([*GEMM, "--set", "x"], "--set takes KEY=VALUE"),
+        ([*GEMM, "--topology", "none.yaml"], "there is no file"),
+        ([*GEMM, "--search", "hope"], "no search 'hope'"),
+        ([*GEMM, "--trials", "5"], "without a search"),
+        ([*GEMM, "--search", "random", "--storage", "x"], "no storage"),
+        ([*GEMM, "--search", "random", "--zip"], "zipped"),
+        ([*GEMM, "--zip", "--over", "seed=1"], "of one length"),
+        ([*GEMM, "--objective", ","], "names no objective"),
+        ([*GEMM, "--cost", "none.py:price"], "no file none.py"),
+        ([*GEMM, "--cost", "price"], "names no function"),
+        ([*GEMM, "--workers", "0"], "workers"),
+        ([*GEMM, "--out", ""], "empty name"),
+        ([*GEMM, "--cluster", "tcp://127.0.0.1:1"], "no scheduler answers"),
+        (["none.yaml"], "cannot be read"),
+    ],
+)
+def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, args: list[str], said: str) -> None:
+    monkeypatch.setattr("kernbench.sweep.cluster_pool.CONNECT_S", 0.5)
+    code, out, err = sweep(capsys, *SMALL, *args)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert err.startswith("error: ")
+    assert "--cluster" in args or [*Path.cwd().iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bench: gemm-single-pe\novre: {m: [1]}\n", "f.yaml:2  ovre"),
+        ("bench: [a]\n", "f.yaml:1  bench"),
+        ("bench: gemm-single-pe\nover: 5\n", "f.yaml:2  over"),
+        ("bench: gemm-single-pe\nover:\n  m: {a: 1}\n", "f.yaml:3  over.m"),
+        ("bench: gemm-single-pe\nover:\n  m: [x]\n", "f.yaml:3  over.m"),
+        ("bench: gemm-single-pe\nover:\n  m: []\n", "f.yaml:3  over.m"),
+        ("bench: gemm-single-pe\npoints: [{m: 1}]\nover: {m: [1]}\n", "a list of points, or axes"),
+        ("bench: gemm-single-pe\npoints: 5\n", "f.yaml:2  points"),
+        ("bench: gemm-single-pe\npoints: []\n", "f.yaml:2  points"),
+        ("bench: gemm-single-pe\npoints: [5]\n", "points[0]"),
+        ("bench: gemm-single-pe\nsearch: {how: random}\n", "f.yaml:2  search"),
+        ("bench: gemm-single-pe\nworkers: many\n", "f.yaml:2  workers"),
+        ("bench: gemm-single-pe\nverify_data: maybe\n", "f.yaml:2  verify_data"),
+        ("bench: gemm-single-pe\nobjective: 5\n", "f.yaml:2  objective"),
+        ("bench: gemm-single-pe\nmode: star\n", "no mode 'star'"),
+        ("a: [\n", "not valid YAML"),
+        ("- a\n", "f.yaml:1"),
+        ("", "there is nothing in it"),
+    ],
+)
+def test_faults_of_a_file_are_named_with_their_line(capsys, text: str, said: str) -> None:
+    Path("f.yaml").write_text(text)
+    code, _, err = sweep(capsys, "f.yaml", "--param", "k=64", "--param", "n=32")
+    assert code == 2
+    assert said in err
+    assert [file.name for file in Path.cwd().iterdir()] == ["f.yaml"]
+
+
+def test_an_objective_that_no_row_has_leaves_the_rows(capsys) -> None:
+    code, _, err = sweep(capsys, *SMALL, *GEMM, "--objective", "totl_ns", "--out", "s")
+    assert code == 2
+    assert "did you mean 'total_ns'" in err
+    code, out, _ = sweep(capsys, *SMALL, *GEMM, "--out", "s")
+    assert out.splitlines()[0] == "gemm-single-pe: 2 points, 0 run now, 2 kept"
+
+
+def test_damaged_rows_are_said_and_run_again(capsys) -> None:
+    sweep(capsys, *SMALL, *GEMM, "--out", "s")
+    rows = Path("s/rows.jsonl")
+    rows.write_bytes(rows.read_bytes()[:-9])
+    code, out, _ = sweep(capsys, *SMALL, *GEMM, "--out", "s")
+    assert code == 0
+    assert out.splitlines()[:2] == [
+        "gemm-single-pe: 2 points, 1 run now, 1 kept",
+        "note: 1 damaged of 2 rows: their points run again (rows.damaged-1.jsonl)",
+    ]

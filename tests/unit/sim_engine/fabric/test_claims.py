@@ -1,0 +1,392 @@
+"""Claims, used from outside by an owner that tells nobody what it sends until it must.
+
+m has two channels of 4 ns a burst; every link takes 2 ns a flit, every node 1 ns. The owner reads from m to b over a
+and writes from b to m; others come from c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench.common.errors import FabricError
+from kernbench.sim_engine.fabric import Claim, Fabric, LinkCounters, Network, Transfer
+
+FLIT = 64
+OWN = {"read": "mab", "write": "bam"}
+FOREIGN = {"over ab": "cab", "over ba": "bac", "read": "mac", "write": "cam", "elsewhere": "cd", "control": "cab"}
+
+
+def network(penalty_ns: float = 0.0) -> Network:
+    made = Network(FLIT)
+    for name in "mabcd":
+        made.add_node(name, 1.0)
+    for src, dst in ("ca", "ma", "am", "ab", "ba", "ac", "cd"):
+        made.add_link(src, dst, FLIT / 2)
+    made.add_channels("m", 2, 4.0, penalty_ns)
+    return made
+
+
+@dataclass(frozen=True)
+class Send:
+    """One transfer: by whom, when and what."""
+
+    own: bool
+    at_ns: float
+    what: str
+    flits: int
+    address: int
+
+    @property
+    def path(self) -> str:
+        return (OWN if self.own else FOREIGN)[self.what]
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.what == "control" else self.flits * FLIT - 7 * (self.flits % 2)
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"read": {"read_from": self.address}, "write": {"write_to": self.address}}.get(self.what, {})
+
+
+@dataclass
+class Owner:
+    """Knows when its transfers will end from a fabric of its own, on which nobody else is."""
+
+    fabric: Fabric
+    sends: dict[int, Send] = field(default_factory=dict)  # by turn
+    done: dict[int, float] = field(default_factory=dict)
+    disturbed_at: list[float] = field(default_factory=list)
+    claim: Claim | None = None
+
+    def own(self) -> bool:
+        net = self.fabric.network
+        links = [*net.route("mab").links, *net.route("bam").links]
+        self.claim = self.fabric.claim(links, ["m"], self.give_up)
+        return self.claim is not None
+
+    def forecast(self) -> dict[int, float]:
+        alone = Fabric(self.fabric.network)
+        transfers = {
+            turn: alone.inject(send.path, send.nbytes, send.at_ns, **send.options) for turn, send in self.sends.items()
+        }
+        alone.run()
+        return {turn: transfer.done_ns for turn, transfer in transfers.items()}
+
+    def give_up(self, now: float) -> None:
+        """Those that have ended were reported then; the others end when the fabric says."""
+        self.disturbed_at.append(now)
+        assert self.claim is not None
+        assert not self.claim.held
+        ends, told = self.forecast(), []
+        for turn, send in self.sends.items():
+            if ends[turn] < now:
+                self.done[turn] = ends[turn]
+            report = None if ends[turn] < now else self.report(turn)
+            told.append(self.fabric.prepare(send.path, send.nbytes, send.at_ns, turn, on_done=report, **send.options))
+        self.claim.replay(told)
+
+    def report(self, turn: int) -> Callable[[Transfer], None]:
+        return lambda transfer: self.done.__setitem__(turn, transfer.done_ns)
+
+
+def counters(fabric: Fabric) -> tuple[dict[Any, LinkCounters], list[LinkCounters], int]:
+    return dict(fabric.all_link_counters()), fabric.channel_counters("m"), fabric.channel_bytes("m")
+
+
+def plain(sends: list[Send], mode: Any, penalty_ns: float = 0.0) -> tuple[list[float], Any]:
+    """Everybody injects."""
+    fabric = Fabric(network(penalty_ns), mode=mode)
+    transfers = [fabric.inject(send.path, send.nbytes, send.at_ns, **send.options) for send in sends]
+    fabric.run()
+    return [transfer.done_ns for transfer in transfers], counters(fabric)
+
+
+def with_owner(
+    sends: list[Send], penalty_ns: float = 0.0, give_up_ns: float | None = None, owner_class: type[Owner] = Owner
+) -> tuple[list[float], Any, Owner]:
+    """The owner keeps what it sends to itself as long as it has its claim; at `give_up_ns` it gives up by itself."""
+    fabric = Fabric(network(penalty_ns))
+    owner = owner_class(fabric)
+    assert owner.own()
+    assert owner.claim is not None
+    foreign: dict[int, Transfer] = {}
+    for place, send in enumerate(sends):
+        if send.own and owner.claim.held:
+            assert fabric.take_turn() == place
+            owner.sends[place] = send
+        elif send.own:
+            fabric.inject(send.path, send.nbytes, send.at_ns, on_done=owner.report(place), **send.options)
+        else:
+            foreign[place] = fabric.inject(send.path, send.nbytes, send.at_ns, **send.options)
+    fabric.run(*([] if give_up_ns is None else [give_up_ns]))
+    if owner.claim.held:
+        owner.claim.release()
+        owner.give_up(fabric.now)
+    fabric.run()
+    done = owner.done | {place: transfer.done_ns for place, transfer in foreign.items()}
+    return [done[place] for place in range(len(sends))], counters(fabric), owner
+
+
+eighths = st.integers(0, 400).map(lambda n: n / 8)
+wholes = st.integers(0, 40).map(float)
+times = st.one_of(wholes, eighths)
+sizes = st.integers(1, 24)
+addresses = st.integers(0, 7).map(lambda n: n * FLIT)
+own_sends = st.builds(Send, st.just(True), times, st.sampled_from(list(OWN)), sizes, addresses)
+foreign_sends = st.builds(Send, st.just(False), times, st.sampled_from(list(FOREIGN)), sizes, addresses)
+traffic = st.lists(st.one_of(own_sends, own_sends, foreign_sends), min_size=1, max_size=10)
+
+
+@settings(deadline=None)
+@given(traffic, st.sampled_from([0.0, 3.0]))
+def test_times_and_counters_are_those_of_a_run_without_claims(sends: list[Send], penalty_ns: float) -> None:
+    done, counted, _ = with_owner(sends, penalty_ns)
+    assert (done, counted) == plain(sends, "flits", penalty_ns)
+    assert (done, counted) == plain(sends, "adaptive", penalty_ns)
+
+
+@settings(deadline=None)
+@given(traffic, st.one_of(wholes, eighths))
+def test_an_owner_may_give_up_by_itself_at_any_time(sends: list[Send], at_ns: float) -> None:
+    done, counted, _ = with_owner(sends, give_up_ns=at_ns)
+    assert (done, counted) == plain(sends, "flits")
+
+
+STREAM = [
+    Send(True, 16.0 * n, what, 4 * flits, 0) for n in range(4) for what, flits in (("read", 1), ("write", 2))
+]  # reads and writes meet at the channels, and at nothing else
+
+
+@pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
+@pytest.mark.parametrize("eighth", range(0, 8 * 72, 13))
+def test_whoever_crosses_a_stream_at_any_stage_finds_it_as_it_is(eighth: int, what: str) -> None:
+    sends = [*STREAM, Send(False, eighth / 8, what, 6, 0)]
+    done, counted, owner = with_owner(sends)
+    assert owner.disturbed_at == [eighth / 8]
+    assert (done, counted) == plain(sends, "flits")
+
+
+@pytest.mark.parametrize("what", ["elsewhere", "control"])
+def test_who_uses_nothing_of_it_does_not_disturb_a_claim(what: str) -> None:
+    sends = [*STREAM, Send(False, 10.0, what, 6, 0)]
+    done, _, owner = with_owner(sends, give_up_ns=1000.0)
+    assert owner.disturbed_at == [1000.0]  # it gave up by itself
+    assert done == plain(sends, "flits")[0]
+
+
+# ---- an owner whose traffic repeats
+
+
+PERIOD_NS, PERIODS, BEGINNING = 42.0, 12, 3
+EACH = (Send(True, 0.0, "read", 8, 0), Send(True, 5.0, "read", 4, 0), Send(True, 21.0, "write", 7, 4 * FLIT))
+
+
+class Repeater(Owner):
+    """Sends the same every period. When it must, it tells of the first few and how often they were repeated."""
+
+    def give_up(self, now: float) -> None:
+        assert self.claim is not None
+        self.disturbed_at.append(now)
+        ends, turns = self.forecast(), list(self.sends)
+        repeated = max(0, int(now / PERIOD_NS) - BEGINNING)
+        repeated_ns, told = repeated * PERIOD_NS, []
+        for turn, later in zip(turns, turns[repeated * len(EACH) :], strict=False):
+            send, end = self.sends[turn], ends[turn] + repeated_ns
+            report = None if end < now else self.report(later)
+            told.append(self.fabric.prepare(send.path, send.nbytes, send.at_ns, later, on_done=report, **send.options))
+        for turn in turns:
+            if ends[turn] < now:
+                self.done[turn] = ends[turn]
+        self.claim.replay(told, repeated_ns)
+        for transfer in told[: len(EACH)]:
+            self.fabric.count(transfer, repeated)
+
+
+def periodic() -> list[Send]:
+    return [
+        Send(True, n * PERIOD_NS + send.at_ns, send.what, send.flits, send.address)
+        for n in range(PERIODS)
+        for send in EACH
+    ]
+
+
+def test_the_traffic_of_the_repeater_repeats() -> None:
+    done, _ = plain(periodic(), "flits")
+    per = len(EACH)
+    assert all(b - a == PERIOD_NS for a, b in zip(done[per:], done[2 * per :], strict=False))
+    assert max(done[:per]) > PERIOD_NS  # it is never idle: periods overlap
+
+
+@pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
+@pytest.mark.parametrize("eighth", [*range(0, 336, 48), *range(8 * 336, 8 * 378, 13), 8 * 503, 8 * 520])
+def test_an_owner_need_not_tell_what_it_has_repeated(eighth: int, what: str) -> None:
+    sends = [*periodic(), Send(False, eighth / 8, what, 6, 0)]
+    done, counted, owner = with_owner(sends, owner_class=Repeater)
+    assert owner.disturbed_at == [eighth / 8]
+    assert (done, counted) == plain(sends, "flits")
+
+
+# ---- who gets a claim
+
+
+def nobody(now: float) -> None:
+    raise AssertionError(f"disturbed at {now}")
+
+
+def test_a_link_that_is_in_use_or_owned_is_refused() -> None:
+    fabric = Fabric(network())
+    over = fabric.network.route("cab").links
+    fabric.inject("cab", FLIT)  # on the link to a until 2, ready for the next at 3, there until 5
+    assert fabric.claim(over, [], nobody) is None
+    fabric.run(until=2.0)
+    assert fabric.claim(over[:1], [], nobody) is not None
+    assert fabric.claim(over[1:], [], nobody) is None  # it has yet to pass
+    fabric.run(until=4.5)
+    assert fabric.claim(over[1:], [], nobody) is None  # it passes
+    fabric.run(until=5.0)
+    assert fabric.claim(over[1:], [], nobody) is not None
+    assert fabric.claim(over[1:], [], nobody) is None  # somebody owns it
+
+
+def test_channels_that_are_in_use_or_owned_are_refused() -> None:
+    fabric = Fabric(network())
+    fabric.inject("mab", 2 * FLIT, read_from=0)  # both channels until 4
+    assert fabric.claim([], ["m"], nobody) is None
+    fabric.run(until=4.0)
+    assert fabric.claim([], ["m"], nobody) is not None
+    assert fabric.claim([], ["m"], nobody) is None
+    fabric = Fabric(network())
+    fabric.inject("cam", 2 * FLIT, write_to=0)  # planned: bursts from 6 to 12, though none is there yet
+    assert fabric.claim([], ["m"], nobody) is None
+    fabric.run(until=12.0)
+    assert fabric.claim([], ["m"], nobody) is not None
+
+
+def test_a_refused_claim_owns_nothing() -> None:
+    fabric = Fabric(network())
+    ca, ab = fabric.network.route("cab").links
+    first = fabric.claim([ab], [], nobody)
+    assert first is not None
+    assert fabric.claim([ca, ab], ["m"], nobody) is None
+    assert fabric.claim([ca], ["m"], nobody) is not None
+
+
+def test_a_released_claim_is_over_and_may_be_released_again() -> None:
+    fabric = Fabric(network())
+    claim = fabric.claim(fabric.network.route("cab").links, ["m"], nobody)
+    assert claim is not None
+    claim.release()
+    claim.release()
+    assert not claim.held
+    fabric.inject("cab", FLIT)
+    fabric.inject("mab", FLIT, read_from=0)
+    fabric.run()
+
+
+@pytest.mark.parametrize("options", [{"mode": "flits"}, {"record": True}])
+def test_where_every_flit_is_moved_nobody_owns_anything(options: dict[str, Any]) -> None:
+    fabric = Fabric(network(), **options)
+    assert fabric.claim([0], [], nobody) is None
+
+
+def test_a_link_into_a_node_with_a_delay_rule_is_refused() -> None:
+    made = Network(FLIT)
+    made.add_node("a")
+    made.add_node("b", delay=lambda arrival: 1.0)
+    there, back = made.add_link("a", "b", 1.0), made.add_link("b", "a", 1.0)
+    fabric = Fabric(made)
+    assert fabric.claim([there], [], nobody) is None
+    assert fabric.claim([back], [], nobody) is not None
+
+
+# ---- who is called, and when
+
+
+def test_owners_are_called_in_order_of_the_path_then_of_the_channels_and_once() -> None:
+    fabric = Fabric(network())
+    called: list[tuple[str, float]] = []
+    claims = {}
+    for name, links, channels in (("am", "am", ""), ("ca and m", "ca", "m"), ("cd", "cd", "")):
+        index = fabric.network.link_index(*links)
+        claims[name] = fabric.claim([index], channels, lambda now, name=name: called.append((name, now)))
+    fabric.inject("cam", FLIT, 7.0, write_to=0)
+    fabric.run(until=6.5)
+    assert called == []  # what is sent for a later time disturbs then
+    fabric.run()
+    assert called == [("ca and m", 7.0), ("am", 7.0)]
+    assert {name: claim is not None and claim.held for name, claim in claims.items()} == {
+        "am": False,
+        "ca and m": False,
+        "cd": True,
+    }
+
+
+def test_an_owner_may_release_its_other_claims_when_one_is_disturbed() -> None:
+    fabric = Fabric(network())
+    called: list[str] = []
+    other = fabric.claim([fabric.network.link_index("a", "m")], ["m"], nobody)
+    assert other is not None
+
+    def give_up(now: float) -> None:
+        called.append("disturbed")
+        other.release()
+
+    assert fabric.claim([fabric.network.link_index("c", "a")], [], give_up)
+    fabric.inject("cam", FLIT, write_to=0)
+    fabric.run()
+    assert called == ["disturbed"]
+
+
+def test_what_the_owner_sends_under_its_claim_does_not_disturb_it() -> None:
+    fabric = Fabric(network())
+    owner = Owner(fabric)
+    assert owner.own()
+    own = fabric.inject("mab", 4 * FLIT, read_from=0, claim=owner.claim)
+    fabric.run()
+    assert own.done_ns == 16.0  # bursts end at 4 and 8; flits leave m at 6, 8, 10, 12; a and the way to b take 4
+    assert owner.disturbed_at == []
+    fabric.inject("mab", 4 * FLIT, read_from=0)
+    assert owner.disturbed_at == [16.0]
+
+
+def test_a_claim_may_be_taken_again_once_all_is_idle() -> None:
+    fabric = Fabric(network())
+    owner = Owner(fabric)
+    assert owner.own()
+    fabric.inject("cab", FLIT)
+    assert not owner.own()
+    fabric.run()
+    assert owner.own()
+
+
+# ---- what is refused with a word
+
+
+def test_claims_and_replays_that_make_no_sense_are_refused_with_a_hint() -> None:
+    fabric = Fabric(network())
+    with pytest.raises(FabricError, match="no link 99"):
+        fabric.claim([99], [], nobody)
+    with pytest.raises(FabricError, match="no memory channels"):
+        fabric.claim([], ["a"], nobody)
+    with pytest.raises(FabricError, match="no node 'z'"):
+        fabric.claim([], ["z"], nobody)
+    claim = fabric.claim(fabric.network.route("cab").links, [], nobody)
+    assert claim is not None
+    with pytest.raises(FabricError, match="0 bytes"):
+        fabric.prepare("cab", 0, 0.0, fabric.take_turn())
+    with pytest.raises(FabricError, match="claim that is held"):
+        claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn())])
+    claim.release()
+    with pytest.raises(FabricError, match=r"-1\.0 ns"):
+        claim.replay([], -1.0)
+    with pytest.raises(FabricError, match="not claimed"):
+        claim.replay([fabric.prepare("mab", FLIT, 0.0, fabric.take_turn())])
+    with pytest.raises(FabricError, match="not claimed"):
+        claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn()), fabric.prepare("cam", FLIT, 0.0, 9)])
