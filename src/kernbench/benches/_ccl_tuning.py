@@ -17,7 +17,7 @@ from kernbench.ccl.tuned import Trial, choose_rows
 from kernbench.common.errors import UsageError
 from kernbench.topology.graph import TopologyGraph
 
-TABLES = ("all_reduce", PER_CUBE, "broadcast")
+TABLES = ("all_reduce", PER_CUBE, "reduce", "broadcast")
 DTYPE = "f16"
 CHUNKS_FROM_BYTES = 128 * 1024  # of a message, before other chunks are tried
 FASTEST = 2  # of the algorithms, that are tried with other chunks
@@ -74,8 +74,9 @@ class _Machine:
         module = load_algorithm(resolve_algorithm_config(self._config, name))
         if self._collective not in module.collectives:
             return False
-        # Addends per cube are for algorithms that know of cubes: those ask whose parts are addends, or for the root.
-        return self._table != PER_CUBE or "per" in module.names or "mesh_root" in module.names
+        # Addends per cube are for algorithms that know of the cubes: those that ask which mesh, or whose parts, they
+        # are.
+        return self._table != PER_CUBE or "mesh_root" in module.names or "per" in module.names
 
     def other_chunks(self, trial: Trial, chunks: Sequence[int]) -> list[int]:
         own = resolve_algorithm_config(self._config, trial.algorithm).chunk_bytes

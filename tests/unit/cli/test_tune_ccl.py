@@ -32,7 +32,12 @@ def test_the_table_holds_what_was_fastest_and_auto_takes_it(capsys: pytest.Captu
     assert code == 0
     report = json.loads(out)
     assert (report["command"], report["machine"], report["file"]) == ("tune-ccl", "default", "ccl.tuned.yaml")
-    assert [table["table"] for table in report["tables"]] == ["all_reduce", "all_reduce_per_cube", "broadcast"]
+    assert [table["table"] for table in report["tables"]] == [
+        "all_reduce",
+        "all_reduce_per_cube",
+        "reduce",
+        "broadcast",
+    ]
     tried = {table["table"]: {trial["algorithm"] for trial in table["trials"]} for table in report["tables"]}
     assert tried["all_reduce_per_cube"] == tried["all_reduce"]  # all that ship know of cubes
     assert len(tried["all_reduce"]) == 5
