@@ -46,12 +46,14 @@ class Totals:
     flops: int
     bytes_hbm: int  # moved, in whole bursts
     bytes_hbm_requested: int
+    bytes_sent: int = 0  # in messages
 
     def as_json(self) -> dict[str, int]:
         return {
             "flops": self.flops,
             "bytes_hbm": self.bytes_hbm,
             "bytes_hbm_requested": self.bytes_hbm_requested,
+            "bytes_sent": self.bytes_sent,
         }
 
 
@@ -80,7 +82,7 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         result=result,
         machine=spec.system.name,
         params=dict(params or {}),
-        launches=tuple((launch, roofline_of(launch, spec)) for launch in result.launches),
+        launches=tuple((launch, roofline_of(launch, result.engine.graph)) for launch in result.launches),
         kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
         totals=_totals(result.launches),
         peak=peak_of(spec, spec.n_pes),
@@ -97,6 +99,7 @@ def _totals(launches: Sequence[Launch]) -> Totals:
         sum(launch.flops for launch in launches),
         sum(launch.bytes_hbm for launch in launches),
         sum(launch.bytes_hbm_requested for launch in launches),
+        sum(launch.bytes_sent for launch in launches),
     )
 
 

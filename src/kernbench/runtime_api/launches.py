@@ -18,6 +18,7 @@ from greenlet import getcurrent, greenlet
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.common.ids import PeId
+from kernbench.common.message_traffic import Path
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.common.work_units import flops_of
 from kernbench.sim_engine.handles import Handle
@@ -156,6 +157,20 @@ class Launch:
         return found
 
     @property
+    def bytes_sent(self) -> int:
+        """What its PEs sent in messages."""
+        return sum(result.messages.sent_bytes for result in self.ended)
+
+    @property
+    def messages(self) -> dict[Path, int]:
+        """Bytes of messages that travelled while it ran, by path; between two of its PEs both ends know of them."""
+        found: dict[Path, int] = {}
+        for result in self.ended:
+            for path, nbytes in result.messages.carried:
+                found[path] = max(found.get(path, 0), nbytes)
+        return found
+
+    @property
     def failures(self) -> tuple[KernelFailure, ...]:
         return tuple(failure for handle in self.handles for failure in handle.failures)
 
@@ -187,6 +202,7 @@ class Launch:
             "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.ended],
             "bytes_hbm_requested": self.bytes_hbm_requested,
             "tcm_peak_bytes": self.tcm_peak.tcm_peak_bytes if self.tcm_peak is not None else 0,
+            "bytes_sent": self.bytes_sent,
         }
 
 

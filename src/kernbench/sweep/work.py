@@ -109,14 +109,12 @@ class PointRunner:
 
 
 def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
-    spec = machine.graph.spec
     launches = result.launches
-    rooflines = [roofline_of(launch, spec) for launch in launches]
+    rooflines = [roofline_of(launch, machine.graph) for launch in launches]
     kernels_ns = sum(roofline.exec_ns for roofline in rooflines)
-    bound_ns = {"compute": 0.0, "memory": 0.0, "neither": 0.0}
+    bound_ns = {"compute": 0.0, "memory": 0.0, "link": 0.0, "neither": 0.0}
     for roofline in rooflines:
         bound_ns[roofline.bound] += roofline.bound_ns
-    any_bound = bound_ns["compute"] or bound_ns["memory"]
     return SweepRow(
         point=task.number,
         params=dict(task.point.params),
@@ -129,7 +127,7 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
         flops=sum(launch.flops for launch in launches),
         bytes_hbm=sum(launch.bytes_hbm for launch in launches),
         bytes_hbm_requested=sum(launch.bytes_hbm_requested for launch in launches),
-        bound=max(bound_ns, key=lambda name: bound_ns[name]) if any_bound else "neither",
+        bound=max(bound_ns, key=lambda name: bound_ns[name]) if any(bound_ns.values()) else "neither",
         roofline_share=sum(bound_ns.values()) / kernels_ns if kernels_ns else 0.0,
         energy_j=energy_of(result).run.total_j,
         area_mm2=area_of(machine.graph).counted_mm2,
