@@ -24,6 +24,7 @@ import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.errors import DeadlockError, UsageError
+from kernbench.runtime_api.host_line import host_line, line_of_frame
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton_emu.kernel_runner import KernelThread
 
@@ -77,7 +78,7 @@ class Ranks:
         else:
             for event in missing:
                 if not self._engine.run_until_done(event):
-                    raise self._deadlock([what] if what is not None else [])
+                    raise self._deadlock([_at(what, host_line())] if what is not None else [])
 
     def run(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
@@ -164,9 +165,12 @@ class Ranks:
         self._main.switch()
 
     def _waiting(self) -> list[str]:
-        """What each rank waits for, those aside that wait for ranks they started, by name."""
-        waiting = [(self._names.get(rank), what) for rank, what in self._blocked.items() if what is not None]
-        return [what if name is None else f"{name}: {what}" for name, what in waiting]
+        """What each rank waits for and at which line, those aside that wait for ranks they started, by name."""
+        names: dict[str, list[str]] = {}
+        for rank, what in self._blocked.items():
+            if what is not None:
+                names.setdefault(_at(what, line_of_frame(rank.gr_frame)), []).append(self._names.get(rank, ""))
+        return [f"{', '.join(whose)}: {waits}" if any(whose) else waits for waits, whose in names.items()]
 
     def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
         listed = "; ".join(waiting) or "nothing that is known"
@@ -185,6 +189,10 @@ class Ranks:
             self._ended.add(rank)
             rank.parent = getcurrent()  # where control goes when it has ended
             rank.throw(GreenletExit)
+
+
+def _at(what: str, line: str) -> str:
+    return f"{what} at {line}" if line else what
 
 
 def _refuse_kernels(what: str) -> None:
