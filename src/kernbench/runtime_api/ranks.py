@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from kernbench.common.blocked import hint_for
 from kernbench.common.errors import DeadlockError, UsageError
 from kernbench.runtime_api.host_line import host_line, line_of_frame
 from kernbench.sim_engine.engine import GraphEngine
@@ -174,13 +175,13 @@ class Ranks:
 
     def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
         listed = "; ".join(waiting) or "nothing that is known"
+        blocked, unmatched = self._engine.blocked_kernels(), [text for ask in self.unmatched for text in ask()]
         return DeadlockError(
             "deadlock: nothing is left that could happen, and the host still waits",
-            self._engine.blocked_kernels(),
-            unmatched=[text for ask in self.unmatched for text in ask()],
+            blocked,
+            unmatched=unmatched,
             where=f"the host waits for: {listed}",
-            hint="look for a component that takes a packet and never answers it, or a kernel that waits for what "
-            "nobody sends",
+            hint=hint_for(blocked, unmatched) or "look for a component that takes a packet and never answers it",
         )
 
     def _kill(self, rank: greenlet) -> None:
