@@ -118,11 +118,7 @@ def message_bytes(call: CollectiveCall) -> int:
 
 
 def _check_can(call: CollectiveCall, module: Algorithm) -> None:
-    if call.name not in module.collectives:
-        raise UsageError(
-            f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
-            hint="choose another in ccl.yaml, or with init_process_group(ccl={...})",
-        )
+    module.check_does(call.name)
     if call.op is None:
         return
     if call.dtype == "bool" and call.op not in (ReduceOp.MIN, ReduceOp.MAX):

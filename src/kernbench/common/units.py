@@ -40,6 +40,11 @@ def format_bytes(nbytes: int) -> str:
     return f"{size:g} GiB" if size == int(size) else f"{size:.1f} GiB"
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def format_ns(ns: float) -> str:
     """A duration for people: `812.5 ns`, `3.20 us`, `1.75 ms`."""
     if ns < 1_000:
