@@ -31,9 +31,8 @@ def test_a_table_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> 
     head, what, names, units, *rows, wrong, average = out.splitlines()
     assert head == "# all_reduce on machine default, 2 ranks; simulated time"
     assert what == "# time: of the slowest kernel, without the launch"
-    assert (
-        names == "#       size         count      type   redop    root      time    algbw    busbw  #wrong  algorithm"
-    )
+    columns = "#       size         count      type   redop    root      time    algbw    busbw  #wrong  algorithm"
+    assert names == columns
     assert units.split() == ["#", "(B)", "(elements)", "(us)", "(GB/s)", "(GB/s)"]
     assert [row.split()[:4] for row in rows] == [
         ["8", "4", "half", "sum"],
