@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kernbench.benches._collectives import Measured, Wanted, duration_ns, measure, span_of
-from kernbench.ccl.config import AUTO, CclSource, load_ccl_config, resolve_algorithm_config, with_algorithm
+from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config, with_algorithm
+from kernbench.ccl.config_spec import AUTO
 from kernbench.ccl.modules import load_algorithm
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import DPPolicy

@@ -20,7 +20,7 @@ from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
 
-from kernbench.ccl.config import COLLECTIVES, AlgorithmConfig
+from kernbench.ccl.config_spec import COLLECTIVES, AlgorithmConfig
 from kernbench.ccl.work import Work
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest

@@ -26,7 +26,8 @@ from functools import lru_cache, partial
 from math import prod
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
-from kernbench.ccl.config import AUTO, AlgorithmConfig, CclConfig, choose, resolve_algorithm_config
+from kernbench.ccl.config import choose, resolve_algorithm_config
+from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
 from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of

@@ -176,7 +176,7 @@ def _print_end(found: list[Measured], graph: TopologyGraph, as_json: bool) -> No
 
 def _print_list(ccl_file: str | None, as_json: bool) -> None:
     config = load_ccl_config(ccl_file)
-    chosen = {name: config.collectives[name] for name in COLLECTIVES}
+    chosen: dict[str, str] = {name: config.collectives[name] for name in COLLECTIVES}
     loaded = [load_algorithm(resolve_algorithm_config(config, name)) for name in config.algorithms]
     rows: list[dict[str, object]] = [
         {"algorithm": each.name, "collectives": list(each.collectives), "summary": each.summary} for each in loaded

@@ -33,8 +33,8 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
     tables = table_rows(rows)
     if tables:
         own = [name for name in table_columns(tables) if name.startswith(TABLE)]
-        names = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
-        lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], names)]
+        columns = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
+        lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
         lines += _more(len(tables) - TABLE_SHOWN)
     if failed:
         lines += ["", paint(f"{len(failed)} failed", "fail")]
