@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kernbench.benches._collectives import Measured, Wanted, duration_ns, measure, span_of
-from kernbench.ccl.config import CclSource, load_ccl_config, with_algorithm
+from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config, with_algorithm
+from kernbench.ccl.config_spec import AUTO
+from kernbench.ccl.modules import load_algorithm
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.bench_runner import run
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
+
+
+def check_algorithms(collective: str, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
+    """Raises UsageError for an algorithm that there is not, or that does not do the collective."""
+    config = load_ccl_config(ccl)
+    for name in algorithms:
+        if name is not None and name != AUTO:
+            load_algorithm(resolve_algorithm_config(config, name)).check_does(collective)
 
 
 def measure_alone(

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from kernbench.benches._ccl_runs import measure_alone, per_cube_ns
 from kernbench.benches._collectives import Wanted
-from kernbench.ccl.config import PER_CUBE, AutoRow, CclConfig, choose, resolve_algorithm_config
+from kernbench.ccl.config import choose, resolve_algorithm_config
+from kernbench.ccl.config_spec import PER_CUBE, AutoRow, CclConfig
 from kernbench.ccl.modules import load_algorithm
 from kernbench.ccl.tuned import Trial, choose_rows
 from kernbench.common.errors import UsageError

@@ -1,8 +1,9 @@
 """Collectives as nccl-tests measures them: a size, a collective, what every rank has afterwards, and two bandwidths.
 
-`size` is what nccl-tests calls it: the bytes of the larger of a rank's two tensors. algbw is size / time; busbw is that
-times the share of the size that must cross each rank's link, whatever the algorithm, so it can be held against the
-link. Time is the device's: from the first PE that starts to the last that ends, of all ranks.
+`size` and `count` are what nccl-tests calls so: the bytes of the larger of a rank's two tensors, and the elements of
+the smaller, which is what a call of the collective names. algbw is size / time; busbw is that times the share of the
+size that must cross each rank's link, whatever the algorithm, so it can be held against the link. Time is the device's:
+from the first PE that starts to the last that ends, of all ranks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from kernbench.benches._numbers import Array
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
+from kernbench.common.units import counted
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -29,6 +31,7 @@ OpName = Literal["sum", "prod", "min", "max", "avg"]
 COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 OPS: tuple[OpName, ...] = get_args(OpName)
 REDUCES = ("all_reduce", "reduce_scatter", "reduce")
+BLOCKWISE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # tensors hold a block for each rank
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 EVERY_PE = DPPolicy(cube="row_wise", pe="row_wise")
 
@@ -42,12 +45,14 @@ class Wanted(NamedTuple):
     op: OpName = "sum"
     root: int = 0
 
-    def count(self, ranks: int) -> int:
+    def total(self, ranks: int) -> int:
         """Elements of the larger tensor: whole blocks for all ranks where it consists of those, at least one each."""
         elements = max(self.nbytes // dtype_of(self.dtype).itemsize, 1)
-        return (
-            elements if self.collective in ("all_reduce", "broadcast", "reduce") else max(elements // ranks, 1) * ranks
-        )
+        return max(elements // ranks, 1) * ranks if self.collective in BLOCKWISE else elements
+
+    def count(self, ranks: int) -> int:
+        """Elements per rank: of a block, or of the whole tensor where all ranks have that."""
+        return self.total(ranks) // ranks if self.collective in BLOCKWISE else self.total(ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 def inputs_of(wanted: Wanted, ranks: int, rank: int) -> Array:
     """What a rank puts in: small whole numbers, so that every type of element adds them exactly."""
-    n = wanted.count(ranks) if wanted.collective != "all_gather" else wanted.count(ranks) // ranks
-    if wanted.collective == "gather":
-        n = wanted.count(ranks) // ranks
+    n = wanted.count(ranks) if wanted.collective in ("all_gather", "gather") else wanted.total(ranks)
     at = np.arange(n)
     values = (at * 5 + rank * 3) % 4 + 1 if wanted.op != "prod" else ((at + rank) % 3 == 0) + 1
     return values.astype(dtype_of(wanted.dtype).numpy)
@@ -151,7 +154,7 @@ def _prepared(torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: 
     """A rank's tensors, and its call of the collective."""
     dist, given = torch.distributed, inputs_of(wanted, ranks, rank)
     op = {"prod": "product"}.get(wanted.op, wanted.op)
-    root, total = wanted.root, wanted.count(ranks)
+    root, total = wanted.root, wanted.total(ranks)
     x = torch.from_numpy(given, dtype=wanted.dtype, dp=dp, name="x")
 
     def empty(n: int, name: str = "y") -> Tensor:
@@ -202,11 +205,16 @@ def duration_ns(spans: list[tuple[float, float]]) -> float:
     return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
+def check_root(collective: str, root: int, ranks: int) -> None:
+    """Raises UsageError for a root that is not among the ranks, where the collective has one."""
+    if collective in ROOTED and not 0 <= root < ranks:
+        raise UsageError(f"root {root} of {counted(ranks, 'rank')}", hint=f"give 0 to {ranks - 1}")
+
+
 def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, check: bool = True) -> Measured:
     """One collective by all ranks of a process group that is there; raises UsageError for a root that is not."""
     ranks = torch.distributed.get_world_size()
-    if wanted.collective in ROOTED and not 0 <= wanted.root < ranks:
-        raise UsageError(f"root {wanted.root} of {ranks} ranks", hint=f"give 0 to {ranks - 1}")
+    check_root(wanted.collective, wanted.root, ranks)
     spans: list[tuple[float, float]] = []
     names: list[str] = []
     wrong: list[int] = []
@@ -233,14 +241,13 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
     time_ns = duration_ns(spans)
-    count = wanted.count(ranks)
-    nbytes = count * dtype_of(wanted.dtype).itemsize
+    nbytes = wanted.total(ranks) * dtype_of(wanted.dtype).itemsize
     algbw = nbytes / time_ns if time_ns else 0.0
     return Measured(
         wanted.collective,
         names[0],
         nbytes,
-        count,
+        wanted.count(ranks),
         wanted.dtype,
         wanted.op if wanted.collective in REDUCES else None,
         wanted.root if wanted.collective in ROOTED else None,

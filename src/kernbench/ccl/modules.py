@@ -5,6 +5,7 @@ kernel           the kernel: (t_ptr, *kernel_args(...), sip_rank, sip_topo_kind,
 kernel_args      (world_size, n_elem, *, cube_w, cube_h) -> the arguments after the tensor
 TOPO_NAME_TO_KIND   optional: the grid of SIPs by name to the number that the kernel knows it by
 COLLECTIVES      optional: which collectives it does; all_reduce without it
+docstring        optional: its first sentence is what `kernbench ccl --list` says of it
 refuse           optional: (Work) -> why it cannot do that, or None
 """
 
@@ -19,7 +20,7 @@ from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
 
-from kernbench.ccl.config import COLLECTIVES, AlgorithmConfig
+from kernbench.ccl.config_spec import COLLECTIVES, AlgorithmConfig
 from kernbench.ccl.work import Work
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest
@@ -42,6 +43,15 @@ class Algorithm:
     names: tuple[str, ...]
     takes_any: bool
     where: str = field(compare=False)
+    summary: str = ""
+
+    def check_does(self, collective: str) -> None:
+        """Raises UsageError for a collective that it does not do."""
+        if collective not in self.collectives:
+            raise UsageError(
+                f"algorithm '{self.name}' does no {collective}, but {', '.join(self.collectives)}",
+                hint="choose another in ccl.yaml, or with init_process_group(ccl={...}); see `kernbench ccl --list`",
+            )
 
 
 def load_algorithm(config: AlgorithmConfig) -> Algorithm:
@@ -82,7 +92,12 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
         names,
         any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
         config.where,
+        _first_sentence(module.__doc__ or ""),
     )
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")
 
 
 def _module(config: AlgorithmConfig) -> ModuleType:

@@ -26,7 +26,8 @@ from functools import lru_cache, partial
 from math import prod
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
-from kernbench.ccl.config import AUTO, AlgorithmConfig, CclConfig, choose, resolve_algorithm_config
+from kernbench.ccl.config import choose, resolve_algorithm_config
+from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
 from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
@@ -118,11 +119,7 @@ def message_bytes(call: CollectiveCall) -> int:
 
 
 def _check_can(call: CollectiveCall, module: Algorithm) -> None:
-    if call.name not in module.collectives:
-        raise UsageError(
-            f"algorithm '{module.name}' does no {call.name}, but {', '.join(module.collectives)}",
-            hint="choose another in ccl.yaml, or with init_process_group(ccl={...})",
-        )
+    module.check_does(call.name)
     if call.op is None:
         return
     if call.dtype == "bool" and call.op not in (ReduceOp.MIN, ReduceOp.MAX):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernbench.ccl.config import AlgorithmConfig, load_ccl_config, resolve_algorithm_config
+from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
+from kernbench.ccl.config_spec import AlgorithmConfig
 from kernbench.ccl.install import Communicators
 from kernbench.ccl.topologies import directions_of, group_of, peer_of
 from kernbench.common.errors import UsageError

@@ -14,7 +14,7 @@ from math import isqrt
 from pathlib import Path
 from typing import NamedTuple
 
-from kernbench.ccl.config import AutoRow
+from kernbench.ccl.config_spec import AutoRow
 from kernbench.common.errors import UsageError
 
 TOLERANCE = 0.02

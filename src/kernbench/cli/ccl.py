@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import COLLECTIVES, OPS, REDUCES, CollectiveName, Measured, Wanted, sizes_between
+from kernbench.benches._ccl_runs import check_algorithms, measure_alone
+from kernbench.benches._collectives import (
+    COLLECTIVES,
+    OPS,
+    REDUCES,
+    CollectiveName,
+    Measured,
+    Wanted,
+    check_root,
+    sizes_between,
+)
+from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
+from kernbench.ccl.modules import load_algorithm
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.units import GIB, KIB, MIB
-from kernbench.report.collective_table import collective_table, summary_line
+from kernbench.common.units import GIB, KIB, MIB, counted
+from kernbench.report.collective_table import listing, summary_line, table_head, table_row
+from kernbench.topology.graph import TopologyGraph
 
 JSON_SCHEMA = 1
 MOST_BYTES = GIB
+FIRST, LAST = "1K", "256K"  # without -b: a range that takes seconds, where nccl-tests takes 32M
 _SIZE = re.compile(r"(\d{1,12})\s*([kmg])?i?b?", re.IGNORECASE | re.ASCII)
 # As nccl-tests names them, and as we do.
 DTYPES = {
@@ -28,27 +43,53 @@ NAMES = {
     name.replace("_", ""): name for name in COLLECTIVES
 }  # `alltoall`, `allreduce`: as nccl-tests calls its programs
 
+# Options of nccl-tests that there is nothing to do for here.
+NEEDLESS = (
+    ("-n", "--iters"), ("-w", "--warmup_iters"), ("-m", "--agg_iters"), ("-N", "--run_cycles"), ("-a", "--average"),
+    ("-p", "--parallel_init"), ("-z", "--blocking"), ("-y", "--stream_null"), ("-T", "--timeout"),
+    ("-G", "--cudagraph"), ("-C", "--report_cputime"), ("-R", "--local_register"), ("-S", "--report_timestamps"),
+)  # fmt: skip
+_GIVEN = "kernbench.ccl.needless"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _needless_options(command: F) -> F:
+    for short, long in NEEDLESS:
+        option = click.option(short, long, type=int, expose_value=False, hidden=True, callback=_note_needless)
+        command = option(command)
+    return command
+
+
+def _note_needless(context: click.Context, option: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        context.meta.setdefault(_GIVEN, []).append(option.opts[0])
+
 
 @click.command()
 @machine_options
 @click.argument("collective", default="all_reduce", metavar="[COLLECTIVE]")
-@click.option("-b", "--minbytes", default="32M", show_default=True, metavar="SIZE", help="First size.")
-@click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Last size.  [default: the first]")
+@click.option("-b", "--minbytes", default=None, metavar="SIZE", help=f"First size.  [default: {FIRST}]")
+@click.option("-e", "--maxbytes", default=None, metavar="SIZE", help=f"Last size.  [default: the first, else {LAST}]")
 @click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="From one size to the next, in bytes.")
-@click.option("-f", "--stepfactor", default=2, show_default=True, help="From one size to the next, as a factor.")
+@click.option("-f", "--stepfactor", default=4, show_default=True, help="From one size to the next, as a factor.")
 @click.option("-o", "--op", "ops", default="sum", show_default=True, help="sum, prod, min, max, avg, or all.")
 @click.option("-d", "--datatype", default="float", show_default=True, help="half, float, bfloat16, int8, ... or all.")
 @click.option("-r", "--root", default=0, show_default=True, help="Of broadcast, reduce, gather and scatter.")
-@click.option("-c", "--check", default=1, show_default=True, type=click.IntRange(0, 1), help="1: count wrong elements.")
-@click.option("-g", "--ngpus", default=None, type=int, help="Ranks: so many SIPs.  [default: those of the machine]")
+@click.option("-c", "--check", default=1, show_default=True, type=click.IntRange(0), help="0: count no wrong elements.")
+@click.option("-g", "--ngpus", default=None, type=click.IntRange(1), help="SIPs per thread.  [those of the machine]")
+@click.option("-t", "--nthreads", default=None, type=click.IntRange(1), help="Threads: there are -t times -g ranks.")
+@_needless_options
 @click.option("--algorithm", "algorithms", multiple=True, metavar="NAME", help="A name in ccl.yaml; may be repeated.")
 @click.option("--ccl", "ccl_file", default=None, metavar="FILE", help="A ccl.yaml.  [default: as for process groups]")
+@click.option("--list", "wants_list", is_flag=True, help="Say which collectives and algorithms there are; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
 def ccl(
+    context: click.Context,
     topology: str | None,
     settings: tuple[str, ...],
     collective: str,
-    minbytes: str,
+    minbytes: str | None,
     maxbytes: str | None,
     stepbytes: str | None,
     stepfactor: int,
@@ -57,50 +98,93 @@ def ccl(
     root: int,
     check: int,
     ngpus: int | None,
+    nthreads: int | None,
     algorithms: tuple[str, ...],
     ccl_file: str | None,
+    wants_list: bool,
     as_json: bool,
 ) -> int:
     """Measure a collective over a range of sizes: time, algorithm and bus bandwidth, wrong elements.
 
-    Takes the options of nccl-tests. A run is exact and the same every time, so there is nothing to warm up or to
-    average: -w, -n and -m are not needed. COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce,
-    all_to_all, gather or scatter.
+    COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather or scatter.
+
+    The time is that of the slowest kernel: from the first PE's start to the last one's end, of all ranks. The launch,
+    which takes the host's message to the PEs and the answer back, is not in it. Size, count, algbw and busbw are as
+    nccl-tests defines them: the count is per rank.
+
+    Takes the options of nccl-tests. A run is exact and the same every time, so there is nothing to warm up, to repeat
+    or to average: -n, -w, -m, -N, -a, -p, -z, -y, -T, -G, -C, -R and -S are taken and do nothing. Sizes cost run time:
+    a MiB takes seconds, 32M minutes.
     """
+    if wants_list:
+        _print_list(ccl_file, as_json)
+        return 0
     name = _collective(collective)
-    first = read_bytes(minbytes, "-b")
-    last = first if maxbytes is None else read_bytes(maxbytes, "-e")
+    last = read_bytes(maxbytes or minbytes or LAST, "-b" if maxbytes is None else "-e")
+    first = read_bytes(minbytes, "-b") if minbytes else min(read_bytes(FIRST, "-b"), last)
     sizes = sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
-    if ngpus is not None:
-        settings = (*settings, f"system.sips.count={ngpus}")
-    graph = load_machine(topology, settings)
+    if ngpus is not None or nthreads is not None:
+        settings = (*settings, f"system.sips.count={(ngpus or 1) * (nthreads or 1)}")
     wanted = [
         Wanted(name, nbytes, dtype, op, root)  # type: ignore[arg-type]  # one of OPS
         for dtype in _chosen(datatype, DTYPES, "-d")
         for op in (_ops(ops, dtype) if name in REDUCES else ["sum"])
         for nbytes in sizes
     ]
+    check_algorithms(name, algorithms, ccl_file)
+    graph = load_machine(topology, settings)
+    check_root(name, root, graph.spec.n_sips)
+    _say_needless(context)
+    found: list[Measured] = []
+    if not as_json:
+        _print_head(name, graph)
     bar = ProgressLine()
-    rows: list[Measured] = []
     for algorithm in algorithms or (None,):
         for each in wanted:
             if bar.wanted:
-                bar.show(f"ccl {len(rows) + 1}/{len(wanted) * max(len(algorithms), 1)}  {name} of {each.nbytes} bytes")
-            rows.append(measure_alone(graph, each, algorithm=algorithm, ccl=ccl_file, check=bool(check)))
-    bar.clear()
-    _print(rows, name, graph.spec.system.name, graph.spec.n_sips, as_json)
-    return 1 if any(row.wrong for row in rows) else 0
+                bar.show(f"ccl {len(found) + 1}/{len(wanted) * max(len(algorithms), 1)}  {name} of {each.nbytes} bytes")
+            found.append(measure_alone(graph, each, algorithm=algorithm, ccl=ccl_file, check=bool(check)))
+            bar.clear()
+            if not as_json:
+                click.echo(table_row(found[-1].as_json()))
+    _print_end(found, graph, as_json)
+    return 1 if any(row.wrong for row in found) else 0
 
 
-def _print(rows: list[Measured], collective: str, machine: str, ranks: int, as_json: bool) -> None:
-    plain = [row.as_json() for row in rows]
+def _say_needless(context: click.Context) -> None:
+    given = context.meta.get(_GIVEN, [])
+    if given:
+        names = ", ".join(option for option, _ in NEEDLESS if option in given)
+        click.echo(f"note: {names} did nothing: a run is deterministic, and one iteration is exact", err=True)
+
+
+def _print_head(collective: str, graph: TopologyGraph) -> None:
+    ranks = counted(graph.spec.n_sips, "rank")
+    click.echo(f"# {collective} on machine {graph.spec.system.name}, {ranks}; simulated time")
+    click.echo("# time: of the slowest kernel, without the launch")
+    click.echo(table_head())
+
+
+def _print_end(found: list[Measured], graph: TopologyGraph, as_json: bool) -> None:
+    rows = [row.as_json() for row in found]
     if as_json:
-        about = {"schema": JSON_SCHEMA, "command": "ccl", "machine": machine, "ranks": ranks}
-        print_json({**about, "ok": not any(row.wrong for row in rows), "rows": plain})
-        return
-    click.echo(f"# {collective} on machine {machine}, {ranks} ranks; simulated time")
-    click.echo(collective_table(plain))
-    click.echo(summary_line(plain))
+        about = {"schema": JSON_SCHEMA, "command": "ccl", "machine": graph.spec.system.name, "ranks": graph.spec.n_sips}
+        print_json({**about, "ok": not any(row.wrong for row in found), "rows": rows})
+    else:
+        click.echo(summary_line(rows))
+
+
+def _print_list(ccl_file: str | None, as_json: bool) -> None:
+    config = load_ccl_config(ccl_file)
+    chosen: dict[str, str] = {name: config.collectives[name] for name in COLLECTIVES}
+    loaded = [load_algorithm(resolve_algorithm_config(config, name)) for name in config.algorithms]
+    rows: list[dict[str, object]] = [
+        {"algorithm": each.name, "collectives": list(each.collectives), "summary": each.summary} for each in loaded
+    ]
+    if as_json:
+        print_json({"schema": JSON_SCHEMA, "command": "ccl", "collectives": chosen, "algorithms": rows})
+    else:
+        click.echo("\n".join(listing(rows, chosen)))
 
 
 def _collective(text: str) -> CollectiveName:
@@ -113,7 +197,11 @@ def _collective(text: str) -> CollectiveName:
 def _ops(text: str, dtype: str) -> list[str]:
     """All that there are leaves out the mean of integers, which there is not."""
     found = _chosen(text, dict(zip(OPS, OPS, strict=True)), "-o")
-    return [op for op in found if op != "avg" or text != "all" or dtype_of(dtype).is_float]
+    if dtype_of(dtype).is_float:
+        return found
+    if text == "avg":
+        raise UsageError(f"-o avg of {dtype}: an average of whole numbers need not be one", hint="use a float type")
+    return [op for op in found if op != "avg"]
 
 
 def _chosen(text: str, known: dict[str, str], option: str) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
-from kernbench.sweep.rows import SweepRow, varying
+from kernbench.sweep.rows import TABLE, SweepRow, table_columns, table_rows, varying
 
 Paint = Callable[[str, str], str]
 FAILED_SHOWN = 5
 FRONT_SHOWN = 20
+TABLE_SHOWN = 40
 TEXT_WIDTH = 100
 
 
@@ -29,6 +30,12 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         over = ", ".join(str(objective) for objective in report.objectives)
         lines += ["", paint(f"Pareto front over {over}", "title"), *_table(report.front[:FRONT_SHOWN], shown)]
         lines += _more(len(report.front) - FRONT_SHOWN)
+    tables = table_rows(rows)
+    if tables:
+        own = [name for name in table_columns(tables) if name.startswith(TABLE)]
+        columns = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
+        lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
+        lines += _more(len(tables) - TABLE_SHOWN)
     if failed:
         lines += ["", paint(f"{len(failed)} failed", "fail")]
         lines += [f"  {row.point}  {_first_line(row)}" for row in failed[:FAILED_SHOWN]]
@@ -48,9 +55,12 @@ def _first_line(row: SweepRow) -> str:
 
 
 def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
-    names = ["point", *columns]
+    return _cells([row.flat() for row in rows], ["point", *columns])
+
+
+def _cells(flats: Sequence[Mapping[str, Value]], names: Sequence[str]) -> list[str]:
     cells = [[_short(name) for name in names]]
-    cells += [[_cell(name, row.flat().get(name)) for name in names] for row in rows]
+    cells += [[_cell(name, flat.get(name)) for name in names] for flat in flats]
     widths = [max(len(line[at]) for line in cells) for at in range(len(names))]
     return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
 
@@ -58,6 +68,7 @@ def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
 def _short(name: str) -> str:
     if name == "roofline_share":
         return "% of roofline"
+    name = name.removeprefix(TABLE)
     return ".".join(name.removeprefix(MACHINE).split(".")[-2:]) if name.startswith(MACHINE) else name
 
 

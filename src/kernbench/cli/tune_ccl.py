@@ -16,7 +16,7 @@ from kernbench.cli.ccl import read_bytes
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
-from kernbench.common.units import format_bytes
+from kernbench.common.units import counted, format_bytes
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 
@@ -81,10 +81,10 @@ def _say_nothing(_: str) -> None:
 
 def _about(graph: TopologyGraph, sizes: list[int], path: Path) -> list[str]:
     machine = f"{graph.spec.system.name} ({machine_hash(graph.spec)})"
+    extent = f"{counted(graph.spec.n_sips, 'SIP')} of {counted(graph.spec.sip.n_cubes, 'cube')}"
     return [
         f"Written by kernbench tune-ccl {__version__} for machine {machine},",
-        f"{graph.spec.n_sips} SIPs of {graph.spec.sip.n_cubes} cubes, measured from {format_bytes(sizes[0])} to "
-        f"{format_bytes(sizes[-1])} in {DTYPE}.",
+        f"{extent}, measured from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} in {DTYPE}.",
         f"Take it with `auto: {path.name}` in ccl.yaml.",
     ]
 
@@ -95,7 +95,7 @@ def _print(found: list[Tuned], graph: TopologyGraph, path: Path, as_json: bool) 
         about |= {"machine_hash": machine_hash(graph.spec), "ranks": graph.spec.n_sips, "file": str(path)}
         print_json({**about, "tables": [_as_json(tuned) for tuned in found]})
         return
-    click.echo(f"# machine {graph.spec.system.name}, {graph.spec.n_sips} ranks; simulated time")
+    click.echo(f"# machine {graph.spec.system.name}, {counted(graph.spec.n_sips, 'rank')}; simulated time")
     for tuned in found:
         click.echo(f"{tuned.table}")
         for now, before in zip(tuned.chosen, tuned.before, strict=True):

@@ -48,6 +48,11 @@ def format_joules(joules: float) -> str:
     return f"{joules / 1e-12:.3g} pJ"
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def format_ns(ns: float) -> str:
     """A duration for people: `812.5 ns`, `3.20 us`, `1.75 ms`."""
     if ns < 1_000:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from kernbench.common.units import GRID_NS
+from kernbench.common.units import GRID_NS, counted
 from kernbench.probes.cases import Direction
-from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of, counted
+from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
 

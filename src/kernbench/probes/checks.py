@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kernbench.common.units import counted
 from kernbench.probes.bandwidth_checks import BANDWIDTH_RULES
 from kernbench.probes.cases import HOST_FAMILIES
-from kernbench.probes.findings import Check, Findings, counted
+from kernbench.probes.findings import Check, Findings
 from kernbench.probes.latency_checks import LATENCY_RULES
 from kernbench.probes.measure import measure
 

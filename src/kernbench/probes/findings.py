@@ -43,10 +43,6 @@ class Findings:
 CheckRule = Callable[[Findings], Check | None]  # None: the machine, or the question, has nothing to check
 
 
-def counted(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
 def all_of(name: str, said: Sequence[tuple[bool, str]]) -> Check | None:
     """One check of many comparisons: when some fail, only those are reported."""
     if not said:

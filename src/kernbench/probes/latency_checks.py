@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kernbench.common.units import transfer_ns
-from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of, counted
+from kernbench.common.units import counted, transfer_ns
+from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import predict
 from kernbench.probes.measure import CaseResult, SweepPoint
 

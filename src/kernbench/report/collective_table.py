@@ -1,20 +1,61 @@
-"""Collectives by size, as a table in the manner of nccl-tests."""
+"""Collectives by size, as a table in the manner of nccl-tests: its columns, its names of types, `#` before what is no
+row. Columns have fixed widths, so rows can be printed as they come. The algorithm, which nccl-tests does not say, is
+the last column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 Row = Mapping[str, object]
 
 HEAD = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "algorithm")
 UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "")
+WIDTHS = (12, 12, 8, 6, 6, 8, 7, 7, 6)  # the last column is as wide as it is
+TYPES = {
+    "f16": "half",
+    "bf16": "bfloat16",
+    "f32": "float",
+    "i8": "int8",
+    "u8": "uint8",
+    "i32": "int32",
+    "u32": "uint32",
+}
 
 
-def collective_table(rows: Sequence[Row]) -> str:
-    """The rows that `kernbench ccl --json` has, for people."""
-    lines = [HEAD, UNITS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(HEAD))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+def table_head() -> str:
+    """Two lines above the rows."""
+    return "\n".join("#" + _line(cells)[1:] for cells in (HEAD, UNITS))
+
+
+def table_row(row: Row) -> str:
+    """One row that `kernbench ccl --json` has, for people."""
+
+    def number(name: str, digits: int) -> str:
+        return f"{float(str(row[name])):.{digits}f}"
+
+    def text(name: str, missing: str) -> str:
+        return missing if row[name] is None else str(row[name])
+
+    cells = (
+        str(row["size_bytes"]),
+        str(row["count"]),
+        TYPES.get(str(row["dtype"]), str(row["dtype"])),
+        text("op", "none"),
+        text("root", "-1"),
+        time_us(float(str(row["time_us"]))),
+        number("algbw_gbs", 2),
+        number("busbw_gbs", 2),
+        text("wrong", "N/A"),
+        str(row["algorithm"]),
+    )
+    return _line(cells)
+
+
+def time_us(us: float) -> str:
+    """At least four digits: `0.1234`, `12.34`, `123.4`, `12345`."""
+    digits = next((digits for below, digits in ((10, 4), (100, 2), (10_000, 1)) if us < below), 0)
+    return f"{us:.{digits}f}"
 
 
 def summary_line(rows: Sequence[Row]) -> str:
@@ -28,22 +69,23 @@ def summary_line(rows: Sequence[Row]) -> str:
     return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:.4g} GB/s"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    def number(name: str, digits: int) -> str:
-        return f"{float(str(row[name])):.{digits}f}"
+def listing(algorithms: Sequence[Row], chosen: Mapping[str, str]) -> Iterator[str]:
+    """What `kernbench ccl --list` prints: collectives with the algorithm that each takes, then algorithms."""
+    yield "# collectives, and the algorithm that each takes (auto: by size, from the table auto: in ccl.yaml)"
+    width = max(len(name) for name in chosen)
+    yield from (f"{name:<{width}}  {algorithm}" for name, algorithm in chosen.items())
+    yield "# algorithms, and what they do"
+    width = max(len(str(row["algorithm"])) for row in algorithms)
+    for row in algorithms:
+        yield f"{row['algorithm']:<{width}}  {row['summary'] or 'does ' + ', '.join(map(str, _names(row)))}"
 
-    def text(name: str, missing: str) -> str:
-        return missing if row[name] is None else str(row[name])
 
-    return (
-        str(row["size_bytes"]),
-        str(row["count"]),
-        str(row["dtype"]),
-        text("op", "none"),
-        text("root", "-1"),
-        number("time_us", 2),
-        number("algbw_gbs", 2),
-        number("busbw_gbs", 2),
-        text("wrong", "N/A"),
-        str(row["algorithm"]),
-    )
+def _names(row: Row) -> Sequence[object]:
+    names = row["collectives"]
+    assert isinstance(names, list)
+    return names
+
+
+def _line(cells: Sequence[str]) -> str:
+    *columns, last = cells
+    return ("  ".join(cell.rjust(width) for cell, width in zip(columns, WIDTHS, strict=True)) + f"  {last}").rstrip()

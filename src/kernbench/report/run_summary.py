@@ -18,6 +18,7 @@ from kernbench.sim_engine.data_executor import DataCheck
 Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
 MOST_ROWS = 12  # of launches and of wrong ops; the rest is counted
 BAR = 20
+NAME_WIDTH = 44
 BOUND_WORDS = {
     "compute": "compute bound (the PEs' engines)",
     "memory": "memory bound (HBM)",
@@ -80,7 +81,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
     for launch, roofline in figures.launches[:MOST_ROWS]:
         rows.append(
             (
-                launch.name[:32],
+                _fitted(launch.name),
                 "+".join(f"sip:{sip}" for sip in launch.sips),
                 str(len(launch.pes)),
                 format_ns(launch.total_ns),
@@ -288,6 +289,14 @@ def _check_row(check: DataCheck, paint: Paint) -> tuple[str, ...]:
 
 
 # ---- layout
+
+
+def _fitted(name: str) -> str:
+    """A name, if need be without its middle: what tells names apart is often at their end."""
+    if len(name) <= NAME_WIDTH:
+        return name
+    tail = (NAME_WIDTH - 3) // 2
+    return f"{name[: NAME_WIDTH - 3 - tail]}...{name[-tail:]}"
 
 
 def _figure(number: float) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kernbench.ccl.calls import CallGroup, CollectiveCall
-from kernbench.ccl.config import CclConfig, resolve_algorithm_config
+from kernbench.ccl.config import resolve_algorithm_config
+from kernbench.ccl.config_spec import CclConfig
 from kernbench.ccl.install import WORLD, Communicators
 from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of

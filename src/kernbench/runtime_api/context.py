@@ -289,8 +289,9 @@ class RuntimeContext:
     ) -> None:
         """Give every PE rings for messages: `n_slots` of `slot_size` bytes per direction, in "tcm", "sram" or "hbm".
 
-        A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Launches whose kernels send
-        do this themselves, with these defaults, unless it was done before. Rings that were there are made anew.
+        A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Launches whose kernels send,
+        receive or ask for neighbours do this themselves, with these defaults, unless it was done before. Rings that
+        were there are made anew.
         """
         self._queue.wait_all()
         self.communicators.install_world(RingConfig(n_slots, slot_size, buffer_kind, backpressure))

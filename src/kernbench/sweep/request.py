@@ -24,7 +24,7 @@ from kernbench.sweep.objectives import (
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
 from kernbench.sweep.points import MACHINE, Axes, Point, Value, grid, grid_point, listed, zipped
 from kernbench.sweep.pool import Pool, SerialPool
-from kernbench.sweep.results import results_as_json, write_results
+from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.search import Search, random_points
 from kernbench.sweep.target import Target
@@ -246,7 +246,7 @@ def _write(
         return [], []
     results = results_as_json(identity, rows, objectives, best, front)
     files, changed = write_results(request.out, results, rows)
-    notes = [] if len(files) == 3 else ["no results.parquet: pip install 'kernbench[log]'"]
+    notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
     drawn = plot_files(request.out)
     if request.plot and front and (changed or not all(file.is_file() for file in drawn)):
         try:

@@ -1,4 +1,5 @@
-"""The result files of a sweep: `results.json`, `results.csv`, and `results.parquet` where pyarrow is installed.
+"""The result files of a sweep: `results.json`, `results.csv`, and `results.parquet` where pyarrow is installed; of
+benches that return tables, also `tables.csv` and `tables.parquet`, with a line for each row of those.
 
 Rows are in order of their points, whoever ran them and when: same sweep, same bytes. Each file is replaced as a whole.
 """
@@ -15,9 +16,10 @@ from typing import Any
 from kernbench.sweep.folder import SCHEMA, write_atomically
 from kernbench.sweep.objectives import Objective
 from kernbench.sweep.points import Value
-from kernbench.sweep.rows import SweepRow, columns_of
+from kernbench.sweep.rows import SweepRow, columns_of, table_columns, table_rows
 
 JSON, CSV, PARQUET = "results.json", "results.csv", "results.parquet"
+TABLES_CSV, TABLES_PARQUET = "tables.csv", "tables.parquet"
 
 
 def results_as_json(
@@ -44,14 +46,25 @@ def results_as_json(
 def write_results(folder: Path, results: Mapping[str, object], rows: Sequence[SweepRow]) -> tuple[list[Path], bool]:
     """Write the tables; returns them, and whether `results.json` is another than it was."""
     text = (json.dumps(results, indent=2, allow_nan=False) + "\n").encode()
-    json_file, csv_file = folder / JSON, folder / CSV
+    json_file = folder / JSON
     changed = not json_file.is_file() or json_file.read_bytes() != text
-    columns = columns_of(rows)
-    flats = [row.flat() for row in rows]
-    write_atomically(csv_file, _csv(columns, flats))
-    parquet = _write_parquet(folder / PARQUET, columns, flats, results)
+    files = _write_table(folder / CSV, folder / PARQUET, columns_of(rows), [row.flat() for row in rows], results)
+    flats = table_rows(rows)
+    if flats:
+        files += _write_table(folder / TABLES_CSV, folder / TABLES_PARQUET, table_columns(flats), flats, results)
     write_atomically(json_file, text)  # last: when it is there, the others are
-    return [json_file, csv_file, *parquet], changed
+    return [json_file, *files], changed
+
+
+def _write_table(
+    csv_file: Path,
+    parquet_file: Path,
+    columns: Sequence[str],
+    flats: Sequence[Mapping[str, Value]],
+    results: Mapping[str, object],
+) -> list[Path]:
+    write_atomically(csv_file, _csv(columns, flats))
+    return [csv_file, *_write_parquet(parquet_file, columns, flats, results)]
 
 
 def _csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:

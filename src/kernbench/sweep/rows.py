@@ -2,7 +2,8 @@
 
 JSON keeps a row nested (`SweepRow.as_json`); a table has it flat. There a parameter's column has its name, a value of
 the machine is `machine:KEY`, and a figure that the bench returned is `returned:NAME`. A parameter named as one of the
-columns that every row has is `param:NAME`.
+columns that every row has is `param:NAME`. A bench may return a table of its own, a list of mappings, as `ccl-bench`
+does: a point's row keeps it under `table`, and `table_rows` has all of them with what was set for their points.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kernbench.sweep.points import MACHINE, Point, Value
+
+TABLE = "table:"  # of the columns that a bench's own table has
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,11 @@ class SweepRow:
     returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
     wrong: bool = False  # it ran, and its data was not as stated
     error: str | None = None
+    table: tuple[Mapping[str, Value], ...] = ()  # rows that the bench returned
 
     def as_json(self) -> dict[str, object]:
         data = {name: getattr(self, name) for name in _KEYS}
+        data["table"] = [dict(row) for row in self.table]
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
 
     def value(self, column: str) -> Value:
@@ -51,16 +56,20 @@ class SweepRow:
         return self.flat().get(column)
 
     def flat(self) -> dict[str, Value]:
-        """By the names of columns."""
+        """By the names of columns; without the table."""
         data = {name: getattr(self, name) for name in FIXED}
+        returned = {f"returned:{name}": value for name, value in self.returned.items()}
+        return {**self.settings(), **data, **returned, "error": self.error}
+
+    def settings(self) -> dict[str, Value]:
+        """The number of the point and what is set for it, by the names of columns."""
         params = {param_column(name): value for name, value in self.params.items()}
         machine = {MACHINE + key: value for key, value in self.machine.items()}
-        returned = {f"returned:{name}": value for name, value in self.returned.items()}
-        return {"point": self.point, **params, **machine, **data, **returned, "error": self.error}
+        return {"point": self.point, **params, **machine}
 
 
 _KEYS = [part.name for part in fields(SweepRow)]
-FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "returned", "error")]
+FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "returned", "error", "table")]
 
 
 def param_column(name: str) -> str:
@@ -71,7 +80,9 @@ def row_of_json(data: Mapping[str, Any]) -> SweepRow:
     """The row that `as_json` gave; raises TypeError or ValueError for anything else."""
     if set(data) != set(_KEYS) or not all(isinstance(data[name], dict) for name in ("params", "machine", "returned")):
         raise ValueError("not a row")
-    return SweepRow(**data)
+    if not isinstance(data["table"], list) or not all(isinstance(row, dict) for row in data["table"]):
+        raise ValueError("not a row")
+    return SweepRow(**{**data, "table": tuple(data["table"])})
 
 
 def failed_row(point: Point, error: str, number: int = 0, **known: Any) -> SweepRow:
@@ -92,6 +103,19 @@ def columns_of(rows: Iterable[SweepRow]) -> list[str]:
     params = [name for name in set_names if not name.startswith(MACHINE)]
     machine = [name for name in set_names if name.startswith(MACHINE)]
     return ["point", *params, *machine, *FIXED, *returned, "error"]
+
+
+def table_rows(rows: Iterable[SweepRow]) -> list[dict[str, Value]]:
+    """The rows of all tables that benches returned, each with the number and the settings of its point."""
+    return [
+        {**row.settings(), **{TABLE + name: value for name, value in own.items()}} for row in rows for own in row.table
+    ]
+
+
+def table_columns(flats: Sequence[Mapping[str, Value]]) -> list[str]:
+    """Of those: the number of the point, parameters, machine values, then the tables' own, in order of appearance."""
+    names = list(dict.fromkeys(name for flat in flats for name in flat))
+    return sorted(names, key=lambda name: (name != "point") + name.startswith(MACHINE) + 2 * name.startswith(TABLE))
 
 
 def varying(rows: Sequence[SweepRow]) -> list[str]:

@@ -18,7 +18,7 @@ from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.cost import default_cost
-from kernbench.sweep.points import Point
+from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import SweepRow, failed_row
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -135,6 +135,7 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
         returned=_numbers(result.returned[0] if result.returned else None),
         wrong=any(not check.ok for check in result.data),
         error=_why_not(result),
+        table=_table(result.returned[0] if result.returned else None),
     )
 
 
@@ -156,8 +157,27 @@ def _numbers(returned: object) -> dict[str, float]:
         return {}
     found: dict[str, float] = {}
     for name, value in returned.items():
-        item = getattr(value, "item", None)
-        plain = item() if item is not None and getattr(value, "shape", None) == () else value
+        plain = _scalar(value)
         if isinstance(plain, int | float) and not isinstance(plain, bool) and isfinite(plain):
             found[str(name)] = plain
     return found
+
+
+def _table(returned: object) -> tuple[dict[str, Value], ...]:
+    """The rows that a bench returned; of several devices, the first one's. What is no number is text."""
+    if not isinstance(returned, list | tuple) or not all(isinstance(row, Mapping) for row in returned):
+        return ()
+    return tuple({str(name): _cell(value) for name, value in row.items()} for row in returned)
+
+
+def _cell(value: object) -> Value:
+    plain = _scalar(value)
+    if plain is None or isinstance(plain, bool | int | str):
+        return plain
+    return (plain if isfinite(plain) else None) if isinstance(plain, float) else str(plain)
+
+
+def _scalar(value: object) -> object:
+    """A number of numpy's as one of Python's."""
+    item = getattr(value, "item", None)
+    return item() if item is not None and getattr(value, "shape", None) == () else value

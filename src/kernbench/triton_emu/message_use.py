@@ -1,4 +1,6 @@
-"""Whether a kernel sends or receives: found in its code, so that a launch can give it rings before it starts."""
+"""Whether a kernel sends, receives or asks for its neighbours: found in its code, so that a launch can give it rings
+before it starts.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 
-MESSAGE_OPS = frozenset({"send", "send_async", "recv", "recv_async", "recv_no_consume"})
+MESSAGE_OPS = frozenset({"send", "send_async", "recv", "recv_async", "recv_no_consume", "directions", "peer"})
 
 
 def sends(kernel: Callable[..., object]) -> bool:

@@ -170,3 +170,11 @@ def test_files_that_are_no_configuration_are_refused(text: str) -> None:
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'ring_allreduce'"):
         resolve_algorithm_config(load_ccl_config(), "ring_alreduce")
+
+
+def test_the_guide_lists_every_algorithm_and_every_key() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "write-a-collective.md").read_text()
+    cfg = load_ccl_config()
+    missing = [name for name in cfg.algorithms if f"| `{name}` |" not in guide]
+    missing += [key for key in ("algorithm", *cfg.settings) if f"`defaults.{key}`" not in guide]
+    assert missing == []

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.ccl.config import AutoRow, choose, load_ccl_config
+from kernbench.ccl.config import choose, load_ccl_config
+from kernbench.ccl.config_spec import AutoRow
 from kernbench.ccl.tuned import Trial, check_writable, choose_rows, table_text, write_whole
 from kernbench.common.errors import UsageError
 

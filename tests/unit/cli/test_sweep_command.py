@@ -19,6 +19,7 @@ JSON_KEYS = [
 ROW_KEYS = [
     "point", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm",
     "bytes_hbm_requested", "bound", "roofline_share", "cost", "returned", "wrong", "error",
+    "table",
 ]  # fmt: skip
 
 
@@ -51,6 +52,28 @@ def test_a_sweep_prints_its_best_points_and_writes_its_files(capsys, tmp_path: P
     assert header.startswith("point,")
     code, out, _ = sweep(capsys, *SMALL, *GEMM, *over, "--out", "s")
     assert (code, out.splitlines()[0]) == (0, "gemm-single-pe: 4 points, 0 run now, 4 kept")
+
+
+def test_rows_that_a_bench_returns_are_kept(capsys, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from kernbench.benches.registry import bench\n"
+        "import numpy as np\n"
+        "@bench(name='by-size', description='Two rows each.')\n"
+        "def by_size(torch, *, n: int = 1):\n"
+        "    torch.zeros(n)\n"
+        "    return [{'size': np.int64(n * at), 'share': float('nan'), 'by': 'ring'} for at in (1, 2)]\n"
+    )
+    args = [*SMALL, "--bench", "mine.py", "--over", "n=3,5", "--workers", "1", "--out", "s", "--no-plot"]
+    code, out, _ = sweep(capsys, *args)
+    assert code == 0
+    at = out.splitlines().index("Rows that the bench returned")
+    table = [line.split() for line in out.splitlines()[at + 1 : at + 6]]
+    assert table == [["point", "n", "size", "share", "by"], ["0", "3", "3", "ring"], ["0", "3", "6", "ring"],
+                     ["1", "5", "5", "ring"], ["1", "5", "10", "ring"]]  # fmt: skip
+    assert out.splitlines()[-1] == ("wrote s: results.json, results.csv, results.parquet, tables.csv, tables.parquet")
+    rows = json.loads(Path("s/results.json").read_text())["rows"]
+    assert rows[1]["table"][0] == {"size": 5, "share": None, "by": "ring"}
+    assert sweep(capsys, *args, "--json")[1].count('"ring"') == 4  # kept, and read again
 
 
 def test_json_keys_are_a_contract(capsys) -> None:

@@ -193,3 +193,14 @@ class TestTiles:
         records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]
         told = [record.params["tile_shape"] for record in records if record.op_name == "composite_gemm"]
         assert told == [(32, 64, 32)] * 2
+
+
+def test_long_names_keep_their_beginning_and_their_end() -> None:
+    def bench(torch: RuntimeContext) -> None:
+        x, out = torch.from_numpy(np.arange(64, dtype=np.float16)), torch.empty(64)
+        for name in ("all_reduce.lrab_hierarchical_allreduce", "a" * 30 + "b" * 30):
+            torch.launch(name, copy, x, out)
+
+    launches = summary_as_text(figures_of(kernbench.run(bench, tiny_machine()))).split("Launches\n")[1].splitlines()
+    assert launches[1].startswith("  all_reduce.lrab_hierarchical_allreduce ")
+    assert launches[2].startswith("  " + "a" * 21 + "..." + "b" * 20 + " ")  # 44 characters

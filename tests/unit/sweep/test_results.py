@@ -62,3 +62,22 @@ def test_same_rows_same_bytes(tmp_path: Path) -> None:
     assert not changed
     assert {file.name: file.read_bytes() for file in files} == first
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(first)  # no part of a file is left
+
+
+def test_tables_that_a_bench_returned_have_files_of_their_own(tmp_path: Path) -> None:
+    """With what was set for the point, and without the point's figures. Another parameter may have a column's name."""
+    rows = [
+        SweepRow(0, {"m": 1}, {"a.b": 1}, table=({"m": 8, "us": 0.5}, {"m": 9, "us": None})),
+        SweepRow(1, {"m": 2}, {"a.b": 1}, table=({"m": 8, "us": 0.25, "by": "ring"},)),
+        SweepRow(2, {"m": 3}, {"a.b": 1}, error="bad"),
+    ]
+    assert [row_of_json(json.loads(json.dumps(row.as_json()))) for row in rows] == rows
+    files, _ = write_results(tmp_path, results_as_json({}, rows, [], [], []), rows)
+    assert [file.name for file in files[3:]] == ["tables.csv", "tables.parquet"]
+    assert files[3].read_text().splitlines() == [
+        "point,m,machine:a.b,table:m,table:us,table:by",
+        "0,1,1,8,0.5,",
+        "0,1,1,9,,",
+        "1,2,1,8,0.25,ring",
+    ]
+    assert parquet.read_table(files[4])["table:us"].to_pylist() == [0.5, None, 0.25]

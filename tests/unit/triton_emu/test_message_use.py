@@ -18,6 +18,10 @@ def direct(tl: Any) -> None:
     tl.send("E", tl.zeros((1,), "f32"))
 
 
+def who_is_there(tl: Any) -> None:
+    tl.directions()
+
+
 def by_name(tl: Any) -> None:
     direct(tl)
 
@@ -31,5 +35,5 @@ def quiet_of_a_module(tl: Any) -> None:
 
 
 def test_a_kernel_sends_if_it_or_a_function_that_it_calls_does() -> None:
-    assert [sends(each) for each in (direct, by_name, of_a_module, partial(by_name))] == [True] * 4
+    assert [sends(each) for each in (direct, by_name, of_a_module, partial(by_name), who_is_there)] == [True] * 5
     assert [sends(each) for each in (quiet, quiet_of_a_module)] == [False] * 2

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernbench.common.ids import CubeId, PeId
+from kernbench.common.units import counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import SIDES, Mesh, Slot
@@ -28,10 +29,6 @@ _HBM_BOX = (0.08, 0.62, 0.56, 0.92)
 _LONE_BOX = (0.20, 0.22, 0.92, 0.78)
 
 _Rect = tuple[float, float, float, float]  # left, top, right, bottom in mm
-
-
-def counted(n: int, thing: str) -> str:
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def bandwidth_label(bw_gbs: float | None) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId
+from kernbench.common.units import counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
-from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, counted, cube_view
+from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
 from kernbench.report.diagrams.view_pe import PE_OUTLINE, pe_view
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import build_mesh

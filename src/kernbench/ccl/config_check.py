@@ -1,0 +1,202 @@
+"""A merged tree of `ccl.yaml` to a checked configuration, or one error with every fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, cast, get_args
+
+from kernbench.ccl.config_layers import SECTIONS, beside, shipped
+from kernbench.ccl.config_spec import AUTO, COLLECTIVES, PER_CUBE, AutoRow, CclConfig, Root
+from kernbench.common.errors import CclConfigError, Fault
+from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
+from kernbench.topology.readers import (
+    Wrong,
+    closest,
+    read_choice,
+    read_power_of_two,
+    read_scalar,
+    read_text,
+    read_whole,
+    show,
+)
+from kernbench.topology.yaml_marks import Marked
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_Read = Callable[[object], object]
+_SETTINGS: Final[Mapping[str, _Read]] = {
+    "buffer_kind": lambda value: read_choice(value, BUFFER_KINDS),
+    "backpressure": lambda value: read_choice(value, BACKPRESSURES),
+    "n_slots": lambda value: read_whole(value, 1, 4096),
+    "slot_size": lambda value: read_power_of_two(value, 256, _MIB),
+    "ipcq_credit_size_bytes": lambda value: read_whole(value, 1, 4096),
+    "ring_bytes": lambda value: _multiple(value, 256, 256, 2 * _MIB),
+    "work_bytes": lambda value: _multiple(value, 256, 4 * _KIB, 2 * _MIB),
+    "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
+    "root": lambda value: read_choice(value, get_args(Root)),
+}
+_OF_A_GROUP: Final = ("ring_bytes", "work_bytes")  # reserved once, so no algorithm has its own
+
+
+def _name(value: object) -> str:
+    return read_text(value, r"[A-Za-z_][\w-]{0,59}", "a name of letters, digits, '_' and '-'")
+
+
+def _multiple(value: object, step: int, low: int, high: int) -> int:
+    whole = read_whole(value, low, high)
+    if whole % step:
+        raise Wrong(f"{whole} is not a multiple of {step}", f"give {whole - whole % step or step}, say")
+    return whole
+
+
+def checked(tree: Marked) -> CclConfig:
+    """The configuration that a tree describes; raises CclConfigError with every fault."""
+    return _Checked(tree).config()
+
+
+class _Checked:
+    """Reads a merged tree and gathers what is wrong with it."""
+
+    def __init__(self, tree: Marked) -> None:
+        self._tree = tree
+        self._faults: list[Fault] = []
+
+    def config(self) -> CclConfig:
+        sections = self._mapping(self._tree, "", SECTIONS)
+        defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *_SETTINGS))
+        others = tuple(name for name in COLLECTIVES if name != "all_reduce")
+        chosen = self._mapping(sections["collectives"], "collectives", others)
+        entries = self._open(sections["algorithms"], "algorithms")
+        algorithms = {name: self._algorithm(name, entry) for name, entry in entries.items()}
+        names = (*algorithms, AUTO)
+        collectives = {"all_reduce": self._known(defaults["algorithm"], "defaults.algorithm", names)}
+        collectives |= {name: self._known(node, f"collectives.{name}", names) for name, node in chosen.items()}
+        settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in _SETTINGS.items()}
+        tables = self._mapping(sections["auto"], "auto", (*COLLECTIVES, PER_CUBE))
+        auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
+        if not self._faults:
+            self._check_rings(settings, algorithms, defaults, entries)
+        if self._faults:
+            raise CclConfigError(self._faults)
+        return CclConfig(settings, collectives, auto, algorithms, self._tree)
+
+    def _check_rings(
+        self,
+        settings: Mapping[str, object],
+        algorithms: Mapping[str, Mapping[str, object]],
+        defaults: Mapping[str, Marked],
+        entries: Mapping[str, Marked],
+    ) -> None:
+        """At least two rings, and the words of two credits, fit the TCM that is kept for them: one each way."""
+        cases = [(settings, defaults["slot_size"], "defaults")]
+        cases += [({**settings, **own}, entries[name], f"algorithms.{name}") for name, own in algorithms.items()]
+        for merged, node, key in cases:
+            n_slots, slot_size, ring_bytes = (cast(int, merged[k]) for k in ("n_slots", "slot_size", "ring_bytes"))
+            credits = 2 * cast(int, merged["ipcq_credit_size_bytes"])
+            if merged["buffer_kind"] == "tcm" and 2 * n_slots * slot_size + credits > ring_bytes:
+                what = f"two rings of {n_slots} slots of {slot_size} bytes, and their credits, do not fit ring_bytes, "
+                what += str(ring_bytes)
+                self._fault(node, key, what, "use smaller rings, more ring_bytes, or buffer_kind: sram or hbm")
+                return
+
+    def _fault(self, node: Marked, key: str, what: str, hint: str) -> None:
+        self._faults.append(Fault(what, str(node.mark), key, hint))
+
+    def _open(self, node: Marked, key: str) -> dict[str, Marked]:
+        if isinstance(node.value, dict):
+            return dict(node.value)
+        self._fault(node, key, f"expected keys and values, got {show(node.plain())}", "give keys, or delete this one")
+        return {}
+
+    def _mapping(self, node: Marked, key: str, known: tuple[str, ...]) -> dict[str, Marked]:
+        """The children with known names; what is missing is that of the package."""
+        children = self._open(node, key)
+        for name in [name for name in children if name not in known]:
+            path = f"{key}.{name}" if key else name
+            hint = f"known keys here: {', '.join(known)}"
+            if path == "collectives.all_reduce":
+                hint = "the algorithm of all_reduce is defaults.algorithm"
+            self._fault(children.pop(name), path, f"unknown key '{name[:60]}'{closest(name, known)}", hint)
+        ground = shipped()
+        for part in key.split(".") if key else ():
+            assert isinstance(ground.value, dict)
+            ground = ground.value.get(part, Marked({}, ground.mark))
+        assert isinstance(ground.value, dict)
+        return {**{name: child for name, child in ground.value.items() if name in known}, **children}
+
+    def _value(self, node: Marked, key: str, read: _Read) -> object:
+        try:
+            return read(node.plain())
+        except Wrong as wrong:
+            self._fault(node, key, wrong.what, wrong.hint)
+            return None
+
+    def _known(self, node: Marked, key: str, names: tuple[str, ...]) -> str:
+        value = node.plain()
+        if isinstance(value, str) and value in names:
+            return value
+        near = closest(value, names) if isinstance(value, str) else ""
+        hint = f"use one of {', '.join(names)}; further ones are entries under algorithms:"
+        self._fault(node, key, f"{show(value)} is no algorithm{near}", hint)
+        return ""
+
+    def _algorithm(self, name: str, node: Marked) -> dict[str, object]:
+        key = f"algorithms.{name}"
+        self._value(Marked(name, node.mark), key, _name)
+        if name == AUTO:
+            self._fault(node, key, "'auto' stands for the table auto:", "give the algorithm another name")
+        children = self._open(node, key)
+        known = ("module", "params", *(each for each in _SETTINGS if each not in _OF_A_GROUP))
+        for other in [other for other in children if other not in known]:
+            path = f"{key}.{other}"
+            hint = f"known keys here: {', '.join(known)}; arguments of its kernel belong under params:"
+            if other in _OF_A_GROUP:
+                hint = f"all algorithms of a process group share it: set defaults.{other}"
+            self._fault(children.pop(other), path, f"unknown key '{other[:60]}'{closest(other, known)}", hint)
+        module = children.pop("module", None)
+        if module is None:
+            self._fault(node, key, f"algorithm '{name}' has no module", "add `module: package.module`, or a path")
+            module = Marked("none", node.mark)
+        params = self._open(children.pop("params"), f"{key}.params") if "params" in children else {}
+        named = self._value(module, f"{key}.module", lambda value: read_text(value, r".{1,400}", "a module or a path"))
+        if isinstance(named, str) and named.endswith(".py"):
+            named = str(beside(named, module.mark))
+        return {
+            "module": named,
+            "where": f"{module.mark}  {key}.module",
+            "params": {each: self._value(child, f"{key}.params.{each}", read_scalar) for each, child in params.items()},
+            **{each: self._value(child, f"{key}.{each}", _SETTINGS[each]) for each, child in children.items()},
+        }
+
+    def _table(self, name: str, node: Marked, algorithms: tuple[str, ...]) -> tuple[AutoRow, ...]:
+        key, rows = f"auto.{name}", node.value
+        if not isinstance(rows, list) or not rows:
+            self._fault(node, key, f"expected a list of rows, got {show(node.plain())}", "- { algorithm: tree }")
+            return ()
+        found: list[AutoRow] = []
+        for at, row in enumerate(rows):
+            here = f"{key}[{at}]"
+            children, before = self._open(row, here), len(self._faults)
+            known = ("up_to_bytes", "algorithm", "chunk_bytes")
+            for other in [other for other in children if other not in known]:
+                hint = f"known keys here: {', '.join(known)}"
+                self._fault(children.pop(other), f"{here}.{other}", f"unknown key '{other[:60]}'", hint)
+            which = self._known(children.get("algorithm", Marked(None, row.mark)), f"{here}.algorithm", algorithms)
+            limit = self._limit(children.get("up_to_bytes"), here, found, row)
+            chunk = children.get("chunk_bytes")
+            chunk_bytes = None if chunk is None else self._value(chunk, f"{here}.chunk_bytes", _SETTINGS["chunk_bytes"])
+            if len(self._faults) == before and (limit is None) != (at == len(rows) - 1):
+                what = "only the last row has no up_to_bytes, and it must not have one"
+                self._fault(row, here, what, "order rows by size; the last one is for all that is larger")
+            found.append(AutoRow(which, limit, cast("int | None", chunk_bytes)))
+        return tuple(found)
+
+    def _limit(self, node: Marked | None, here: str, before: list[AutoRow], row: Marked) -> int | None:
+        if node is None:
+            return None
+        limit = self._value(node, f"{here}.up_to_bytes", lambda value: read_whole(value, 0, 1 << 50))
+        last = before[-1].up_to_bytes if before else None
+        if isinstance(limit, int) and last is not None and limit <= last:
+            self._fault(
+                row, f"{here}.up_to_bytes", f"{limit} is not above {last}, the row before", "order rows by size"
+            )
+        return cast("int | None", limit)

@@ -1,0 +1,69 @@
+"""A configuration of collectives as checked, frozen data: settings, algorithms, and tables that `auto` goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast, get_args
+
+from kernbench.ccl.calls import CollectiveName
+from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
+from kernbench.topology.yaml_marks import Marked
+
+Root = Literal["center", "corner"]
+Param = float | int | str | bool
+
+AUTO: Final = "auto"
+COLLECTIVES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
+PER_CUBE: Final = "all_reduce_per_cube"
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRow:
+    """Up to so many bytes, this algorithm; without a number, from there on."""
+
+    algorithm: str
+    up_to_bytes: int | None = None
+    chunk_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmConfig:
+    """An algorithm with all that is set for it. `cfg["module"]` reads as `cfg.module`."""
+
+    algorithm: str
+    module: str
+    buffer_kind: BufferKind
+    backpressure: Backpressure
+    n_slots: int
+    slot_size: int
+    ipcq_credit_size_bytes: int
+    ring_bytes: int
+    work_bytes: int
+    chunk_bytes: int
+    root: Root
+    params: Mapping[str, Param] = field(default_factory=dict, hash=False)
+    where: str = field(default="", compare=False)  # file and line of its entry
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self.__slots__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    @property
+    def rings(self) -> RingConfig:
+        """What a communicator is made by."""
+        return RingConfig(
+            self.n_slots, self.slot_size, self.buffer_kind, self.backpressure, self.ipcq_credit_size_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CclConfig:
+    """A whole configuration. `collectives` has every collective, all_reduce too."""
+
+    settings: Mapping[str, object]
+    collectives: Mapping[str, str]
+    auto: Mapping[str, tuple[AutoRow, ...]]
+    algorithms: Mapping[str, Mapping[str, object]]
+    tree: Marked = field(repr=False, compare=False)
