@@ -4,6 +4,7 @@ report that says who and where, none hangs, and the machine can be used afterwar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.oracle.collective_cases import ALGORITHMS, PLACEMENTS, Case, Machine, Tray, work
 
 import kernbench
+from kernbench.ccl.modules import _from_file
 from kernbench.common.errors import (
     CollectiveMismatchError,
     DeadlockError,
@@ -286,6 +288,55 @@ def test_an_algorithm_that_is_none_is_refused_before_anything_runs(tray: Tray, t
         assert says in str(reported(tray, ccl))
         file.unlink()
     assert "there is no file" in str(reported(tray, ccl))
+
+
+@pytest.mark.parametrize(
+    ("returned", "says", "hint"),
+    [
+        ("n_elem", "returns 3000, which is no tuple", "`return 3000,` with a comma"),
+        ("None", "returns None, which is no tuple", "def kernel_args("),
+        ("1 // 0,", "failed: ZeroDivisionError", "def kernel_args("),
+    ],
+)
+def test_kernel_args_that_are_no_tuple_are_refused_at_their_line(
+    tray: Tray, tmp_path: Path, returned: str, says: str, hint: str
+) -> None:
+    ccl = algorithm(tmp_path, "pass")
+    (tmp_path / "mine.py").write_text(HEADER.replace("return n_elem, world_size", f"return {returned}"))
+    error = reported(tray, ccl)
+    assert f"kernel_args of algorithm 'mine' {says}" in str(error)
+    assert "mine.py:" in str(error)
+    assert hint in str(error)
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("", 'let it say COLLECTIVES = ("broadcast",)'),
+        ("COLLECTIVES = 'broadcast'\n", "give a tuple: COLLECTIVES = ('broadcast',)"),
+        ("COLLECTIVES = ('brodcast',)\n", "did you mean 'broadcast'?"),
+    ],
+)
+def test_an_algorithm_that_does_not_say_its_collectives_is_told_how(
+    tray: Tray, tmp_path: Path, header: str, hint: str
+) -> None:
+    ccl = algorithm(tmp_path, "pass") | {"collectives": {"broadcast": "mine"}, "defaults": {}}
+    (tmp_path / "mine.py").write_text(header + HEADER)
+    torch = tray.torch
+    with pytest.raises(SpawnException) as caught:
+        run(tray, lambda rank: torch.distributed.broadcast(tensor(torch), 0), ccl)
+    assert hint in str(caught.value)
+    assert str(caught.value).count("hint:") == 1  # once for all ranks
+
+
+def test_algorithms_of_one_file_name_in_two_folders_are_two_modules(tray: Tray, tmp_path: Path) -> None:
+    modules = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        algorithm(tmp_path / folder, "pass")
+        modules.append(_from_file(tmp_path / folder / "mine.py"))
+    assert modules[0] is not modules[1]
+    assert [sys.modules[module.__name__] for module in modules] == modules
 
 
 # --------------------------------------------------------------------------------------------------------------- races

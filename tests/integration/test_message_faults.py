@@ -139,6 +139,17 @@ def test_a_shape_dtype_or_size_that_was_not_sent_is_an_error_that_names_both_lin
     assert "by sip0.cube0.pe0 (to its intra_E)" in said
 
 
+@pytest.mark.parametrize("op", ["recv", "recv_async", "recv_no_consume"])
+def test_a_receive_without_a_shape_says_what_is_missing(torch: RuntimeContext, op: str) -> None:
+    def kernel(tl: Any) -> None:
+        tl.recv  # noqa: B018  # so that the launch finds that it receives
+        getattr(tl, op)("intra_E")
+
+    with pytest.raises(LaunchError, match=f"{op}: no shape") as failed:
+        launch(torch, kernel, pes=1)
+    assert f"tl.{op}('intra_E', (64,), \"f16\")" in str(failed.value.hint)
+
+
 def test_a_wrong_receive_from_anywhere_says_so(torch: RuntimeContext) -> None:
     def kernel(tl: Any) -> None:
         if tl.physical_id(0) == 0:
@@ -166,10 +177,10 @@ def test_when_a_kernel_dies_its_waiting_neighbours_are_stopped(
             tl.recv("intra_0", (4,), "f16")
         elif waits_in == "send":
             tl.send("intra_0", tl.full((64, 1024), 1, "f16"))  # more than the ring holds
+        elif waits_in == "wait":
+            tl.wait(tl.recv_async("intra_0", (4,), "f16"))
         else:
-            handle = tl.recv_async("intra_0", (4,), "f16")
-            if waits_in == "wait":
-                tl.wait(handle)
+            tl.send_async("intra_0", tl.full((64, 1024), 1, "f16"))
 
     torch.install_ipcq(backpressure=backpressure)
     with pytest.raises(LaunchError, match="out of luck") as failed:
@@ -314,7 +325,8 @@ def test_credits_on_their_way_when_their_communicator_ends_do_not_count_in_the_n
     log = OpLog()
     with RuntimeContext(GraphEngine(machine(2), op_log=log)) as torch:
         torch.communicators.install_world(LARGE)
-        launch(torch, credited, sips=(0, 1))
+        with pytest.raises(UnreceivedError, match=r"i8\[4, 131072\] for sip0.cube0.pe1"):  # the flood
+            launch(torch, credited, sips=(0, 1))
         torch.communicators.install_world(LARGE._replace(n_slots=1))
         started = launch(torch, late, pes=1, sips=(0, 1)).pes[0].start_ns
     sends = [op.t_start - started for op in log.records if op.op_name == "ipcq_send"][-2:]
@@ -325,17 +337,18 @@ def test_credits_on_their_way_when_their_communicator_ends_do_not_count_in_the_n
 # ---- nobody receives
 
 
-def test_a_message_that_nobody_received_is_an_error_at_the_end_of_the_run() -> None:
+def test_a_message_to_a_pe_outside_of_the_launch_that_nobody_received_is_an_error_at_the_end_of_the_run() -> None:
     def kernel(tl: Any) -> None:
-        if tl.physical_id(0) == 0:
-            tl.send("intra_1", tl.full((4,), 1, "f16"))
-            tl.send("intra_1", tl.full((5,), 1, "f16"))
-            tl.send("intra_2", tl.full((6,), 1, "f16"))
-        elif tl.physical_id(0) == 1:
-            tl.recv("intra_0", (4,), "f16")
+        tl.send("intra_1", tl.full((4,), 1, "f16"))
+        tl.send("intra_1", tl.full((5,), 1, "f16"))
+        tl.send("intra_2", tl.full((6,), 1, "f16"))
+
+    def takes_one(tl: Any) -> None:
+        tl.recv("intra_0", (4,), "f16")
 
     torch = RuntimeContext(GraphEngine(machine()))
-    launch(torch, kernel, pes=3)
+    launch(torch, kernel, pes=1)
+    torch.launch(takes_one, target_cubes=0, target_pes=1)
     with pytest.raises(UnreceivedError) as left:
         torch.close()
     said = str(left.value)
@@ -343,6 +356,94 @@ def test_a_message_that_nobody_received_is_an_error_at_the_end_of_the_run() -> N
     assert f"sent at {__file__}:{line_with(kernel, '(5,)')} by sip0.cube0.pe0 to its intra_1" in said
     assert "every tl.send needs a tl.recv" in said
     assert len(left.value.messages) == 2
+
+
+def sends_twice(tl: Any) -> None:
+    """Each PE of a pair sends its number twice, and receives once."""
+    other = 1 - tl.program_id(0)
+    for n in range(2):
+        tl.send(f"intra_{other}", tl.full((4,), n, "f16"))
+    tl.recv(f"intra_{other}", (4,), "f16")
+
+
+def sends_once(tl: Any) -> None:
+    other = 1 - tl.program_id(0)
+    tl.send(f"intra_{other}", tl.full((4,), 7, "f16"))
+    tl.recv(f"intra_{other}", (4,), "f16")
+
+
+def receives(out: Any, tl: Any) -> None:
+    tl.store(out, tl.recv("intra_1", (4,), "f16"))
+
+
+@pytest.mark.parametrize("sips", [0, (0, 1)])
+def test_what_a_launch_sends_its_own_pes_and_does_not_receive_is_an_error_of_the_launch(sips: Any) -> None:
+    """It must not be there for the next launch: with MPI as with NCCL, a send without its receive is a bug."""
+    torch = RuntimeContext(GraphEngine(machine(2)))
+    message = r"kernel 'sends_twice' has ended: f16\[4\] for sip0.cube0.pe1 from its intra_0 was never received"
+    with pytest.raises(UnreceivedError, match=message) as left:
+        launch(torch, sends_twice, sips=sips)
+    assert f"sent at {__file__}:{line_with(sends_twice, 'tl.send')}" in str(left.value)
+    assert len(left.value.messages) == (2 if sips == 0 else 4)
+    with pytest.raises(LaunchError, match=r"'sends_twice' has left . messages in its rings"):
+        launch(torch, sends_once)
+    torch.wait_all()
+    torch.install_ipcq()
+    launch(torch, sends_once)
+    torch.close()  # it is told once
+
+
+def test_a_launch_that_was_queued_does_not_get_what_the_one_before_it_left() -> None:
+    """It begins before the host knows that the other one has ended."""
+    torch = RuntimeContext(GraphEngine(machine()))
+    out = torch.zeros(4)
+    launch(torch, sends_twice, wait=False)
+    second = launch(torch, receives, out, pes=1, wait=False)
+    with pytest.raises(LaunchError, match=r"recv at .* from intra_1 gets a message of another launch, sent at"):
+        torch.wait(second)
+
+
+def test_a_launch_may_receive_what_another_sent_to_a_pe_that_it_did_not_run_on() -> None:
+    """As ranks do that launch a kernel on their own SIP each, one of them earlier than the other."""
+
+    def sender(tl: Any) -> None:
+        tl.send("intra_1", tl.full((4,), 3, "f16"))
+
+    def receiver(out: Any, tl: Any) -> None:
+        tl.store(out, tl.recv("intra_0", (4,), "f16"))
+
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        out = torch.zeros(4)
+        launch(torch, sender, pes=1)
+        torch.launch(receiver, out, target_cubes=0, target_pes=1)
+        assert out.numpy().tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_receive_that_the_kernel_never_waits_for_is_an_error_at_its_line(comes: bool) -> None:
+    def kernel(tl: Any) -> None:
+        if tl.program_id(0) == 1:
+            tl.recv_async("intra_0", (4,), "f16")  # and no wait
+        elif comes:
+            tl.send("intra_1", tl.full((4,), 3, "f16"))
+
+    torch = RuntimeContext(GraphEngine(machine()))
+    with pytest.raises(LaunchError, match=r"the kernel ends, and its recv_async at .* is never waited for") as failed:
+        launch(torch, kernel)
+    assert failed.value.failures[0].line == line_with(kernel, "and no wait")
+    assert "tl.wait(handle)" in str(failed.value.hint)
+    torch.close()
+
+
+def test_waiting_for_all_that_is_under_way_waits_for_receives_too() -> None:
+    def kernel(tl: Any) -> None:
+        other = f"intra_{1 - tl.program_id(0)}"
+        tl.recv_async(other, (4,), "f16")
+        tl.send(other, tl.full((4,), 3, "f16"))
+        tl.wait()
+
+    with RuntimeContext(GraphEngine(machine())) as torch:
+        launch(torch, kernel)
 
 
 def test_one_that_is_still_on_its_way_when_the_run_ends_is_told_too() -> None:

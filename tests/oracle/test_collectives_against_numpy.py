@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice
 
+import numpy as np
 import pytest
 from tests.oracle.collective_cases import (
     ALGORITHMS,
@@ -168,3 +169,48 @@ def test_together_the_cases_have_every_algorithm_with_every_op_type_and_placemen
             assert len({case.shape for case in mine}) >= len(SHAPES) - 2
             assert {case.space for case in mine} == {"hbm", "tcm", "sram"}
             assert len({case.placement for case in mine}) >= len(PLACEMENTS) - (2 if by_blocks or per_cube else 0)
+
+
+# --------------------------------------------------------------------------------------------------------------- means
+
+
+@pytest.mark.parametrize("sips", [3, 4])
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [
+        (collective, algorithm)
+        for collective in ("all_reduce", "all_reduce_per_cube", "reduce", "reduce_scatter_tensor")
+        for algorithm in ALGORITHMS[collective]
+    ],
+)
+def test_a_mean_is_right_though_the_sum_is_more_than_the_type_holds(sips: int, collective: str, algorithm: str) -> None:
+    """f16 holds 65504 at most, and 11 bits: a sum is rounded by up to 2**-11 of itself with every addend."""
+    case = Case(collective, algorithm, (40,), "f16", op="avg")
+    machine = Machine(sips, 2, 1, 1)
+    blocks, per_cube = collective == "reduce_scatter_tensor", collective == "all_reduce_per_cube"
+    shape = (sips * 40,) if blocks else (2, 40) if per_cube else (40,)
+    given = [60000 - 32 * np.random.default_rng(rank).integers(0, 64, shape).astype(np.float64) for rank in range(sips)]
+    addends = [row for each in given for row in each] if per_cube else given
+    right = np.mean(addends, axis=0)
+    tray = Tray(machine)
+    torch, found = tray.torch, dict[int, np.ndarray]()
+
+    def worker(rank: int) -> None:
+        dist = torch.distributed
+        dist.init_process_group("ahbm", ccl=case.ccl)
+        x = torch.from_numpy(given[rank], dtype="f16", dp=PLACEMENTS["rows per cube"])
+        if collective == "reduce":
+            dist.reduce(x, 0, "avg")
+        elif blocks:
+            out = torch.empty(40, dtype="f16", dp=PLACEMENTS["rows per cube"])
+            dist.reduce_scatter_tensor(out, x, "avg")
+            x = out
+        else:
+            dist.all_reduce(x, "avg", per="cube" if per_cube else "rank")
+        found[rank] = x.numpy().astype(np.float64)
+        dist.destroy_process_group()
+
+    torch.multiprocessing.spawn(worker, nprocs=sips)
+    for rank in [0] if collective == "reduce" else range(sips):
+        want = right[40 * rank : 40 * (rank + 1)] if blocks else right
+        assert np.allclose(found[rank], want, rtol=len(addends) * 2.0**-11, atol=0)

@@ -293,13 +293,13 @@ def judge(programs: Programs) -> str:
         torch.close(wait=False)
     else:
         ends = "unreceived" if model.unreceived else "received"
-        torch.launch(kernel_of(programs, seen), target_pes=pes, target_cubes=0)
         if model.unreceived:
             with pytest.raises(UnreceivedError) as left:
-                torch.close()
+                torch.launch(kernel_of(programs, seen), target_pes=pes, target_cubes=0)
             assert len(left.value.messages) == model.unreceived
         else:
-            torch.close()
+            torch.launch(kernel_of(programs, seen), target_pes=pes, target_cubes=0)
+        torch.close()
     assert [[x.tobytes() for x in each] for each in seen] == [[x.tobytes() for x in each] for each in model.seen]
     return ends
 

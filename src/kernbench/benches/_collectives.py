@@ -133,10 +133,10 @@ def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64] | Non
 
 
 def count_wrong(found: Array, right: NDArray[np.float64], dtype: str) -> int:
-    """Elements that differ by more than the type's last place; of integers, at all. A mean of those is cut."""
+    """Elements that differ by more than the type's last place; of integers, at all."""
     element = dtype_of(dtype)
     if not element.is_float:
-        return int(np.count_nonzero(found.astype(np.float64) != np.trunc(right)))
+        return int(np.count_nonzero(found.astype(np.float64) != right))
     slack = 2.0**-7 if element.itemsize < 4 else 1e-6
     return int(np.count_nonzero(~np.isclose(found.astype(np.float64), right, rtol=slack, atol=0.0)))
 

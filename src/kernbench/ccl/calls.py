@@ -22,10 +22,11 @@ Ranks in a call (`rank`, `root`, `peer`) count within the group.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import EnumType, StrEnum
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from kernbench.common.errors import NotModelledError
 from kernbench.common.launch import TensorArg
 
 CollectiveName = Literal[
@@ -44,7 +45,29 @@ CollectiveName = Literal[
 Per = Literal["rank", "cube"]
 
 
-class ReduceOp(StrEnum):
+_NOT_MODELLED = {
+    "BAND": "MIN of bool tensors is `and`; for bits of integers write a kernel",
+    "BOR": "MAX of bool tensors is `or`; for bits of integers write a kernel",
+    "BXOR": "SUM of 0 and 1 in an integer dtype, and keep the lowest bit",
+    "PREMUL_SUM": "multiply with a kernel, then SUM",
+}
+
+
+class _Ops(EnumType):
+    """Says of an op of PyTorch's that there is not what to use instead."""
+
+    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            there = ", ".join(op.name for op in ReduceOp)
+            instead = _NOT_MODELLED.get(name)
+            what = f"ReduceOp.{name} is not modelled" if instead else f"there is no ReduceOp.{name}"
+            raise NotModelledError(what, hint=f"{instead}; there are {there}" if instead else f"use one of {there}")
+
+
+class ReduceOp(StrEnum, metaclass=_Ops):
     """How the elements of several ranks become one. As a value it equals its name in small letters."""
 
     SUM = "sum"

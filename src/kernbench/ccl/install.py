@@ -184,15 +184,15 @@ def check_rings(config: RingConfig) -> RingConfig:
     return config
 
 
-def check_received(left: Sequence[Unreceived]) -> None:
-    """Raise UnreceivedError for messages that a run leaves in rings."""
+def check_received(left: Sequence[Unreceived], when: str = "") -> None:
+    """Raise UnreceivedError for messages that a launch or a run leaves in rings; `when` says at which end."""
     if not left:
         return
     receiver, direction, message = left[0]
     what = f"{message.dtype}{list(message.shape)} for {PeId(*receiver)} from its {direction} was never received"
     more = f", nor were {len(left) - 1} other messages" if len(left) > 1 else ""
     raise UnreceivedError(
-        what + more,
+        when + what + more,
         left,
         where=f"sent at {message.line} by {PeId(*message.sender)} to its {message.direction}",
         hint="every tl.send needs a tl.recv on the other side",

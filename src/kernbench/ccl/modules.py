@@ -12,13 +12,15 @@ refuse           optional: (Work) -> why it cannot do that, or None
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
+from zlib import crc32
 
 from kernbench.ccl.config_spec import COLLECTIVES, AlgorithmConfig
 from kernbench.ccl.work import Work
@@ -27,7 +29,7 @@ from kernbench.topology.readers import closest
 from kernbench.triton_emu.binding import signature_of
 
 Kernel = Callable[..., object]
-_LOADED: dict[tuple[str, float], ModuleType] = {}  # files, by path and time of change
+_LOADED: dict[tuple[str, int, int], ModuleType] = {}  # files, by path, time of change and size
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,18 @@ class Algorithm:
     refuse: Callable[[Work], str | None] | None
     names: tuple[str, ...]
     takes_any: bool
+    says_collectives: bool  # whether the module has COLLECTIVES
     where: str = field(compare=False)
     summary: str = ""
 
     def check_does(self, collective: str) -> None:
         """Raises UsageError for a collective that it does not do."""
         if collective not in self.collectives:
+            hint = "choose another in ccl.yaml, or with init_process_group(ccl={...}); see `kernbench ccl --list`"
+            if not self.says_collectives:
+                hint = f'a module without COLLECTIVES does all_reduce: say COLLECTIVES = ("{collective}",), or {hint}'
             raise UsageError(
-                f"algorithm '{self.name}' does no {collective}, but {', '.join(self.collectives)}",
-                hint="choose another in ccl.yaml, or with init_process_group(ccl={...}); see `kernbench ccl --list`",
+                f"algorithm '{self.name}' does no {collective}, but {', '.join(self.collectives)}", hint=hint
             )
 
 
@@ -68,11 +73,7 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
             raise UsageError(f"module {config.module} has no function '{name}'", where=config.where, hint=hint)
     assert callable(kernel)
     assert callable(kernel_args)
-    collectives = tuple(getattr(module, "COLLECTIVES", ("all_reduce",)))
-    for name in collectives:
-        if name not in COLLECTIVES:
-            hint = f"use some of {', '.join(COLLECTIVES)}"
-            raise UsageError(f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVES)}", hint=hint)
+    collectives = _collectives(module, config)
     parameters = signature_of(kernel).parameters.values()
     names = tuple(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
     for param in config.params:
@@ -91,6 +92,7 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
         getattr(module, "refuse", None),
         names,
         any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
+        hasattr(module, "COLLECTIVES"),
         config.where,
         _first_sentence(module.__doc__ or ""),
     )
@@ -98,6 +100,30 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
 
 def _first_sentence(text: str) -> str:
     return " ".join(text.split()).partition(". ")[0].removesuffix(".")
+
+
+def place_of(function: Callable[..., object], error: BaseException | None = None) -> str | None:
+    """`file:line` of a user's function, or of its innermost line that an error comes from."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    frames = walk_tb(error.__traceback__) if error is not None else ()
+    lines = [line for frame, line in frames if frame.f_code.co_filename == code.co_filename]
+    return f"{code.co_filename}:{lines[-1] if lines else code.co_firstlineno}"
+
+
+def _collectives(module: ModuleType, config: AlgorithmConfig) -> tuple[str, ...]:
+    """What a module says that it does."""
+    said = getattr(module, "COLLECTIVES", ("all_reduce",))
+    if isinstance(said, str) or not isinstance(said, Iterable):
+        hint = f"give a tuple: COLLECTIVES = ({said!r},)" if isinstance(said, str) else "give a tuple of names"
+        raise UsageError(f"{config.module}.COLLECTIVES is {said!r}", where=config.where, hint=hint)
+    names = tuple(said)
+    for name in names:
+        if name not in COLLECTIVES:
+            what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVES)}"
+            raise UsageError(what, where=config.where, hint=f"use some of {', '.join(COLLECTIVES)}")
+    return names
 
 
 def _module(config: AlgorithmConfig) -> ModuleType:
@@ -116,13 +142,19 @@ def _module(config: AlgorithmConfig) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file '{path}'", hint="paths are relative to the file that names them")
-    key = (str(path.resolve()), path.stat().st_mtime)
+    full, changed = str(path.resolve()), path.stat()
+    key = (full, changed.st_mtime_ns, changed.st_size)
     if key not in _LOADED:
-        spec = spec_from_file_location(f"_kernbench_ccl_{path.stem}", path)
+        # A name of its own for each file, also for two of one name in different folders.
+        spec = spec_from_file_location(f"_kernbench_ccl_{path.stem}_{crc32(full.encode()):08x}", path)
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses and pickles look it up there
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[spec.name]
+            raise
         _LOADED[key] = module
     return _LOADED[key]

@@ -24,15 +24,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
+from numbers import Real
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
 from kernbench.ccl.config import choose, resolve_algorithm_config
 from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
-from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm
+from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm, place_of
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Work, work_of
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import ComponentError, KernBenchError, UsageError
 from kernbench.common.launch import LaunchStream, TensorArg
 from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
@@ -86,7 +87,7 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
     if grid.kind != "ring_1d" and module.kinds and grid.kind not in module.kinds:
         hint = f"it knows {', '.join(module.kinds)}: choose another algorithm, or another system.sips.topology"
         raise UsageError(f"algorithm '{module.name}' does not know SIPs in a {grid.kind}", hint=hint)
-    own = module.kernel_args(call.group.size, work.n_elem, cube_w=work.cube_w, cube_h=work.cube_h)
+    own = own_args(module, call.group.size, work)
     after = (call.rank, module.kinds.get(grid.kind, 0), *on_grid)
     tensors = _tensors(call)
     first = tensors.pop("t_ptr", 0)
@@ -102,6 +103,23 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
         config,
         {"algorithm": module.name, "chunk_bytes": config.chunk_bytes, "placement": work.signature},
     )
+
+
+def own_args(module: Algorithm, world_size: int, work: Work) -> tuple[object, ...]:
+    """What an algorithm's `kernel_args` returns; raises ComponentError where that is no tuple, or it raises itself."""
+    hint = "def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4): return n_elem, cube_w, cube_h, world_size"
+    try:
+        own = module.kernel_args(world_size, work.n_elem, cube_w=work.cube_w, cube_h=work.cube_h)
+    except KernBenchError:
+        raise
+    except Exception as error:  # the user's function
+        what = f"kernel_args of algorithm '{module.name}' failed: {type(error).__name__}: {error}"
+        raise ComponentError(what, where=place_of(module.kernel_args, error), hint=hint) from error
+    if not isinstance(own, tuple | list):
+        what = f"kernel_args of algorithm '{module.name}' returns {own!r}, which is no tuple"
+        more = f"one argument is `return {own!r},` with a comma; " if isinstance(own, Real) else ""
+        raise ComponentError(what, where=place_of(module.kernel_args), hint=more + hint)
+    return tuple(own)
 
 
 def stream_of(call: CollectiveCall) -> LaunchStream:

@@ -17,6 +17,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
+        NotModelledError       a name of PyTorch's that is not there; an AttributeError too, so that hasattr() works
         DistributedTypeError   of `torch.distributed`, an argument that is no tensor, list or op; a TypeError too
         DistributedError       of `torch.distributed`, any other; a ValueError and a RuntimeError too, as in PyTorch
             ProcessGroupError          there is no process group, or one already, or another one
@@ -195,6 +196,12 @@ class DataError(KernBenchError):
 
 class UsageError(KernBenchError):
     """A wrong argument on the command line or in a call."""
+
+
+class NotModelledError(UsageError, AttributeError):
+    """A name of PyTorch's that is not there. Also an AttributeError, so that hasattr() and getattr() with a default
+    work.
+    """
 
 
 class DistributedTypeError(UsageError, TypeError):

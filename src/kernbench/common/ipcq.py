@@ -8,11 +8,11 @@ slot later can change it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kernbench.common.envelope import Request
+from kernbench.common.envelope import Request, Targets
 from kernbench.common.message_traffic import MessageCounter, Path
 
 BufferKind = Literal["tcm", "sram", "hbm"]
@@ -44,6 +44,21 @@ class Peer(NamedTuple):
     direction: str
 
 
+class LaunchOrigin(NamedTuple):
+    """The launch that a message comes from. `key` is its own, the same on all its SIPs; `targets` are the cubes and PEs
+    of each of them. It receives only messages with its own `tag`.
+    """
+
+    key: object
+    tag: int
+    targets: Mapping[int, tuple[Targets, Targets]]
+
+    def has(self, pe: PeKey) -> bool:
+        """Whether it runs on a PE."""
+        cubes, pes = self.targets.get(pe[0], ((), ()))
+        return (cubes == "all" or pe[1] in cubes) and (pes == "all" or pe[2] in pes)
+
+
 @dataclass(slots=True, eq=False)
 class Message:
     """What one `tl.send` sends. `clock` is for whoever looks for races, `record` the op-log id of the send."""
@@ -55,7 +70,7 @@ class Message:
     line: str  # of the send, `file:line`
     sender: PeKey
     direction: str  # as the sender calls it
-    tag: int = 0  # of the launch that sent it; a launch receives only what has its own
+    origin: LaunchOrigin
     clock: object = None
     record: int | None = None
     chunks: int = 1
@@ -128,6 +143,14 @@ class Communicator:
         self.users = 0
         self.unreceived: dict[Message, None] = {}  # sent and not received, in the order of sending
         self.on_close: list[Callable[[], None]] = []
+
+    def left_over_by(self, origin: LaunchOrigin) -> list[Unreceived]:
+        """Those of a launch that is over whose receivers were part of it: nobody can receive them any more."""
+        if not self.unreceived:
+            return []
+        return [
+            left for left in self.left_over() if left.message.origin.key == origin.key and origin.has(left.receiver)
+        ]
 
     def left_over(self) -> list[Unreceived]:
         """The messages that were sent and not received, in the order of sending; none after a failure."""

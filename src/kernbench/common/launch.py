@@ -20,6 +20,7 @@ from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
+from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
@@ -143,7 +144,8 @@ class KernelLaunchMsg(CubeCommand):
     launch with the first PE that fails and stops the others, `collect_all` waits for all. IO_CPU stamps
     `target_start_ns` unless the host did, which it does for launches that several SIPs start together. `communicator`
     names the neighbours that the kernel can send to; it receives only messages that launches of the same `tag` send. A
-    PE runs the launches of each `stream` one after the other, and those of different streams at the same time.
+    PE runs the launches of each `stream` one after the other, and those of different streams at the same time. Of a
+    launch on several SIPs each message has its `number` and what cubes and PEs it is for on each of them.
     """
 
     kernel_ref: KernelRef
@@ -154,6 +156,8 @@ class KernelLaunchMsg(CubeCommand):
     communicator: str = "world"
     tag: int = 0
     stream: LaunchStream = "compute"
+    number: int = 0
+    targets_by_sip: Mapping[int, tuple[Targets, Targets]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         CubeCommand.__post_init__(self)
@@ -183,10 +187,11 @@ class KernelLaunchMsg(CubeCommand):
         yield from self.args
         yield from self.named_args.values()
 
-    def has_target(self, cube: int, pe: int) -> bool:
-        """Whether it runs on that PE of its SIP."""
-        on_cube = self.target_cubes == "all" or cube in self.target_cubes
-        return on_cube and (self.target_pes == "all" or pe in self.target_pes)
+    @property
+    def origin(self) -> LaunchOrigin:
+        """What its messages say of it."""
+        targets = self.targets_by_sip or {self.sip: (self.target_cubes, self.target_pes)}
+        return LaunchOrigin(self.number if self.targets_by_sip else self.id, self.tag, targets)
 
     def located(self) -> KernelLaunchMsg:
         """The launch with targets for each of those left "all": the cubes, and the PE numbers, that hold a shard."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
 from greenlet import getcurrent
@@ -25,6 +26,7 @@ from kernbench.runtime_api import collective_args as args
 from kernbench.runtime_api.collective_call import Member, Request
 from kernbench.runtime_api.groups import Group, ProcessGroups
 from kernbench.runtime_api.matching import Posted
+from kernbench.runtime_api.not_modelled import NAMES, refuse_name
 from kernbench.runtime_api.process_group import ProcessGroup
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaterWork, LaunchedWork, Work
@@ -44,6 +46,12 @@ class _Types:
 
 class DistributedContext(ProcessGroups, _Types):
     """`torch.distributed`."""
+
+    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Called for what there is not: says what to use instead, where PyTorch has it."""
+            refuse_name("torch.distributed", name, NAMES.get(name), dir(type(self)))
 
     # ---- the same for all
 

@@ -9,6 +9,7 @@ sent elsewhere (`sips=`) reaches its tensors over the tray's links.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from numbers import Integral
@@ -32,6 +33,7 @@ class Launcher:
         self._engine = queue.engine
         self._done_before: dict[Launch, DoneCounts] = {}  # transfers, when it was submitted
         self.launches: list[Launch] = []
+        self._numbers = count(1)  # of launches on several SIPs
         self._under_way: list[Launch] = []  # those that may not be over
 
     def under_way(self) -> list[Launch]:
@@ -93,6 +95,9 @@ class Launcher:
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
+        if len(messages) > 1:
+            number, targets = next(self._numbers), {each.sip: (each.target_cubes, each.target_pes) for each in messages}
+            messages = [replace(message, number=number, targets_by_sip=targets) for message in messages]
         done_before = self._engine.done_so_far([message.sip for message in messages])
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._done_before[launch] = done_before
@@ -140,12 +145,24 @@ class Launcher:
         if stop.done is not None and stop.done.callbacks is not None:
             stop.done.callbacks.append(lambda _: launch.release_tensors())
 
+    def _note_unreceived(self, launch: Launch) -> None:
+        """What a launch has sent to its own PEs and not received, nobody can: the next launch must not take it."""
+        request = launch.handles[0].request
+        assert isinstance(request, KernelLaunchMsg)
+        communicator = self._engine.communicators.get(request.communicator)
+        if communicator is None or launch.failures or launch.is_aborted:
+            return
+        launch.unreceived = tuple(communicator.left_over_by(request.origin))
+        if launch.unreceived:
+            communicator.failure = f"kernel '{launch.name}' has left {len(launch.unreceived)} messages in its rings"
+
     def _finish(self, launch: Launch) -> None:
         """Note what a launch that is done has cost: what its PEs did for it, and what the links of its SIPs did."""
         if launch.is_measured:
             return
         launch.is_measured = True
         launch.release_tensors()
+        self._note_unreceived(launch)
         if self._engine.tally is not None:
             work: dict[WorkKey, Work] = {}
             for handle in launch.handles:

@@ -15,9 +15,11 @@ from weakref import ReferenceType, ref
 
 from greenlet import getcurrent, greenlet
 
+from kernbench.ccl.install import check_received
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.common.ids import PeId
+from kernbench.common.ipcq import Unreceived
 from kernbench.common.message_traffic import Path
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.common.work_units import flops_of
@@ -63,6 +65,7 @@ class Launch:
     rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # that launched it
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were reported
+    unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # messages that it has left to PEs of its own
 
     @property
     def is_done(self) -> bool:
@@ -175,9 +178,10 @@ class Launch:
         return tuple(failure for handle in self.handles for failure in handle.failures)
 
     def raise_failures(self) -> None:
-        """Raise LaunchError when the kernel failed somewhere."""
+        """Raise LaunchError when the kernel failed somewhere, UnreceivedError when it sent what it did not receive."""
         failures = self.failures
         if not failures:
+            check_received(self.unreceived, f"kernel '{self.name}' has ended: ")
             return
         first = failures[0]
         more = f" (and {len(failures) - 1} more PEs)" if len(failures) > 1 else ""

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
+from zlib import crc32
 
 from kernbench.common.errors import KernBenchError, UsageError
 
@@ -42,9 +43,11 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no file {path}", hint="give the path of a Python file, or kernbench list for names")
     _on_import_path(path.resolve().parent)
-    name = f"{PREFIX}{path.stem}"  # its own, so that a file may be named as a library is
+    full = str(path.resolve())
+    # Its own, so that a file may be named as a library is, or as another file in another folder.
+    name = f"{PREFIX}{path.stem}_{crc32(full.encode()):08x}"
     module = ModuleType(name)
-    module.__file__ = str(path.resolve())
+    module.__file__ = full
     sys.modules[name] = module
     try:
         # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written next to it.

@@ -146,8 +146,7 @@ class GraphEngine(Machine):
                 f"request {handle.request.request_id} is never answered",
                 blocked,
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                hint=hint_for(blocked, ())
-                or "a component on its path takes a packet and neither answers nor sends it on",
+                hint=hint_for(blocked, ()) or "a component on its path neither answers a packet nor sends it on",
             )
         self.note_waited((handle,))
         return handle.completion

@@ -18,7 +18,7 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.tp import launches
 from kernbench.tp.layers import ALL, ColumnParallelLinear, ParallelLayer, RowParallelLinear, own
 from kernbench.tp.mappings import divide
-from kernbench.tp.parameters import Init, full_weight
+from kernbench.tp.parameters import Init, full_weight, make_parameter
 from kernbench.tp.placement import Grid
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -121,8 +121,9 @@ class ParallelAttention(ParallelLayer):
     """Self-attention, heads over ranks. With fewer key heads than query heads (grouped queries), as many of the latter
     share one; with fewer key heads than ranks, ranks hold copies.
 
-    `bias` is that of the output projection. The full weight of queries, keys and values has the columns of all query
-    heads, then of all key heads, then of all value heads.
+    `bias` is that of both projections, of queries, keys and values and of the output; `qkv_bias` says it of the former
+    alone. The full weight, and bias, of queries, keys and values has the columns of all query heads, then of all key
+    heads, then of all value heads.
     """
 
     def __init__(
@@ -133,9 +134,11 @@ class ParallelAttention(ParallelLayer):
         *,
         causal: bool = True,
         bias: bool = False,
+        qkv_bias: bool | None = None,
         sequence_parallel: bool = False,
         dtype: str = "f16",
         qkv_init: Init = "zeros",
+        qkv_bias_init: Init = "zeros",
         out_init: Init = "zeros",
         out_bias_init: Init = "zeros",
         torch: RuntimeContext | None = None,
@@ -163,6 +166,10 @@ class ParallelAttention(ParallelLayer):
         width = (n_heads + 2 * kv_heads) * self.head_dim
         self.sequence_parallel = sequence_parallel
         self.qkv = self._columns(qkv_init, (hidden, width), (ALL, part), (hidden, len(part)), "qkv")
+        self.qkv_bias = None
+        if bias if qkv_bias is None else qkv_bias:
+            at = self.qkv.dp
+            self.qkv_bias = make_parameter(self.torch, qkv_bias_init, (width,), (part,), dtype, at, f"{name}.qkv_bias")
         self.out = RowParallelLinear(
             hidden, hidden, bias=bias, sequence_parallel=sequence_parallel, dtype=dtype,
             init=out_init, bias_init=out_bias_init, torch=self.torch, grid=self.grid, name=f"{name}.out",
@@ -184,7 +191,7 @@ class ParallelAttention(ParallelLayer):
             raise UsageError(
                 f"{self.name}: {rows.shape[0]} tokens in {batch!r} sequences", hint="batch divides the tokens"
             )
-        qkv = launches.linear(self.torch, self.grid, rows, self.qkv, name=f"{self.name}.qkv")
+        qkv = launches.linear(self.torch, self.grid, rows, self.qkv, bias=self.qkv_bias, name=f"{self.name}.qkv")
         heads, kv_heads = self.heads_per_rank, self.kv_heads_per_rank
         attended = launches.attend(self.torch, self.grid, qkv, batch, heads, kv_heads, self.causal)
         return self.out(attended, residual)

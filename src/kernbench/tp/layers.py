@@ -156,7 +156,7 @@ class RowParallelLinear(ParallelLayer):
         """(tokens, this rank's or all in_features) to (tokens, out_features) on every rank, or with sequence_parallel
         to this rank's tokens. A `residual` of the output's shape is added together with the bias.
         """
-        self._checked(x, self.in_features_per_rank if self.input_is_parallel else self.in_features)
+        self._check_input(x)
         if not self.input_is_parallel:
             x = scatter_to_tensor_model_parallel_region(x, self.torch, self.grid)
         y = self._reduced(
@@ -167,6 +167,21 @@ class RowParallelLinear(ParallelLayer):
             if residual.shape != y.shape:
                 raise UsageError(f"{self.name}: residual has shape {residual.shape}", hint=f"give shape {y.shape}")
         return launches.add_to_rows(self.torch, self.grid, y, self.bias, residual, f"{self.name}.add")
+
+    def _check_input(self, x: Tensor) -> None:
+        """Raise UsageError for other features than it takes: all where a rank's own are meant, or the reverse."""
+        wants, other = self.in_features_per_rank, self.in_features
+        if not self.input_is_parallel:
+            wants, other = other, wants
+        if isinstance(x, Tensor) and x.ndim == 2 and x.shape[1] == other != wants:
+            has, takes = ("all", "this rank's") if self.input_is_parallel else ("this rank's", "all")
+            raise UsageError(
+                f"{self.name}: the input has {has} {other} features, and with "
+                f"input_is_parallel={self.input_is_parallel} the layer takes {takes} {wants}",
+                hint=f"input_is_parallel={not self.input_is_parallel}"
+                + ("; or the output of a column-parallel layer" if self.input_is_parallel else ""),
+            )
+        self._checked(x, wants)
 
     __call__ = forward
 

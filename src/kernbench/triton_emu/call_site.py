@@ -72,6 +72,9 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     own = [(frame, at) for frame, at in frames if frame.f_code.co_filename == file]
     for frame, at in (own or frames)[-1:]:
         file, line = frame.f_code.co_filename, at
+    if not frames and isinstance(error, KernelError) and error.where:  # found at the kernel's end
+        file, _, at_line = error.where.rpartition(":")
+        line = int(at_line)
     message, hint = (error.what, error.hint) if isinstance(error, KernBenchError) else (str(error), None)
     if isinstance(error, TypeError) and (called := _TL_METHOD.search(message)):
         message, hint = _TL_METHOD.sub(r"tl.\1()", message), f"help(tl.{called[1]}) lists its arguments"

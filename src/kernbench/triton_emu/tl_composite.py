@@ -108,6 +108,7 @@ class TlComposite(TlCore):
         """
         if handle is None:
             self._call(WaitCmd())
+            self._receives.clear()
             self._raise_failure()
             return None
         if not isinstance(handle, PendingHandle) or handle.tl is not self:

@@ -16,6 +16,7 @@ from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.ipcq import Communicator, PeKey
+from kernbench.common.launch import KernelLaunchMsg
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import PendingHandle, Scalar, TensorHandle, TensorOps
@@ -64,12 +65,12 @@ class KernelEnv:
     tensors: tuple[TensorRange, ...]
     tcm_base: Callable[[], int]
     tcm_bytes: int
+    launch: KernelLaunchMsg
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
     writers: Writers | None = None  # where there is an op log
     place: PeKey = (0, 0, 0)  # SIP, cube and PE as the machine counts them
     communicator: Communicator | None = None  # whose directions the kernel means
-    tag: int = 0  # of its messages
 
 
 class TlCore:
@@ -82,6 +83,7 @@ class TlCore:
         self._arena = TcmArena(env.tcm_base, env.tcm_bytes)
         self._has_pending = False  # whether anything was ever under way that the kernel did not wait for
         self._tensors_made = 0
+        self._receives: dict[int, str] = {}  # lines of those that the kernel has not waited for, by command
 
     def close(self) -> int:
         """The kernel is over; returns the most TCM that its tensors took at one time."""
@@ -208,6 +210,7 @@ class TlCore:
         if not self._runner.is_done(handle.number):
             self._call(WaitCmd((handle.number,)))
         self._runner.note_waited(handle.number)
+        self._receives.pop(handle.number, None)
         self._raise_failure(handle.number)
 
     def _raise_failure(self, number: int | None = None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from kernbench.common.commands import EngineCommand, RecvCmd, SendCmd
 from kernbench.common.errors import KernBenchError, KernelError
-from kernbench.common.ipcq import Communicator, Message, PeKey
+from kernbench.common.ipcq import Communicator, LaunchOrigin, Message, PeKey
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
@@ -58,14 +60,14 @@ class TlIpcq(TlAccess):
             kernel_line(),
             self._env.place,
             direction,
-            self._env.tag,
+            self._origin,
         )
         return SendCmd(direction, tensor.operand(), message, self._next_name(), tensor.records)
 
     # ---- receiving
 
     def recv(
-        self, dir: str | None = None, shape: object = (), dtype: object = "f16", dst: int | None = None
+        self, dir: str | None = None, shape: object = None, dtype: object = "f16", dst: int | None = None
     ) -> TensorHandle:
         """Wait for the next message from a direction, or from any where that is None, and take it.
 
@@ -79,11 +81,11 @@ class TlIpcq(TlAccess):
         self.store(dst, received)
         return self.ref(dst, received.shape, received.dtype)
 
-    def recv_no_consume(self, dir: str | None = None, shape: object = (), dtype: object = "f16") -> TensorHandle:
+    def recv_no_consume(self, dir: str | None = None, shape: object = None, dtype: object = "f16") -> TensorHandle:
         """For diagnosis: as `recv`, without the time to read the slots. The message is taken all the same."""
         return self._receive("recv_no_consume", dir, shape, dtype, reads_slots=False)
 
-    def recv_async(self, dir: str | None = None, shape: object = (), dtype: object = "f16") -> TransferHandle:
+    def recv_async(self, dir: str | None = None, shape: object = None, dtype: object = "f16") -> TransferHandle:
         """As `recv`, without waiting for it: `tl.wait` does, and returns the tensor. Its place in TCM is taken now."""
         cmd = self._receiving("recv_async", dir, shape, dtype)
         size = self._values.type_of(cmd.shape, self._dtype(cmd.dtype)).nbytes
@@ -101,7 +103,19 @@ class TlIpcq(TlAccess):
 
         self._has_pending = True
         handle.number = self._issue_message(cmd, arrived)
+        self._receives[handle.number] = cmd.line
         return handle
+
+    def ended(self, returned: object) -> object:
+        """The kernel's function has returned that; raises KernelError for a receive that it never waited for."""
+        for line in self._receives.values():
+            more = f", nor are {len(self._receives) - 1} others" if len(self._receives) > 1 else ""
+            raise KernelError(
+                f"the kernel ends, and its recv_async at {line} is never waited for{more}",
+                where=line,
+                hint="tl.wait(handle) returns the tensor; tl.wait() waits for all that is under way",
+            )
+        return returned
 
     def _receive(
         self, op: str, dir: str | None, shape: object, dtype: object, *, reads_slots: bool = True
@@ -120,17 +134,20 @@ class TlIpcq(TlAccess):
     def _receiving(self, op: str, dir: str | None, shape: object, dtype: object, reads_slots: bool = True) -> RecvCmd:
         self._communicator(op)
         direction = None if dir is None else self._direction(op, dir)
+        if shape is None:
+            self._fail(f"{op}: no shape", f'say what was sent, its shape and its dtype: tl.{op}({dir!r}, (64,), "f16")')
         dims, element = self._shape(op, shape), self._dtype(dtype)
         return RecvCmd(direction, dims, element.name, self._next_name(), kernel_line(), reads_slots)
 
     def _check_received(self, op: str, cmd: RecvCmd, message: Message) -> None:
         sip, cube, pe = message.sender
         sender = f"sip{sip}.cube{cube}.pe{pe} (to its {message.direction})"
-        if message.tag != self._env.tag:
+        theirs, own = message.origin, self._origin
+        if theirs.key != own.key and (theirs.tag != own.tag or theirs.has(self._env.place)):
             raise KernelError(
                 f"{op} at {cmd.line} from {cmd.direction or ANY} gets a message of another launch, sent at "
                 f"{message.line} by {sender}",
-                hint="every message that a collective sends must be received by the same collective",
+                hint="every message that a launch, or a collective, sends to its own PEs must be received by it",
             )
         if (message.shape, message.dtype) != (cmd.shape, cmd.dtype):
             raise KernelError(
@@ -140,6 +157,10 @@ class TlIpcq(TlAccess):
             )
 
     # ---- inside
+
+    @cached_property
+    def _origin(self) -> LaunchOrigin:
+        return self._env.launch.origin
 
     def _communicator(self, op: str) -> Communicator:
         found = self._env.communicator

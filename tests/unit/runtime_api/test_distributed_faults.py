@@ -19,6 +19,7 @@ from kernbench.common.errors import (
     DeadlockError,
     DistributedError,
     DistributedTypeError,
+    NotModelledError,
     ProcessGroupError,
     SpawnException,
     UsageError,
@@ -146,6 +147,38 @@ def test_a_tensor_of_another_context_is_refused(tray: Tray) -> None:
         x = other.zeros(4)
         errors = tray.error(lambda rank: tray.dist.all_reduce(x), nprocs=1)
     assert "belongs to another context" in str(errors[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("all_to_all", "use all_to_all_single"),
+        ("batch_isend_irecv", "call isend and irecv one after the other"),
+        ("all_gather_object", "objects are no tensors"),
+        ("TCPStore", "without a store"),
+        ("new_subgroups", "new_group"),
+    ],
+)
+def test_a_name_of_pytorch_that_is_not_modelled_says_what_to_use(tray: Tray, name: str, instead: str) -> None:
+    with pytest.raises(NotModelledError, match=f"torch.distributed.{name} is not modelled") as caught:
+        getattr(tray.dist, name)
+    assert instead in str(caught.value.hint)
+    assert not hasattr(tray.dist, name)
+
+
+def test_a_name_that_nobody_has_is_refused_with_the_nearest(tray: Tray) -> None:
+    with pytest.raises(AttributeError, match=r"torch.distributed has no 'all_redcue' .did you mean 'all_reduce'?"):
+        tray.dist.all_redcue(None)  # type: ignore[attr-defined]
+
+
+def test_an_op_of_pytorch_that_is_not_modelled_says_so(tray: Tray) -> None:
+    for name in ("BAND", "BOR", "BXOR", "PREMUL_SUM"):
+        with pytest.raises(NotModelledError, match=f"ReduceOp.{name} is not modelled"):
+            getattr(tray.dist.ReduceOp, name)
+        assert not hasattr(tray.dist.ReduceOp, name)
+    with pytest.raises(NotModelledError, match=r"there is no ReduceOp.MEDIAN") as caught:
+        tray.dist.ReduceOp.MEDIAN  # type: ignore[attr-defined]  # noqa: B018
+    assert "SUM, PRODUCT, MIN, MAX, AVG" in str(caught.value.hint)
 
 
 # ---- process groups

@@ -169,6 +169,24 @@ def test_attention_equals_all_heads_on_one_rank(world: int, kv_heads: int, batch
     assert all(close(found, wanted, 8e-3) for found in run_ranks(world, body, check_races=True))
 
 
+@pytest.mark.parametrize("bias", [{"bias": True}, {"qkv_bias": True}])
+def test_attention_adds_the_bias_of_its_projections(bias: dict[str, bool]) -> None:
+    """A bias is a row of weights for an input of 1: so it can be judged by the same attention."""
+    x, w, o = numbers(1, 20, 32), numbers(2, 32, 64, scale=0.2), numbers(3, 32, 32, scale=0.2)
+    b, c = numbers(4, 64), numbers(5, 32)
+    with_one, with_bias = np.hstack([wide(x), np.ones((20, 1))]), np.vstack([wide(w), wide(b)])
+    wanted = attention(with_one, with_bias, 4, 2, 1, True) @ wide(o) + (wide(c) if "bias" in bias else 0)
+
+    def body(rank: int, torch: RuntimeContext) -> object:
+        tp.initialize_model_parallel(torch=torch)
+        layer = tp.ParallelAttention(
+            32, 4, 2, **bias, qkv_init=w, qkv_bias_init=b, out_init=o, out_bias_init=c, torch=torch
+        )
+        return layer(placed(torch, x)).numpy()
+
+    assert all(close(found, wanted, 8e-3) for found in run_ranks(2, body))
+
+
 def normal(x: Wide, gain: Wide, *, centred: bool) -> Wide:
     x = x - x.mean(axis=1, keepdims=True) if centred else x
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * gain
@@ -263,6 +281,14 @@ def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_o
         (
             lambda torch: tp.ColumnParallelLinear(8, 8, torch=torch)(torch.zeros(4, 8, dp=tp.Grid.of(torch).columns)),
             "columns of 't[0-9]+' are split",
+        ),
+        (
+            lambda torch: tp.RowParallelLinear(8, 8, torch=torch)(torch.zeros(4, 8)),
+            "the input has all 8 features, and with input_is_parallel=True the layer takes this rank's 4",
+        ),
+        (
+            lambda torch: tp.RowParallelLinear(8, 8, input_is_parallel=False, torch=torch)(torch.zeros(4, 4)),
+            "the input has this rank's 4 features, and with input_is_parallel=False the layer takes all 8",
         ),
         (lambda torch: tp.Grid.of(torch, cubes=3), "cubes is 3"),
     ],

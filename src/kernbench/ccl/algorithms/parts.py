@@ -6,7 +6,9 @@ of their use, sends and stores are waited for later, so that all of them overlap
 with it the TCM that a lane takes.
 
 Elements are combined two at a time in their own type: a sum of f16 is rounded at every step. The order is that of the
-algorithm, the same in every run and on every rank.
+algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as NCCL does,
+since their sum may be more than the type holds: by a power of two, which rounds nothing but numbers near the type's
+smallest; the rest of the division is the last step.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Lane:
         self.op = op
         self.dtype = t_ptr.dtype
         self.itemsize = t_ptr.itemsize
-        nbytes = min(chunk_bytes, work_bytes // live)
+        nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
         if nbytes > BURST_BYTES:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
@@ -139,15 +141,17 @@ class Lane:
             return self.tl.minimum(a, b)
         return a + b
 
-    def finish(self, x: TensorHandle, addends: int) -> TensorHandle:
-        """The last step: for a mean, divide the sum. Integers are cut towards zero."""
-        if self.op != "avg" or addends == 1:
-            return x
-        if self.dtype in ("f32", "f16", "bf16", "f8e4m3", "f8e5m2"):
-            return (x / addends).to(self.dtype)
-        down = x // addends
-        inexact = (x < 0) & (down * addends != x)
-        return (down + inexact.to(self.dtype)).to(self.dtype)
+    def addends(self, spans: Iterable[tuple[int, Span]], count: int) -> Iterator[TensorHandle]:
+        """As `loads`, of elements that enter a reduction of `count` addends."""
+        if self.op != "avg" or count == 1:
+            return self.loads(spans)
+        scale = 1.0 / _power_of_two(count)
+        return ((x * scale).to(self.dtype) for x in self.loads(spans))
+
+    def finish(self, x: TensorHandle, count: int) -> TensorHandle:
+        """The last step of a reduction: for a mean, what is left of the division."""
+        left = count / _power_of_two(count)
+        return x if self.op != "avg" or left == 1.0 else (x / left).to(self.dtype)
 
     def _ahead(self, ask: Callable[[T], object], items: Iterable[T]) -> Iterator[TensorHandle]:
         """What is asked for, one after the other, always with `AHEAD` more under way; the first ones from now on."""
@@ -162,6 +166,11 @@ class Lane:
                 del oldest
 
         return results()
+
+
+def _power_of_two(count: int) -> int:
+    """The least that is not below `count`."""
+    return 1 << (count - 1).bit_length()
 
 
 # --------------------------------------------------------------------------------------------------- rounds of chunks
@@ -198,7 +207,7 @@ def in_rounds(lane: Lane, ptr: int, n: int, rounds: Callable[[TensorHandle], Rou
         lane.store(ptr, span, lane.finish(x, addends))
 
     spans = lane.spans(n)
-    for span, x in zip(spans, lane.loads((ptr, span) for span in spans), strict=True):
+    for span, x in zip(spans, lane.addends(((ptr, span) for span in spans), addends), strict=True):
         under_way.append((span, rounds(x)))
         advance(under_way, finished)
     while under_way:

@@ -46,8 +46,9 @@ def kernel(
     order = [cubes[at] for at in rings.mesh_cycle(cube_w, cube_h)]
     around = rings.number_ring(order, tl.physical_id(1), "cube")
     pieces = parts_of(n, len(cubes), lane.itemsize)
-    rings.reduce_scatter_in_place(lane, around, part, pieces)
+    addends = n_sips * len(cubes)
+    rings.reduce_scatter_in_place(lane, around, part, pieces, addends)
     first, count = pieces[around.position]
     if count:
-        rings.all_reduce(lane, ranks, part + first * lane.itemsize, count, n_sips * len(cubes))
+        rings.all_reduce(lane, ranks, part + first * lane.itemsize, count, addends, begun=True)
     rings.all_gather_in_place(lane, around, part, pieces)

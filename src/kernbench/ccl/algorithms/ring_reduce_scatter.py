@@ -44,5 +44,5 @@ def kernel(
         return t_ptr + rank * n_elem * lane.itemsize + (part - out)
 
     for cells in rings.columns(lane, [(0, n)] * n_sips):
-        for span, x in zip(cells[sip_rank], rings.reduce_scatter(lane, ring, cells, place), strict=True):
+        for span, x in zip(cells[sip_rank], rings.reduce_scatter(lane, ring, cells, place, n_sips), strict=True):
             lane.store(part, span, lane.finish(x, n_sips))

@@ -58,10 +58,14 @@ def columns(lane: Lane, pieces: Sequence[Span]) -> Iterator[list[list[Span]]]:
 Place = Callable[[int], int]  # the pointer that a piece is counted from
 
 
-def reduce_scatter(lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], source: Place) -> list[TensorHandle]:
-    """The chunks of this PE's own piece, reduced over the ring."""
+def reduce_scatter(
+    lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], source: Place, addends: int
+) -> list[TensorHandle]:
+    """The chunks of this PE's own piece, reduced over the ring. `addends` is of how many the whole reduction is, or 1
+    for what is reduced in part already.
+    """
     order = [(ring.position - 1 - step) % ring.size for step in range(ring.size)]
-    loads = lane.loads((source(k), span) for k in order for span in cells[k])
+    loads = lane.addends(((source(k), span) for k in order for span in cells[k]), addends)
     arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
     mine: list[TensorHandle] = []
     for k in order:
@@ -91,20 +95,24 @@ def all_gather(
             lane.store(target(k), span, x)
 
 
-def all_reduce(lane: Lane, ring: Ring, ptr: int, n: int, addends: int) -> None:
-    """Both, in place: every PE of the ring has the reduction of n elements."""
+def all_reduce(lane: Lane, ring: Ring, ptr: int, n: int, addends: int, *, begun: bool = False) -> None:
+    """Both, in place: every PE of the ring has the reduction of n elements; `begun` says that others have reduced them
+    in part.
+    """
     pieces = parts_of(n, ring.size, lane.itemsize)
     for cells in columns(lane, pieces):
-        mine = [lane.finish(x, addends) for x in reduce_scatter(lane, ring, cells, lambda _: ptr)]
+        reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, 1 if begun else addends)
+        mine = [lane.finish(x, addends) for x in reduced]
         for span, x in zip(cells[ring.position], mine, strict=True):
             lane.store(ptr, span, x)
         all_gather(lane, ring, cells, mine, lambda _: ptr)
 
 
-def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span]) -> None:
-    """This PE's own piece is reduced where it lies."""
+def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span], addends: int) -> None:
+    """This PE's own piece is reduced where it lies, as the first part of a reduction of `addends`."""
     for cells in columns(lane, pieces):
-        for span, x in zip(cells[ring.position], reduce_scatter(lane, ring, cells, lambda _: ptr), strict=True):
+        reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, addends)
+        for span, x in zip(cells[ring.position], reduced, strict=True):
             lane.store(ptr, span, x)
 
 

@@ -97,7 +97,7 @@ def all_reduce(
     spans = lane.spans(n)
     counts = [count for _, count in spans]
     lag = rounds + LAG
-    loads = lane.loads((ptr, span) for span in spans)
+    loads = lane.addends(((ptr, span) for span in spans), addends)
     arrivals = [lane.receives(child, counts) for child in tree.children]
     results = lane.receives(tree.parent, counts) if tree.parent is not None else iter(())
     under_way: UnderWay = deque()
@@ -126,7 +126,7 @@ def reduce(lane: Lane, ptr: int, n: int, tree: Neighbours, addends: int) -> None
     spans = lane.spans(n)
     counts = [count for _, count in spans]
     arrivals = [lane.receives(child, counts) for child in tree.children]
-    for span, own in zip(spans, lane.loads((ptr, span) for span in spans), strict=True):
+    for span, own in zip(spans, lane.addends(((ptr, span) for span in spans), addends), strict=True):
         x = own
         for messages in arrivals:
             x = lane.combine(x, next(messages))

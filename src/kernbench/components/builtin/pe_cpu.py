@@ -250,7 +250,7 @@ class PeCpuComponent(ActiveComponent):
             call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
-        yield from runner.run(call)
+        yield from runner.run(lambda: tl.ended(call()))
         turn.tcm_peak_bytes = tl.close()
         if runner.error is None:
             return None
@@ -331,12 +331,12 @@ class PeCpuComponent(ActiveComponent):
             tensor_ranges(kernel, launch.args, launch.named_args),
             lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset).raw,
             tcm.nbytes,
+            launch,
             (pes.index(pe), cubes.index(cube), sip),
             (len(pes), len(cubes), spec.n_sips),
             self.ctx.writers,
             self.key,
             self.ctx.communicators.get(launch.communicator),
-            launch.tag,
         )
 
     def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:

@@ -148,7 +148,7 @@ class PeIpcqComponent(PeEngine):
             else:
                 op, taken = "recv", len(rx.arrived) if rx is not None else 0
             is_choice = cmd.direction is None
-            outside = peer.pe[0] == self.key[0] and not launch.has_target(*peer.pe[1:])
+            outside = (peer.pe[0] == self.key[0] or bool(launch.targets_by_sip)) and not launch.origin.has(peer.pe)
             unread = () if op == "send" or is_choice else self._unread_of(communicator, peer.pe, direction)
             n_slots, failure = communicator.config.n_slots, communicator.failure or ""
             found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread))
