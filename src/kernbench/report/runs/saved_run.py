@@ -88,6 +88,7 @@ class Ops:
     queue_ns: Floats
     wait_places: Lists
     wait_ns: Lists
+    route: Lists
     deps: Lists
     tensors: Lists
     _params: Any
