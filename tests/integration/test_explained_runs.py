@@ -91,8 +91,9 @@ def test_eight_pes_that_read_from_one_slice_are_said_to_queue_there(tmp_path):
     assert bound.link_class in ("hbm channel", "hbm port"), bound.sentence
     assert "8 requesters meet at sip0.cube0.hbm_ctrl.pe0" in bound.what
     assert "shared.py:6" in bound.what
-    # 8 x 16 KiB leave one slice at 256 GB/s: 512 ns, of which the last PE's own 64 ns are transfer.
-    assert explanation.by_class["queue"] == pytest.approx(512 - 64, abs=16)
+    # 8 x 16 KiB leave one slice at 256 GB/s: 512 ns, of which the last PE's own 64 ns are transfer. It waits less by as
+    # much as its request comes later than the first: 22.2 ns of routers and wires.
+    assert explanation.by_class["queue"] == pytest.approx(512 - 64 - 22.2)
     assert "spread the tensors" in bound.hint
 
 
