@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
@@ -15,7 +14,7 @@ from kernbench.report.runs.layout import FILES, KIND, MANIFEST, SCHEMA
 SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 
 
-def arrow() -> ModuleType:
+def arrow() -> Any:  # pyarrow has no types
     """pyarrow with its Parquet module; raises UsageError where it is not installed."""
     try:
         pyarrow = import_module("pyarrow")
