@@ -83,6 +83,10 @@ class Recorder(Protocol):
     """Where an engine writes down what it did."""
 
     @property
+    def lines(self) -> bool:
+        """Whether records are to say which line of the kernel asked for the op (`line` in their params)."""
+
+    @property
     def new_token(self) -> Callable[[], int]:
         """Gives a number for a token whose stages will be recorded."""
 

@@ -1,4 +1,4 @@
-"""Figures, tables and pictures made from results."""
+"""Figures, tables, charts and pictures, made from results."""
 
 from kernbench.report.runs.saved_run import open_run
 

@@ -71,9 +71,10 @@ class OneOp:
 
 
 class OpLog:
-    """Every record of a run, in memory."""
+    """Every record of a run, in memory. With `lines`, params say which line of the kernel asked for the op."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lines: bool = False) -> None:
+        self.lines = lines
         self._next = 0  # number of the next record
         self._describers: list[OpDescriber] = []
         self._subjects: list[object] = []
@@ -343,6 +344,14 @@ class OpLog:
             stage, release, ready, who = self._causes[at : at + _CAUSE]
             found[int(stage)] = (int(release), ready, self._id_of(int(who)))
         return found
+
+    def id_of_stage(self, ref: int) -> int | None:
+        """The id of a token's stage (`recording.stage_ref`); None where it is not recorded."""
+        return self._id_of(ref)
+
+    def id_of_number(self, number: int) -> int:
+        """The id of the record that was written down under a number."""
+        return self._ids.id_of(number)
 
     def _id_of(self, who: int) -> int | None:
         """The record that a cause names; None for nobody, and for a token that is not recorded."""

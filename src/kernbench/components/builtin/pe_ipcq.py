@@ -330,6 +330,8 @@ class PeIpcqComponent(PeEngine):
         assert op.start_ns is not None
         params = _params(message, ring)
         params |= {"src_addr": op.cmd.source.address, "handle_id": op.cmd.handle_id}
+        if log.lines:
+            params["line"] = message.line
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
         message.record = log.record(
             op.start_ns,
@@ -472,6 +474,8 @@ class PeIpcqComponent(PeEngine):
         assert op.start_ns is not None
         params = _params(message, ring)
         params["handle_id"] = op.cmd.handle_id
+        if log.lines:
+            params["line"] = op.cmd.line
         sent = () if message.record is None else (message.record,)
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *self._released(ring, op, message))
         record = log.record(

@@ -1,4 +1,4 @@
-"""What a run folder is made of: names of its files, its columns and the words that they use. docs/adr/0031 has it in full.
+"""What a run folder is made of: names of its files, its columns and the words that they use (docs/adr/0031).
 
 Everything that reads a run depends on this and on nothing of the engine. A column is never renamed without a new
 `SCHEMA`; a reader refuses a newer one.

@@ -255,6 +255,7 @@ class Manifest:
     hash: str
     command: tuple[str, ...]
     created: str
+    identifier: str
     bench: str
     title: str
     params: Mapping[str, Any]
@@ -325,9 +326,7 @@ class SavedRun:
     def lanes(self) -> tuple[Lane, ...]:
         rows = self._rows(LANES, LANE_COLUMNS)
         firsts = np.searchsorted(self.ops.lane, np.arange(len(rows) + 1))
-        return tuple(
-            Lane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows)
-        )
+        return tuple(Lane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows))
 
     @cached_property
     def launches(self) -> tuple[SavedLaunch, ...]:
