@@ -14,12 +14,13 @@ from kernbench.common.errors import UsageError
 from kernbench.web.answers import arrays_answer
 from kernbench.web.heat import heat
 from kernbench.web.machine_map import TRAY, Json, MachineMap
-from kernbench.web.op_view import op_details, totals
+from kernbench.web.op_view import longest_ops, op_at, op_details, selected_rows, totals
+from kernbench.web.path_view import answer, explanation, flags_of, path, path_sums
 from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import RunView
 from kernbench.web.shelf import Damaged, Shelf
 from kernbench.web.source_view import search, sources
-from kernbench.web.tiles import group_rows, tiles
+from kernbench.web.tiles import MARKED, group_rows, tiles
 
 Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
 
@@ -73,7 +74,9 @@ def _search(shelf: Shelf, request: Request) -> Json:
 
 def _tiles(shelf: Shelf, request: Request) -> Response:
     view = _view(shelf, request)
-    flags = np.zeros(len(view.run.ops), np.uint8)
+    flags = flags_of(view, request.query_params.get("scope"))
+    if mark := request.query_params.get("mark"):
+        flags = flags | np.where(selected_rows(view, mark), np.uint8(MARKED), np.uint8(0))
     header, arrays = tiles(view, int(_number(request, "k")), _ints(request, "i"), _ints(request, "lanes"), flags)
     return arrays_answer(request, header, arrays)
 
@@ -109,12 +112,35 @@ def _op(shelf: Shelf, request: Request) -> Json:
 def _totals(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     t0, t1 = _window(request, view)
-    return totals(view, t0, t1, request.query_params.get("sel"))
+    sums = path_sums(view, request.query_params.get("scope"), t0, t1)
+    return {**totals(view, t0, t1, request.query_params.get("sel")), "path": sums}
 
 
 def _sources(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
-    return sources(view, *_window(request, view))
+    return sources(view, request.query_params.get("scope"), *_window(request, view))
+
+
+def _path(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return path(view, request.query_params.get("scope"), *_window(request, view), int(_number(request, "px", 1024)))
+
+
+def _answer(shelf: Shelf, request: Request) -> Json:
+    return answer(_view(shelf, request), request.query_params.get("scope"))
+
+
+def _explain(shelf: Shelf, request: Request) -> Json:
+    return explanation(_view(shelf, request), request.query_params.get("scope"))
+
+
+def _at(shelf: Shelf, request: Request) -> Json:
+    return op_at(_view(shelf, request), int(_number(request, "lane")), _number(request, "t"))
+
+
+def _ops(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return longest_ops(view, *_window(request, view))
 
 
 def _results(shelf: Shelf, request: Request) -> Json:
@@ -137,6 +163,11 @@ ROUTES: Final[Mapping[str, Handler]] = {
     "/runs/{r}/groups": _groups,
     "/runs/{r}/heat": _heat,
     "/runs/{r}/op/{op}": _op,
+    "/runs/{r}/at": _at,
+    "/runs/{r}/ops": _ops,
+    "/runs/{r}/path": _path,
+    "/runs/{r}/answer": _answer,
+    "/runs/{r}/explain": _explain,
     "/runs/{r}/totals": _totals,
     "/runs/{r}/source": _sources,
     "/results/{r}": _results,

@@ -13,6 +13,7 @@ from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import label_of
 
 MOST = 20  # ops that are named in a list
+MOST_ROWS = 500  # of a table
 
 
 def op_details(view: RunView, op: int) -> Json:
@@ -217,6 +218,38 @@ def waited_at(view: RunView, places: list[int]) -> NDArray[np.bool_]:
     return found
 
 
+def op_at(view: RunView, lane: int, t: float) -> Json:
+    """The op of a lane at a time, or the one nearest to it."""
+    if not 0 <= lane < len(view.run.lanes) or not view.run.lanes[lane].ops:
+        raise UsageError(f"no op on lane {lane}", hint="ask for a lane that has ops")
+    found, ops = view.run.lanes[lane], view.run.ops
+    row = found.first + int(np.searchsorted(ops.t_start[found.first : found.stop], t, side="right")) - 1
+    row = min(max(row, found.first), found.stop - 1)
+    if row + 1 < found.stop and ops.t_end[row] < t and ops.t_start[row + 1] - t < t - ops.t_end[row]:
+        row += 1
+    return {"schema": 1, "id": int(ops.id[row])}
+
+
+def longest_ops(view: RunView, t0: float, t1: float) -> Json:
+    """The longest ops of a window, in order of start: the timeline as a table."""
+    ops = view.run.ops
+    rows = np.flatnonzero((ops.t_start < t1) & (ops.t_end > t0))
+    lasts = ops.t_end[rows] - ops.t_start[rows]
+    chosen = rows[np.argsort(-lasts, kind="stable")[:MOST_ROWS]]
+    chosen = chosen[np.argsort(ops.t_start[chosen], kind="stable")]
+    table = [
+        {
+            **brief(view, int(row)),
+            "lane_name": view.run.lanes[int(ops.lane[row])].name,
+            "took": float(ops.t_end[row] - ops.t_start[row]),
+            "queue": float(ops.queue_ns[row]),
+            "nbytes": int(ops.nbytes[row]),
+        }
+        for row in chosen
+    ]
+    return {"schema": 1, "count": len(rows), "rows": table}
+
+
 def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
     """What a window, or a selection in it, adds up to."""
     data: Json = {"schema": 1, "t0": t0, "t1": t1, "sel": selection}
@@ -228,7 +261,21 @@ def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
         lasts = view.run.ops.t_end[rows] - view.run.ops.t_start[rows]
         slowest = rows[np.argsort(-lasts, kind="stable")[:MOST]]
         data["slowest"] = [brief(view, int(row)) for row in slowest]
+        data["components"] = sorted({view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])})
+        data["held_up_at"] = _held_up_at(view, rows)
         what, _, name = selection.partition(":")
         if what in ("node", "link"):
             data["place"] = totals_of_link(view, name, t0, t1)
     return data
+
+
+def _held_up_at(view: RunView, rows: NDArray[np.int64]) -> list[str]:
+    """Where the bytes of some ops waited, longest first."""
+    waits = view.run.ops
+    lengths = np.diff(waits.wait_places.starts)
+    chosen = np.zeros(len(view.run.ops), bool)
+    chosen[rows] = True
+    mine = np.repeat(chosen, lengths)
+    sums = np.bincount(waits.wait_places.values[mine], waits.wait_ns.values[mine], minlength=1)
+    order = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))
+    return [place_id(view, int(n)) for n in order[:MOST]]

@@ -6,11 +6,14 @@ import numpy as np
 
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import MOST, brief
+from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
 
 
-def sources(view: RunView, t0: float, t1: float) -> Json:
-    """All files, and of each line: ops that met the window, engine time in it by kind, stall, bytes."""
+def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
+    """All files, and of each line: its part of the critical path in the window, ops, engine time by kind, stall, bytes."""
+    shares = line_shares(view, scope, t0, t1)
+    none: Json = {"ns": 0.0, "parts": []}
     ops = view.run.ops
     rows = np.flatnonzero((ops.line >= 0) & ops.is_work & (ops.t_start < t1) & (ops.t_end >= t0))
     line = ops.line[rows]
@@ -36,12 +39,13 @@ def sources(view: RunView, t0: float, t1: float) -> Json:
                 "i": i,
                 "file": found.file.index,
                 "number": found.number,
+                "path": shares.get(i, none),
                 **{name: float(values[i]) for name, values in sums.items()},
                 "kinds": {LETTERS[k]: float(values[i]) for k, values in enumerate(kinds) if values[i]},
             }
         )
     files = [{"i": file.index, "name": file.name, "text": file.text} for file in view.run.sources]
-    return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines}
+    return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": shares.get(-1, none)}
 
 
 def search(view: RunView, words: str, limit: int = 50) -> Json:

@@ -127,6 +127,7 @@ async function main() {
   await load().catch(failed);
   performance.mark('kb-ready');
   kb.ready = true;
+  document.documentElement.dataset.ready = '1';
 }
 
 function failed(error) {

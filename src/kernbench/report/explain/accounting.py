@@ -1,0 +1,84 @@
+"""What lanes did with the time of a scope: busy (work, latency, queue) and idle, by what they waited for.
+
+Idle time before an op belongs to what let that op start; idle time after the last op is `done`, and a lane that did
+nothing in the scope has nothing else. For each lane the parts sum to the scope. These sums and those of the critical
+path are never added: a lane's idle time is usually hidden behind another's work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.report.explain.path import RunData, Scope
+from kernbench.report.runs.layout import KINDS
+from kernbench.report.runs.saved_run import Lane, Ops
+
+BUSY = ("work", "latency", "queue")
+DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUse:
+    """One lane in a scope: ns by part."""
+
+    lane: Lane
+    parts: dict[str, float]
+
+    @property
+    def total_ns(self) -> float:
+        return sum(self.parts.values())
+
+
+def lane_accounts(run: RunData, scope: Scope) -> list[LaneUse]:
+    """Every lane of an engine that did something in the scope; spans and the host are none."""
+    found = []
+    for lane in run.lanes:
+        if lane.kind not in "SH":
+            parts = _parts(run.ops, lane, scope, run)
+            if parts is not None:
+                found.append(LaneUse(lane, parts))
+    return found
+
+
+def by_lane_kind(accounts: list[LaneUse]) -> dict[str, dict[str, float]]:
+    """The accounts of lanes of one kind, added up: `DMA read` and so on."""
+    sums: dict[str, dict[str, float]] = {}
+    for use in accounts:
+        own = sums.setdefault(KINDS[use.lane.kind], {})
+        for part, ns in use.parts.items():
+            own[part] = own.get(part, 0.0) + ns
+    return {kind: sums[kind] for kind in KINDS.values() if kind in sums}
+
+
+def _parts(ops: Ops, lane: Lane, scope: Scope, run: RunData) -> dict[str, float] | None:
+    rows = np.arange(lane.first, lane.stop)
+    start = np.clip(ops.t_start[rows], scope.begin_ns, scope.end_ns)
+    end = np.clip(ops.t_end[rows], scope.begin_ns, scope.end_ns)
+    inside = (ops.t_end[rows] > scope.begin_ns) & (ops.t_start[rows] < scope.end_ns)
+    if not inside.any():
+        return None
+    rows, start, end = rows[inside], start[inside], end[inside]
+    before = np.concatenate(([scope.begin_ns], end[:-1]))
+    parts = dict.fromkeys(BUSY, 0.0)
+    lasted = end - start
+    queue = np.minimum(ops.queue_ns[rows], lasted) if lane.kind != "C" else np.zeros(len(rows))
+    latency = np.minimum(ops.latency_ns[rows], lasted - queue)
+    parts["queue"], parts["latency"] = float(queue.sum()), float(latency.sum())
+    parts["work"] = float((lasted - queue - latency).sum())
+    idle = start - before
+    for row, ns in zip(rows[idle > 0], idle[idle > 0], strict=True):
+        label = waited_for(ops, run, int(row))
+        parts[label] = parts.get(label, 0.0) + float(ns)
+    parts[DONE] = scope.end_ns - float(end[-1])
+    return parts
+
+
+def waited_for(ops: Ops, run: RunData, row: int) -> str:
+    """What let an op start last: `data from DMA read`."""
+    release, by = ops.release[row], int(ops.released_by[row])
+    if by < 0:
+        return release
+    kind = KINDS[run.lanes[int(ops.lane[ops.row_of[by]])].kind]
+    return f"{release} from {kind}"

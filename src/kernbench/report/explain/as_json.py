@@ -1,0 +1,32 @@
+"""An explanation as `kernbench explain --json` prints it; its keys are a contract."""
+
+from __future__ import annotations
+
+from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.sentence import bound_of, stalls_of
+
+SCHEMA = 1
+TABLES = ("class", "lane", "link", "place", "line", "launch", "wait")
+
+
+def explanation_as_json(explanation: Explanation) -> dict[str, object]:
+    """All tables of the path, each of which sums to `total_ns`; the lanes by kind; the largest stalls."""
+    bound, scope = bound_of(explanation), explanation.scope
+    return {
+        "schema": SCHEMA,
+        "command": "explain",
+        "scope": {"launch": scope.launch, "begin_ns": scope.begin_ns, "end_ns": scope.end_ns},
+        "total_ns": scope.total_ns,
+        "sentence": bound.sentence,
+        "bound": {"class": bound.cls, "link": bound.link_class, "ns": bound.ns, "share": bound.share},
+        "path": {name: _rows(explanation, getattr(explanation, f"by_{name}")) for name in TABLES},
+        "lanes": explanation.lane_kinds,
+        "stalls": [
+            {"ns": stall.ns, "share": stall.share, "text": stall.text, "op": stall.op}
+            for stall in stalls_of(explanation)
+        ],
+    }
+
+
+def _rows(explanation: Explanation, sums: dict[str, float]) -> list[dict[str, object]]:
+    return [{"name": name, "ns": ns, "share": explanation.share(ns)} for name, ns in sums.items()]

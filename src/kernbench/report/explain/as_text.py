@@ -1,0 +1,69 @@
+"""An explanation in text: the sentence first, then tables that each sum to the scope, then the largest stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kernbench.common.units import format_ns
+from kernbench.report.explain.classes import WORK
+from kernbench.report.explain.explanation import OUTSIDE, Explanation
+from kernbench.report.explain.sentence import bound_of, stalls_of
+
+Paint = Callable[[str, str], str]  # text, role
+BAR = 24
+MOST_LINES = 12
+
+
+def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
+    """The whole explanation."""
+    lines = [title, "", f"{format_ns(explanation.scope.total_ns)}. {bound_of(explanation).sentence}", ""]
+    lines += [paint("Critical path by class (# work, / waiting)", "title"), *_bars(explanation, explanation.by_class)]
+    lines += ["", paint("By engine", "title"), *_bars(explanation, explanation.by_lane, solid=True)]
+    if len(explanation.by_link) > 1:
+        lines += ["", paint("Queueing by class of link", "title")]
+        lines += _bars(explanation, explanation.by_link)
+        lines += ["", paint("Queueing by place", "title"), *_bars(explanation, explanation.by_place)]
+    lines += ["", paint("By kernel line", "title"), *_bars(explanation, explanation.by_line, solid=True)]
+    lines += _texts(explanation)
+    if len(explanation.run.launches) > 1 and explanation.scope.launch < 0:
+        lines += ["", paint("By launch", "title"), *_bars(explanation, explanation.by_launch, solid=True)]
+    lines += ["", paint("What the next op waited for meanwhile", "title"), *_bars(explanation, explanation.by_wait)]
+    lines += ["", paint("Engines: busy, and idle by what they waited for", "title"), *_lanes(explanation)]
+    lines += ["", paint("Largest stalls", "title")]
+    lines += [f"  {at}. {stall.text} ({stall.share:.1%})" for at, stall in enumerate(stalls_of(explanation), 1)]
+    return "\n".join(lines)
+
+
+def _bars(explanation: Explanation, sums: Mapping[str, float], solid: bool = False) -> Iterator[str]:
+    """A row for each, and a last one for those that are left out; so rows sum to the whole."""
+    shown = dict(list(sums.items())[:MOST_LINES])
+    rest = sum(sums.values()) - sum(shown.values())
+    if rest:
+        shown[f"{len(sums) - MOST_LINES} others"] = rest
+    width = max(map(len, shown), default=0)
+    for name, ns in shown.items():
+        mark = "#" if solid or name in WORK else "/"
+        bar = mark * max(1, round(explanation.share(ns) * BAR)) if ns else ""
+        yield f"  {name:<{width}}  {format_ns(ns):>10}  {explanation.share(ns):6.1%}  {bar}".rstrip()
+
+
+def _texts(explanation: Explanation) -> Iterator[str]:
+    """What the lines say that have most of it."""
+    names = [name for name in explanation.by_line if name != OUTSIDE][:3]
+    texts = {line.name: line.text for line in explanation.run.lines}
+    for name in names:
+        if texts.get(name):
+            yield f"    {name.rpartition('/')[2]}  {texts[name][:90]}"
+
+
+def _lanes(explanation: Explanation) -> Iterator[str]:
+    whole = {kind: sum(parts.values()) for kind, parts in explanation.lane_kinds.items()}
+    for kind, parts in explanation.lane_kinds.items():
+        idle = [(name, ns) for name, ns in parts.items() if name not in ("work", "latency", "queue") and ns]
+        idle.sort(key=lambda item: (-item[1], item[0]))
+        busy = [(name, ns) for name, ns in parts.items() if name in ("work", "latency", "queue") and ns]
+        yield f"  {kind:<16} busy: {_list(busy, whole[kind])}; idle: {_list(idle, whole[kind])}"
+
+
+def _list(parts: Sequence[tuple[str, float]], whole: float) -> str:
+    return ", ".join(f"{name} {ns / whole:.1%}" for name, ns in parts[:4]) or "-"
