@@ -99,6 +99,8 @@ async function loadRuns() {
   run.b = second;
   const scopes = first ? first.scopes.map(scope => scope.id) : ['run'];
   if (!scopes.includes(state.scope)) state.scope = 'run';
+  $('view-run').classList.toggle('norun', !first);
+  if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
   document.title = first ? `${first.name} - KernBench` : 'KernBench';
   pickers();
   tabs();

@@ -95,10 +95,11 @@ function paint(model, heat, other) {
   if (!heat) return;
   const bins = heat.bins(timeNow(), state.range), bins2 = other?.bins(timeNow(), state.range);
   const fillOf = id => (other ? `var(--d${diffStep(share(other, id, bins2) - share(heat, id, bins))})` : `var(--u${step(share(heat, id, bins))})`);
-  for (const [id, {path, arrow}] of model.links) {
+  for (const [id, {path, arrow, width}] of model.links) {
     const isActive = heat.value(id, 'util', bins) > 0 || (other && other.value(id, 'util', bins2) > 0);
     path.style.stroke = isActive ? fillOf(id) : '';
     path.classList.toggle('active', isActive);
+    path.setAttribute('stroke-width', isActive ? width : width * 0.55);
     arrow.style.fill = path.style.stroke;
     arrow.setAttribute('visibility', isActive ? 'visible' : 'hidden');
   }

@@ -26,11 +26,11 @@ export function drawLevel(data) {
     const hasBack = data.links.some(other => other.src === link.dst && other.dst === link.src);
     const line = hasBack ? beside(link.line, width * 0.62) : link.line;
     const d = `M${line.map(p => p.map(v => v.toFixed(3)).join(' ')).join('L')}`;
-    const path = s('path', {d, class: 'link', 'stroke-width': width, 'stroke-dasharray': link.gbs === null ? `${unit} ${unit}` : null});
+    const path = s('path', {d, class: 'link', 'stroke-width': width * 0.55, 'stroke-dasharray': link.gbs === null ? `${unit} ${unit}` : null});
     const hit = s('path', {d, class: 'hit', 'stroke-width': Math.max(width * 1.1, 1.3 * unit), 'data-link': link.id});
     const arrow = arrowAt(line, Math.max(width * 1.7, 1.3 * unit));
     lines.append(path, arrow, hit);
-    model.links.set(link.id, {link, path, arrow, line});
+    model.links.set(link.id, {link, path, arrow, line, width});
   }
   svg.append(back, lines, front, words, top);
   model.top = top;

@@ -27,7 +27,7 @@ export function spanOf() {
   return state.range || [scope.t0, scope.t1];
 }
 
-export const shortNode = id => id.replace(/^sip(\d+)\.cube(\d+)\./, '').replace(/^noc\./, '').replace(/^hbm_ctrl\.pe/, 'HBM').replace(/^pe(\d+)\.pe_dma$/, 'PE$1').replace(/^pe(\d+)$/, 'PE$1');
+export const shortNode = id => id.replace(/^sip(\d+)$/, 'SIP $1').replace(/^sip\d+\.cube(\d+)$/, 'cube $1').replace(/^sip\d+\.io/, 'io').replace(/^fabric\./, '').replace(/^sip(\d+)\.cube(\d+)\./, '').replace(/^noc\./, '').replace(/^hbm_ctrl\.pe/, 'HBM').replace(/^pe(\d+)\.pe_dma$/, 'PE$1').replace(/^pe(\d+)$/, 'PE$1');
 export const shortLink = id => {
   const [from, to] = id.split('>');
   if (to) return `${shortNode(from)} → ${shortNode(to)}`;

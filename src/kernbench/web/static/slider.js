@@ -85,6 +85,6 @@ export function startSlider(foot, heatNow) {
     canvas.setAttribute('aria-valuenow', Math.round(t));
     canvas.setAttribute('aria-valuetext', ns(t));
   }
-  addEventListener('resize', draw);
+  new ResizeObserver(draw).observe(canvas);
   return {draw};
 }

@@ -39,7 +39,7 @@ export function startTimeline(pane, fail) {
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
   onKey(['t'], 'the timeline as a table, and back', () => { tableBox.hidden = !tableBox.hidden; body.hidden = !tableBox.hidden; if (!tableBox.hidden) asTable(tableBox, tl); });
-  addEventListener('resize', draw);
+  new ResizeObserver(draw).observe(canvas);
   kb.drawn = () => ({...tl.drawn, lanes: lanesDrawn()});
   kb.tl = tl;
 }
