@@ -8,37 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.integration.conftest import RUNS, save_run
 
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
 from kernbench.report import open_run
 from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, RELEASES
-from kernbench.report.runs.saved_run import SavedRun, find_runs
-
-ONE_SIP = ("--set", "system.sips.count=1")
-RUNS = {
-    "qkv": ("qkv-gemm-multi-pe", *ONE_SIP),
-    "flash": ("flash-attention", *ONE_SIP, "--param", "pes=0", "--param", "seq_k=128"),
-    "ccl": ("ccl-allreduce", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"),
-}
-
-
-def save(folder: Path, *args: str) -> SavedRun:
-    done = CliRunner().invoke(kernbench, ["run", "--bench", *args, "--save", str(folder)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert f"wrote {folder}" in done.output
-    return open_run(folder)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> dict[str, SavedRun]:
-    root = tmp_path_factory.mktemp("runs")
-    return {name: save(root / name, *args) for name, args in RUNS.items()}
+from kernbench.report.runs.saved_run import find_runs
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_slices_of_a_lane_never_overlap_and_its_totals_are_theirs(saved, name):
-    run = saved[name]
+def test_slices_of_a_lane_never_overlap_and_its_totals_are_theirs(saved_runs, name):
+    run = saved_runs[name]
     ops = run.ops
     assert sum(lane.ops for lane in run.lanes) == len(ops) == run.manifest.ops
     for lane in run.lanes:
@@ -49,8 +30,8 @@ def test_slices_of_a_lane_never_overlap_and_its_totals_are_theirs(saved, name):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_columns_hold_what_they_say(saved, name):
-    run = saved[name]
+def test_columns_hold_what_they_say(saved_runs, name):
+    run = saved_runs[name]
     ops = run.ops
     assert sorted(ops.id) == list(range(len(ops)))
     assert (ops.id[ops.row_of] == np.arange(len(ops))).all()
@@ -68,8 +49,8 @@ def test_columns_hold_what_they_say(saved, name):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_bins_sum_to_the_bytes_of_their_link_and_none_is_over_full(saved, name):
-    run = saved[name]
+def test_bins_sum_to_the_bytes_of_their_link_and_none_is_over_full(saved_runs, name):
+    run = saved_runs[name]
     assert run.places
     for place in run.places:
         nbytes = run.activity.of(place.index)
@@ -78,8 +59,8 @@ def test_bins_sum_to_the_bytes_of_their_link_and_none_is_over_full(saved, name):
         assert nbytes.max() <= place.gbs * run.activity.bin_ns * (1 + 1e-9)
 
 
-def test_lines_lead_to_the_text_that_issued_the_op(saved):
-    run = saved["flash"]
+def test_lines_lead_to_the_text_that_issued_the_op(saved_runs):
+    run = saved_runs["flash"]
     ops = run.ops
     loads = [run.lines[ops.line[row]].text for row in np.flatnonzero(ops.kind.are("R"))]
     assert loads
@@ -87,18 +68,18 @@ def test_lines_lead_to_the_text_that_issued_the_op(saved):
     assert {name for row in np.flatnonzero(ops.kind.are("R")) for name in ops.tensors.of(row)} == {"q", "k", "v"}
 
 
-def test_a_saved_run_takes_the_time_of_any_other_run(saved):
+def test_a_saved_run_takes_the_time_of_any_other_run(saved_runs):
     done = CliRunner().invoke(kernbench, ["run", "--bench", *RUNS["qkv"], "--json"], catch_exceptions=False)
-    run = saved["qkv"]
+    run = saved_runs["qkv"]
     assert json.loads(done.output)["total_ns"] == run.total_ns
     assert run.graph.spec.n_sips == 1
     assert [launch.name for launch in run.launches] == ["qkv"]
 
 
-def test_the_hash_is_of_the_content_and_saving_again_replaces_the_folder(saved, tmp_path):
-    again = save(tmp_path / "elsewhere", *RUNS["qkv"])
-    assert again.manifest.hash == saved["qkv"].manifest.hash
-    other = save(tmp_path / "elsewhere", *RUNS["qkv"], "--param", "seed=1")
+def test_the_hash_is_of_the_content_and_saving_again_replaces_the_folder(saved_runs, tmp_path):
+    again = save_run(tmp_path / "elsewhere", *RUNS["qkv"])
+    assert again.manifest.hash == saved_runs["qkv"].manifest.hash
+    other = save_run(tmp_path / "elsewhere", *RUNS["qkv"], "--param", "seed=1")
     assert other.manifest.hash != again.manifest.hash
     assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
 
@@ -115,10 +96,10 @@ def test_a_folder_with_other_things_is_not_touched(tmp_path):
 
 
 @pytest.fixture
-def copy(saved, tmp_path) -> Path:
+def copy(saved_runs, tmp_path) -> Path:
     import shutil
 
-    return Path(shutil.copytree(saved["ccl"].path, tmp_path / "copy"))
+    return Path(shutil.copytree(saved_runs["ccl"].path, tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -167,7 +148,7 @@ def test_what_is_no_run_folder_says_so(tmp_path):
         open_run(tmp_path)
 
 
-def test_runs_are_found_below_a_folder(saved):
-    root = saved["qkv"].path.parent
+def test_runs_are_found_below_a_folder(saved_runs):
+    root = saved_runs["qkv"].path.parent
     assert [path.name for path in find_runs(root)] == sorted(RUNS)
-    assert list(find_runs(saved["qkv"].path)) == [saved["qkv"].path]
+    assert list(find_runs(saved_runs["qkv"].path)) == [saved_runs["qkv"].path]

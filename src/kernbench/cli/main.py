@@ -19,6 +19,11 @@ from kernbench.common.errors import KernBenchError, UsageError
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
     "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
+    "runs": ("kernbench.cli.runs:runs", "The runs that `run --save` wrote."),
+    "explain": (
+        "kernbench.cli.explain:explain",
+        "Where the time of a saved run went, and what would bound it instead.",
+    ),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (

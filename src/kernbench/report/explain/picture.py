@@ -41,7 +41,7 @@ def explanation_as_svg(explanation: Explanation, title: str) -> str:
     total = explanation.scope.total_ns or 1.0
     inner = WIDTH - 2 * MARGIN
     parts: list[str] = []
-    y = 30
+    y = 30.0
     parts.append(_text(MARGIN, y, f"{title}: {format_ns(explanation.scope.total_ns)}", size=16, weight="bold"))
     for line in _wrapped(bound_of(explanation).sentence, 125):
         y += 20
@@ -74,7 +74,7 @@ def explanation_as_svg(explanation: Explanation, title: str) -> str:
     parts += lines
     y += height + 8
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y:.0f}" viewBox="0 0 {WIDTH} {y:.0f}" '
         f'font-family="system-ui, sans-serif" role="img" aria-label="{escape(title)}">\n{_patterns()}\n'
         f'<rect width="{WIDTH}" height="{y}" fill="#FFFFFF"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )

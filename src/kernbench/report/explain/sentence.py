@@ -146,12 +146,13 @@ def _spot(src: str, dst: str) -> str:
 
 
 def _requesters(explanation: Explanation, spot: str) -> int:
-    """How many PEs, or hosts, were held up there in the scope."""
+    """How many PEs, or hosts, had bytes pass there in the scope."""
     run, scope = explanation.run, explanation.scope
     ops = run.ops
-    wanted = [place.index for place in run.places if _spot(place.src, place.dst) == spot]
-    rows = np.repeat(np.arange(len(ops)), np.diff(ops.wait_places.starts))
-    rows = rows[np.isin(ops.wait_places.values, wanted)]
+    links = [place for place in run.places if place.kind == "link"]
+    wanted = [link.index for link in links if spot in (link.name, link.src, link.dst)]
+    rows = np.repeat(np.arange(len(ops)), np.diff(ops.route.starts))
+    rows = rows[np.isin(ops.route.values, wanted)]
     rows = rows[(ops.t_end[rows] > scope.begin_ns) & (ops.t_start[rows] < scope.end_ns)]
     return len({run.lanes[int(lane)].component.rpartition(".")[0] for lane in np.unique(ops.lane[rows])})
 

@@ -1,47 +1,38 @@
 """What would bound a run if a component were free: what the critical path says, and what machine to run to find out.
 
-A component is free when it takes no time: its overhead is 0, its bandwidth the largest that a description may give, its
-channels as many. The critical path gives a bound beforehand: without the component at most its share of the path can go,
-as long as the order of ops stays the same.
+A component is free when it takes no time: its overhead is 0, its bandwidth the largest that a description may give,
+its channels as many. The critical path says beforehand what can be gained at best, as long as the order of ops stays
+the same: queueing at its links, its share of the latency of transfers that pass it, what transfers take longer because
+of it than over the next narrowest link, the time of its own ops. Of launches, and of what has no route, all counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, TRANSFER
+from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.path import Piece
+from kernbench.report.runs.saved_run import SavedRun
 
 FAST_GBS = 1e6  # the most that a description may say
 FAST_PER_NS = 1e9
 _PE = "cube.pe_template.components"
 
-Matches = Callable[[Piece, str, str], bool]  # piece, part of the PE whose lane it is on, class of the link
-
 
 @dataclass(frozen=True)
 class Target:
-    """A component that can be made free: values of the machine, and which pieces of a path it may have a part in."""
+    """A component that can be made free: values of the machine, and where on a path it has a share."""
 
     settings: Mapping[str, float]
-    matches: Matches
-
-
-def _lane(*parts: str) -> Matches:
-    return lambda piece, part, link: part in parts and piece.cls not in (ISSUE, CREDIT)
-
-
-def _links(*classes: str) -> Matches:
-    """Queueing at such links, and what any transfer may spend on them."""
-    return lambda piece, part, link: link in classes or (piece.place < 0 and piece.cls in (LATENCY, TRANSFER, HOST))
-
-
-def _of(*classes: str) -> Matches:
-    return lambda piece, part, link: piece.cls in classes
+    engine: str = ""  # whose ops take no time
+    links: tuple[str, ...] = ()  # classes of links that take none
+    nodes: tuple[str, ...] = ()  # kinds of nodes that delay nobody
+    classes: tuple[str, ...] = ()  # classes of time that are gone
+    overlaps: bool = False  # whether transfers hide each other's latency
 
 
 TARGETS: Mapping[str, Target] = {
@@ -51,13 +42,14 @@ TARGETS: Mapping[str, Target] = {
             f"{_PE}.pe_dma.attrs.overhead_ns": 0.0,
             f"{_PE}.pe_dma.attrs.outstanding": 1024,
         },
-        lambda piece, part, link: part == "pe_dma" or link == "pe port",
+        links=("pe port",),
+        overlaps=True,
     ),
     "pe_gemm": Target(
-        {f"{_PE}.pe_gemm.attrs.overhead_ns": 0.0, f"{_PE}.pe_gemm.attrs.macs_per_ns": FAST_PER_NS}, _lane("pe_gemm")
+        {f"{_PE}.pe_gemm.attrs.overhead_ns": 0.0, f"{_PE}.pe_gemm.attrs.macs_per_ns": FAST_PER_NS}, engine="pe_gemm"
     ),
     "pe_math": Target(
-        {f"{_PE}.pe_math.attrs.overhead_ns": 0.0, f"{_PE}.pe_math.attrs.lanes_per_ns": FAST_PER_NS}, _lane("pe_math")
+        {f"{_PE}.pe_math.attrs.overhead_ns": 0.0, f"{_PE}.pe_math.attrs.lanes_per_ns": FAST_PER_NS}, engine="pe_math"
     ),
     "pe_fetch_store": Target(
         {
@@ -65,7 +57,7 @@ TARGETS: Mapping[str, Target] = {
             "cube.pe_template.links.tcm_read_bw_gbs": FAST_GBS,
             "cube.pe_template.links.tcm_write_bw_gbs": FAST_GBS,
         },
-        _lane("pe_fetch_store"),
+        engine="pe_fetch_store",
     ),
     "pe_ipcq": Target(
         {
@@ -74,22 +66,26 @@ TARGETS: Mapping[str, Target] = {
             for name, value in ((f"{kind}_gbs", FAST_PER_NS), (f"{kind}_ns", 0.0))
         }
         | {f"{_PE}.pe_ipcq.attrs.{name}": 0.0 for name in ("overhead_ns", "wake_ns")},
-        lambda piece, part, link: part == "pe_ipcq" and piece.cls in (COMMUNICATION, LATENCY, CREDIT),
+        engine="pe_ipcq",
+        classes=(COMMUNICATION, CREDIT),
     ),
-    "pe_scheduler": Target({f"{_PE}.pe_scheduler.attrs.overhead_ns": 0.0}, _of(ISSUE)),
+    "pe_scheduler": Target({f"{_PE}.pe_scheduler.attrs.overhead_ns": 0.0}, classes=(ISSUE,)),
     "pe_cpu": Target(
-        {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": 1000.0}, _of(ISSUE, LAUNCH)
+        {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": 1000.0}, classes=(ISSUE, LAUNCH)
     ),
-    "hbm": Target({"cube.memory_map.hbm_channel_bw_gbs": FAST_GBS}, _links("hbm channel", "hbm port")),
+    "hbm": Target(
+        {"cube.memory_map.hbm_channel_bw_gbs": FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)
+    ),
     "router": Target(
         {"cube.links.router_bw_gbs": FAST_GBS, "cube.components.router.attrs.overhead_ns": 0.0},
-        lambda piece, part, link: (
-            link == "router" or (piece.place < 0 and piece.cls in (LATENCY, TRANSFER, LAUNCH, HOST))
-        ),
+        links=("router",),
+        nodes=("noc_router",),
+        classes=(LAUNCH,),
     ),
     "sram": Target(
         {"cube.links.sram_to_router_bw_gbs": FAST_GBS, "cube.components.sram.attrs.overhead_ns": 0.0},
-        _links("sram port"),
+        links=("sram port",),
+        nodes=("sram",),
     ),
     "ucie": Target(
         {
@@ -99,9 +95,9 @@ TARGETS: Mapping[str, Target] = {
             "io_chiplet.components.io_ucie.attrs.overhead_ns": 0.0,
             "io_chiplet.links.per_connection_bw_gbs": FAST_GBS / 8,
         },
-        lambda piece, part, link: (
-            link == "ucie" or (piece.place < 0 and piece.cls in (LATENCY, TRANSFER, LAUNCH, HOST))
-        ),
+        links=("ucie",),
+        nodes=("ucie", "ucie_conn", "io_ucie", "io_ucie_conn"),
+        classes=(LAUNCH,),
     ),
     "pcie": Target(
         {
@@ -111,9 +107,9 @@ TARGETS: Mapping[str, Target] = {
             "io_chiplet.components.pcie_ep.attrs.overhead_ns": 0.0,
             "io_chiplet.links.pcie_ep_to_noc_bw_gbs": FAST_GBS,
         },
-        lambda piece, part, link: (
-            link in ("pcie", "io") or piece.cls in (LAUNCH, HOST) or (part == "pe_ipcq" and piece.cls == LATENCY)
-        ),
+        links=("pcie", "io"),
+        nodes=("switch", "pcie_ep"),
+        classes=(LAUNCH,),
     ),
     "launch": Target(
         {
@@ -121,42 +117,101 @@ TARGETS: Mapping[str, Target] = {
             "cube.components.m_cpu.attrs.overhead_ns": 0.0,
             f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0,
         },
-        _of(LAUNCH, HOST),
+        classes=(LAUNCH,),
+        nodes=("io_cpu", "m_cpu", "pe_cpu"),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A component that is free. `at_best_ns` is the scope without what the component may have a part in."""
+    """A component that is free. `gain_ns` is what the path says can be gained at best."""
 
     name: str
     settings: Mapping[str, float]
-    path_ns: float
+    gain_ns: float
     total_ns: float
 
     @property
     def at_best_ns(self) -> float:
-        return self.total_ns - self.path_ns
+        return self.total_ns - self.gain_ns
 
     @property
     def share(self) -> float:
-        return self.path_ns / self.total_ns if self.total_ns else 0.0
+        return self.gain_ns / self.total_ns if self.total_ns else 0.0
 
 
-def what_if(explanation: Explanation, pattern: str) -> WhatIf:
+def what_if(run: SavedRun, explanation: Explanation, pattern: str) -> WhatIf:
     """What the path says of components whose names match; raises UsageError when none does."""
     names = [name for name in TARGETS if fnmatchcase(name, pattern)]
     if not names:
         raise UsageError(
             f"no component '{pattern}' to make free", where="--what-if", hint=f"use one of {', '.join(TARGETS)}, or a *"
         )
-    run = explanation.run
-    ns = 0.0
-    for piece in explanation.path:
-        part = run.lanes[piece.lane].component.rpartition(".")[2] if piece.lane >= 0 else ""
-        link = run.places[piece.place].link_class if piece.place >= 0 else ""
-        if any(TARGETS[name].matches(piece, part, link) for name in names):
-            ns += piece.ns
-    settings = {key: value for name in names for key, value in TARGETS[name].settings.items()}
-    return WhatIf(" and ".join(names), settings, ns, explanation.scope.total_ns)
+    chosen = [TARGETS[name] for name in names]
+    gain = sum(min(piece.ns, sum(_gain_ns(run, piece, target) for target in chosen)) for piece in explanation.path)
+    settings = {key: value for target in chosen for key, value in target.settings.items()}
+    return WhatIf(" and ".join(names), settings, gain, explanation.scope.total_ns)
+
+
+def _gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
+    """What of a piece would be gone, at most."""
+    if piece.cls == QUEUE:
+        return piece.ns if run.places[piece.place].link_class in target.links else 0.0
+    if piece.cls in target.classes:
+        return piece.ns
+    if piece.lane < 0 or piece.cls in (ISSUE, CREDIT, LAUNCH):
+        return 0.0
+    component = run.lanes[piece.lane].component
+    part = component.rpartition(".")[2]
+    if part == target.engine:
+        return _notice_ns(run, piece, component) if piece.cls == LATENCY else piece.ns
+    if piece.cls == TRANSFER:
+        return _transfer_gain_ns(run, piece, target)
+    if piece.cls == LATENCY:
+        if part == "pe_ipcq":  # a message: one way, and its bytes follow each other over all links
+            return _latency_gain_ns(run, piece, target) / 2 + _transfer_gain_ns(run, piece, target)
+        return piece.ns if target.overlaps else _latency_gain_ns(run, piece, target)
+    if piece.cls == HOST:
+        if not len(run.ops.route.of(int(run.ops.row_of[piece.op]))):  # a mapping: commands only
+            return piece.ns if LAUNCH in target.classes else 0.0
+        return _transfer_gain_ns(run, piece, target) + _latency_gain_ns(run, piece, target)
+    return 0.0
+
+
+def _notice_ns(run: SavedRun, piece: Piece, component: str) -> float:
+    """What a receiver adds to the way of a message: writing the slot, and waking up."""
+    attrs = run.graph.nodes[component].attrs
+    nbytes = int(run.ops.nbytes[run.ops.row_of[piece.op]])
+    return nbytes / float(attrs["tcm_gbs"]) + float(attrs["wake_ns"])
+
+
+def _latency_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
+    """What nodes on an op's way add: once for its bytes, and once for the request or the acknowledgement."""
+    nodes = run.graph.nodes
+    route = run.ops.route.of(int(run.ops.row_of[piece.op]))
+    own = sum(
+        nodes[node].overhead_ns
+        for place in route
+        for node in (run.places[int(place)].dst,)
+        if nodes[node].kind in target.nodes
+    )
+    spec = run.graph.spec
+    if "hbm channel" in target.links:
+        own += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
+    return 2 * own
+
+
+def _transfer_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
+    """How much sooner its bytes would be over the narrowest of the other links."""
+    row = int(run.ops.row_of[piece.op])
+    memory = run.graph.spec.cube.memory_map
+    links = [run.places[int(place)] for place in run.ops.route.of(row)]
+    rates = [(link.link_class, link.gbs) for link in links]
+    if any(link.link_class == "hbm port" for link in links):
+        rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
+    others = [gbs for link_class, gbs in rates if link_class not in target.links]
+    if not rates:
+        return 0.0
+    nbytes = int(run.ops.nbytes[row])
+    return nbytes / min(gbs for _, gbs in rates) - (nbytes / min(others) if others else 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
@@ -14,7 +13,7 @@ from kernbench.report.runs.layout import FILES, KIND, MANIFEST, SCHEMA
 SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 
 
-def arrow() -> ModuleType:
+def arrow() -> Any:  # pyarrow has no types
     """pyarrow with its Parquet module; raises UsageError where it is not installed."""
     try:
         import pyarrow

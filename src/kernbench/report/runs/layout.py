@@ -55,6 +55,7 @@ OP_COLUMNS: Final = {
     "queue_ns": "float64",  # of a send: how long its message was held up on its way, which is after the op
     "wait_places": "list<int32>",  # where queue_ns was spent: rows of `places.parquet`,
     "wait_ns": "list<float64>",  # and how much of it at each
+    "route": "list<int32>",  # links that its bytes passed, in order: rows of `places.parquet`
     "deps": "list<int64>",  # ids of ops
     "tensors": "list<string>",
     "params": "string",  # what else the op log says, as JSON

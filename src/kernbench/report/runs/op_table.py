@@ -105,9 +105,10 @@ class Split:
     latency_ns: float
     queue_ns: float
     waits: tuple[tuple[int, float], ...]
+    route: tuple[int, ...]  # links passed
 
 
-_NONE = Split(0.0, 0.0, 0.0, ())
+_NONE = Split(0.0, 0.0, 0.0, (), ())
 
 
 def op_columns(
@@ -181,6 +182,7 @@ def _add_rows(
             "queue_ns": split.queue_ns,
             "wait_places": [place for place, _ in split.waits],
             "wait_ns": [ns for _, ns in split.waits],
+            "route": list(split.route),
             "deps": chunk["dependency_ids"][at],
             "tensors": [tensor] if tensor else launches.tensors_at(launch, params),
             "params": json.dumps(params),

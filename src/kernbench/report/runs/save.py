@@ -287,10 +287,16 @@ class _Splits:
             return None
         queue_ns = on_grid(self._alone.queue_ns(errand)) if errand.waits else 0.0
         if port == "send":  # is over before its message is: what held that up is no part of the op
-            return Split(lasted_ns, 0.0, queue_ns, self._shared(errand, queue_ns))
+            return Split(lasted_ns, 0.0, queue_ns, self._shared(errand, queue_ns), self._route(errand))
         queue_ns = min(queue_ns, lasted_ns)
         transfer_ns = min(on_grid(self._alone.transfer_ns(errand)), lasted_ns - queue_ns)
-        return Split(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, self._shared(errand, queue_ns))
+        latency_ns = lasted_ns - queue_ns - transfer_ns
+        return Split(transfer_ns, latency_ns, queue_ns, self._shared(errand, queue_ns), self._route(errand))
+
+    def _route(self, errand: Errand) -> tuple[int, ...]:
+        """The links that its pieces passed, in order, each once."""
+        links = dict.fromkeys(link for piece in errand.pieces for link in piece.route.links)
+        return tuple(self._rows[link] for link in links)
 
     def _shared(self, errand: Errand, queue_ns: float) -> tuple[tuple[int, float], ...]:
         """The queueing by place, in proportion to how long flits waited at each."""

@@ -40,13 +40,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Words(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Words:
     """A column of few different words: `words[codes[row]]`."""
 
     codes: Ints
     words: tuple[str, ...]
 
-    def __getitem__(self, row: Any) -> str:  # type: ignore[override]  # a column is asked by row
+    def __getitem__(self, row: int | np.integer[Any]) -> str:
         return self.words[int(self.codes[row])]
 
     def are(self, *wanted: str) -> NDArray[np.bool_]:
@@ -88,6 +89,7 @@ class Ops:
     queue_ns: Floats
     wait_places: Lists
     wait_ns: Lists
+    route: Lists
     deps: Lists
     tensors: Lists
     _params: Any

@@ -1,0 +1,139 @@
+"""`kernbench explain`: where the time of a saved run went, and what would bound it without a component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from kernbench.benches._params import read_params
+from kernbench.benches.registry import resolve
+from kernbench.cli.options import print_json, stdout_for_json
+from kernbench.cli.terminal import in_colour, paint
+from kernbench.common.errors import UsageError
+from kernbench.common.units import format_ns
+from kernbench.report.explain.as_json import explanation_as_json
+from kernbench.report.explain.as_text import explanation_as_text
+from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.explanation import explain as explain_run
+from kernbench.report.explain.what_if import TARGETS, WhatIf, what_if
+from kernbench.report.run_summary import plain
+from kernbench.report.runs.saved_run import SavedRun, open_run
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.topology import load_topology
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--launch", type=int, default=None, metavar="N", help="Explain one launch, by its number from 0 on.")
+@click.option(
+    "--what-if",
+    "patterns",
+    multiple=True,
+    metavar="COMPONENT",
+    help="Run again with a component made free, and compare with what the path says. May be repeated, and may have a "
+    f"*: {', '.join(TARGETS)}.",
+)
+@click.option("--picture", metavar="FILE.svg", default=None, help="Also draw the critical path.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(run: str, launch: int | None, patterns: tuple[str, ...], picture: str | None, as_json: bool) -> int:
+    """Where the time of RUN went: its critical path from launch to completion, by class, engine, link and kernel line.
+
+    RUN is a folder that `kernbench run --save` wrote. The parts of each table sum to the run's time.
+    """
+    saved = open_run(run)
+    explanation = explain_run(saved, _launch(saved, launch))
+    foreseen = [what_if(saved, explanation, pattern) for pattern in patterns]
+    with stdout_for_json(as_json):
+        measured = [_measured(saved, explanation, one) for one in foreseen]
+    title = saved.name if launch is None else f"{saved.name}, launch {launch}: {saved.launches[launch].name}"
+    if picture is not None:
+        _draw(explanation, title, picture)
+    if as_json:
+        data = explanation_as_json(explanation)
+        data["run"] = {"id": saved.id, "name": saved.name}
+        data["what_if"] = [one.as_json() for one in measured]
+        print_json(data)
+        return 0
+    click.echo(explanation_as_text(explanation, title, paint if in_colour() else plain))
+    if measured:
+        click.echo("\nWhat if")
+        for one in measured:
+            click.echo(f"  {one}")
+    if picture is not None:
+        click.echo(f"wrote {picture}")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A component that was made free: what the path said, and what came of it."""
+
+    foreseen: WhatIf
+    total_ns: float
+
+    @property
+    def gained_ns(self) -> float:
+        return self.foreseen.total_ns - self.total_ns
+
+    def __str__(self) -> str:
+        one = self.foreseen
+        gained = self.gained_ns / one.total_ns if one.total_ns else 0.0
+        return (
+            f"{one.name} free: {format_ns(self.total_ns)} instead of {format_ns(one.total_ns)} ({-gained:+.1%}); "
+            f"the path says {format_ns(one.at_best_ns)} ({-one.share:+.1%})"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        one = self.foreseen
+        return {
+            "component": one.name,
+            "settings": dict(one.settings),
+            "total_ns": one.total_ns,
+            "gain_ns": one.gain_ns,
+            "at_best_ns": one.at_best_ns,
+            "measured_ns": self.total_ns,
+        }
+
+
+def _launch(saved: SavedRun, launch: int | None) -> int | None:
+    if launch is not None and not 0 <= launch < len(saved.launches):
+        raise UsageError(
+            f"the run has no launch {launch}",
+            where=f"--launch {launch}",
+            hint=f"it has {len(saved.launches)}, from 0 on",
+        )
+    return launch
+
+
+def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf) -> Measured:
+    """Run the bench again on a machine where the component is free."""
+    about = saved.manifest
+    spec = resolve(about.identifier)
+    params = read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
+    graph = load_topology(saved.graph.spec, foreseen.settings)
+    result = run_bench(spec.run, graph, RunOptions(device=about.device), name=spec.name, params=params)
+    scope = explanation.scope
+    if scope.launch < 0:
+        return Measured(foreseen, result.total_ns)
+    if scope.launch >= len(result.launches):
+        raise UsageError(
+            "the bench launched less when it ran again", where=about.identifier, hint="is it the same file?"
+        )
+    return Measured(foreseen, result.launches[scope.launch].total_ns)
+
+
+def _draw(explanation: Explanation, title: str, name: str) -> None:
+    from kernbench.report.explain.picture import explanation_as_svg
+
+    target = Path(name)
+    if target.suffix.lower() != ".svg" or not target.parent.is_dir():
+        raise UsageError(
+            "the picture cannot be written there",
+            where=f"--picture {name}",
+            hint="name a .svg file in a folder that exists",
+        )
+    part = target.with_name(f".{target.name}.part")
+    part.write_text(explanation_as_svg(explanation, title), encoding="utf-8")
+    part.replace(target)

@@ -1,0 +1,183 @@
+"""The critical path explains a run to the last femtosecond, and says what a faster component would gain."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+from tests.integration.conftest import RUNS
+
+from kernbench.cli.main import kernbench
+from kernbench.common.errors import UsageError
+from kernbench.report.explain.as_json import TABLES
+from kernbench.report.explain.classes import CLASSES, HOST, LAUNCH
+from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.path import clipped, critical_path, ops_on_path, scope_of
+from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.what_if import TARGETS, what_if
+
+SCOPES = [(name, launch) for name in RUNS for launch in (None, 0)]
+
+
+@pytest.mark.parametrize(("name", "launch"), SCOPES)
+def test_the_path_has_no_gap_and_sums_to_the_time_of_its_scope(saved_runs, name, launch):
+    run = saved_runs[name]
+    scope = scope_of(run, launch)
+    path = critical_path(run, scope)
+    assert path[0].t0 == scope.begin_ns
+    assert path[-1].t1 == scope.end_ns
+    assert all(earlier.t1 == later.t0 for earlier, later in pairwise(path))
+    assert sum(piece.ns for piece in path) == scope.total_ns  # bit for bit
+    assert scope.total_ns == (run.total_ns if launch is None else run.launches[0].total_ns)
+    assert {piece.cls for piece in path} <= set(CLASSES)
+
+
+@pytest.mark.parametrize(("name", "launch"), SCOPES)
+def test_every_table_sums_to_the_scope(saved_runs, name, launch):
+    explanation = explain(saved_runs[name], launch)
+    for table in TABLES:
+        assert sum(getattr(explanation, f"by_{table}").values()) == explanation.scope.total_ns, table
+    for use in explanation.accounts:
+        assert use.total_ns == explanation.scope.total_ns, use.lane.name
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_path_follows_what_released_each_op_from_the_launch_to_the_end(saved_runs, name):
+    run = saved_runs[name]
+    ops = run.ops
+    passed = ops_on_path(critical_path(run, scope_of(run, 0)))
+    assert passed
+    for earlier, later in pairwise(passed):
+        by = int(ops.released_by[ops.row_of[later]])
+        if by >= 0 and ops.kind[ops.row_of[by]] != "S":
+            assert by == earlier
+    assert ops.release[ops.row_of[passed[0]]] == "launch"
+
+
+def test_a_range_has_the_pieces_that_lie_in_it(saved_runs):
+    run = saved_runs["flash"]
+    path = critical_path(run, scope_of(run))
+    for t0, t1 in ((0.0, run.total_ns), (100.5, 1200.25), (run.total_ns / 2, run.total_ns)):
+        assert sum(piece.ns for piece in clipped(path, t0, t1)) == t1 - t0
+
+
+def test_a_launch_leaves_out_the_host_and_a_run_does_not(saved_runs):
+    run = saved_runs["qkv"]
+    assert HOST not in explain(run, 0).by_class
+    assert {HOST, LAUNCH} <= set(explain(run).by_class)
+
+
+def test_eight_pes_that_read_from_one_slice_are_said_to_queue_there(tmp_path):
+    """Every PE reads the same 16 KiB, which lie in the HBM slice of PE 0: its channels and its port are the bound."""
+    bench = tmp_path / "shared.py"
+    bench.write_text(
+        "import numpy as np\n"
+        "from kernbench.benches.registry import bench\n\n\n"
+        "def read(x, tl):\n"
+        "    tl.load(x)\n\n\n"
+        "@bench(name='shared', description='all PEs read one slice')\n"
+        "def run(torch):\n"
+        "    x = torch.from_numpy(np.zeros(8192, np.float16), name='x')\n"
+        "    torch.launch('read', read, x, target_pes=tuple(range(8)))\n"
+    )
+    from tests.integration.conftest import save_run
+
+    run = save_run(tmp_path / "run", str(bench), "--set", "system.sips.count=1")
+    explanation = explain(run, 0)
+    bound = bound_of(explanation)
+    assert bound.link_class in ("hbm channel", "hbm port"), bound.sentence
+    assert "8 requesters meet at sip0.cube0.hbm_ctrl.pe0" in bound.what
+    assert "shared.py:6" in bound.what
+    # 8 x 16 KiB leave one slice at 256 GB/s: 512 ns, of which the last PE's own 64 ns are transfer. It waits less by as
+    # much as its request comes later than the first: 22.2 ns of routers and wires.
+    assert explanation.by_class["queue"] == pytest.approx(512 - 64 - 22.2)
+    assert "spread the tensors" in bound.hint
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_sentence_and_the_stalls_are_plain_words_with_shares_of_the_path(saved_runs, name):
+    explanation = explain(saved_runs[name], 0)
+    bound = bound_of(explanation)
+    assert bound.sentence.endswith(".")
+    assert " Try: " in bound.sentence
+    assert 0.1 <= bound.share <= 1.0
+    stalls = stalls_of(explanation)
+    assert [stall.ns for stall in stalls] == sorted((stall.ns for stall in stalls), reverse=True)
+    assert sum(stall.ns for stall in stalls) <= explanation.waiting_ns
+
+
+# ---- what if
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("qkv", "pe_dma"), ("qkv", "hbm"), ("qkv", "pe_gemm"), ("flash", "pe_math"), ("ccl", "ucie*"), ("va", "router")],
+)
+def test_what_the_path_says_of_a_free_component_agrees_in_direction_with_a_new_run(saved_runs, name, component):
+    run = saved_runs[name]
+    args = ["explain", str(run.path), "--launch", "0", "--what-if", component, "--json"]
+    data = json.loads(CliRunner().invoke(kernbench, args, catch_exceptions=False).output)
+    (one,) = data["what_if"]
+    assert one["gain_ns"] > 0
+    assert one["measured_ns"] < one["total_ns"] == run.launches[0].total_ns
+    # The path may say too much, since other parts then bound the run, but is of the right size.
+    assert one["total_ns"] - one["measured_ns"] <= 1.5 * one["gain_ns"]
+
+
+def test_a_component_that_has_no_share_in_the_path_gains_nothing(saved_runs):
+    run = saved_runs["flash"]
+    explanation = explain(run, 0)
+    assert what_if(run, explanation, "sram").gain_ns == 0.0
+    with pytest.raises(UsageError, match="no component 'pe_dmx'"):
+        what_if(run, explanation, "pe_dmx")
+    assert what_if(run, explanation, "*").name.count(" and ") == len(TARGETS) - 1
+
+
+# ---- the command
+
+
+def test_the_command_prints_the_sentence_first_and_draws_a_picture(saved_runs, tmp_path):
+    run = saved_runs["flash"]
+    picture = tmp_path / "path.svg"
+    args = ["explain", str(run.path), "--picture", str(picture)]
+    text = CliRunner().invoke(kernbench, args, catch_exceptions=False).output
+    sentence = bound_of(explain(run)).sentence
+    assert sentence in text.splitlines()[2]
+    for head in ("Critical path by class", "By engine", "By kernel line", "Largest stalls"):
+        assert head in text
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag.endswith("svg")
+    assert len(list(root)) > 20
+    data = json.loads(CliRunner().invoke(kernbench, ["explain", str(run.path), "--json"]).output)
+    assert data["sentence"] == sentence
+    assert sum(row["ns"] for row in data["path"]["line"]) == data["total_ns"] == run.total_ns
+
+
+def test_wrong_arguments_are_said(saved_runs, tmp_path):
+    path = str(saved_runs["qkv"].path)
+    for args, message in [
+        (["explain", path, "--launch", "7"], "no launch 7"),
+        (["explain", path, "--picture", str(tmp_path / "no" / "x.svg")], "cannot be written"),
+        (["explain", str(tmp_path)], "no saved run"),
+    ]:
+        done = CliRunner().invoke(kernbench, args)
+        assert isinstance(done.exception, UsageError)
+        assert message in str(done.exception)
+
+
+def test_runs_lists_what_there_is_and_what_is_damaged(saved_runs, tmp_path):
+    root = saved_runs["qkv"].path.parent
+    data = json.loads(CliRunner().invoke(kernbench, ["runs", str(root), "--json"]).output)
+    assert [row["dir"] for row in data["runs"]] == [str(root / name) for name in sorted(RUNS)]
+    assert {row["error"] for row in data["runs"]} == {None}
+    assert saved_runs["qkv"].id in CliRunner().invoke(kernbench, ["runs", str(root)]).output
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{")
+    listed = CliRunner().invoke(kernbench, ["runs", str(tmp_path)]).output
+    assert "broken" in listed
+    assert "cannot be read" in listed
+    (tmp_path / "empty").mkdir()
+    assert "no saved runs" in CliRunner().invoke(kernbench, ["runs", str(tmp_path / "empty")]).output
