@@ -31,6 +31,7 @@ COMMANDS = {
         "kernbench.cli.probe:probe",
         "Measure how long bytes take between places of a machine, alone and under load.",
     ),
+    "web": ("kernbench.cli.web:web", "Look at runs, sweeps and machines in the browser."),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
     "ccl": ("kernbench.cli.ccl:ccl", "Measure collectives by size, with the options and the table of nccl-tests."),
     "tune-ccl": ("kernbench.cli.tune_ccl:tune_ccl", "Measure which algorithm is fastest at which size, for `auto`."),

@@ -1,0 +1,78 @@
+"""What the server sends: JSON, arrays, errors. Answers of a run never change, so each has a tag made from its bytes.
+
+Arrays travel as: u32 length of the header, the header (JSON: for each field its dtype, shape, and offset), then the
+little-endian arrays, each at a multiple of 8 bytes from the start of the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kernbench.common.errors import KernBenchError
+
+_STEP = 8
+_KEEP = {"Cache-Control": "no-cache"}  # ask again, and be told that nothing has changed
+
+
+def json_answer(request: Request, data: object, status: int = 200) -> Response:
+    body = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).encode()
+    return _tagged(request, body, "application/json", status)
+
+
+def arrays_answer(
+    request: Request, about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> Response:
+    return _tagged(request, packed(about, arrays), "application/octet-stream", 200)
+
+
+def error_answer(error: KernBenchError, status: int) -> Response:
+    body = {"schema": 1, "what": error.what, "where": error.where, "hint": error.hint}
+    return Response(json.dumps(body).encode(), status_code=status, media_type="application/json")
+
+
+def bytes_answer(request: Request, body: bytes, media_type: str) -> Response:
+    return _tagged(request, body, media_type, 200)
+
+
+def packed(about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    """A header and arrays as bytes."""
+    plain = {name: np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for name, a in arrays.items()}
+    fields: dict[str, dict[str, object]] = {}
+    at = 0
+    for name, array in plain.items():
+        fields[name] = {"dtype": array.dtype.str[1:], "shape": list(array.shape), "offset": at}
+        at += -(-array.nbytes // _STEP) * _STEP
+    header = json.dumps(_finite({**about, "fields": fields}), separators=(",", ":"), allow_nan=False).encode()
+    header += b" " * (-(len(header) + 4) % _STEP)  # so that the first array stands at a multiple of 8
+    parts = [len(header).to_bytes(4, "little"), header]
+    for array in plain.values():
+        data = array.tobytes()
+        parts += [data, bytes(-len(data) % _STEP)]
+    return b"".join(parts)
+
+
+def _tagged(request: Request, body: bytes, media_type: str, status: int) -> Response:
+    tag = f'"{sha256(body).hexdigest()[:20]}"'
+    headers = {**_KEEP, "ETag": tag}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, status_code=status, media_type=media_type, headers=headers)
+
+
+def _finite(data: Any) -> Any:
+    """JSON knows no infinity and no NaN: those are null. Numbers of numpy become Python's."""
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    if isinstance(data, np.generic):
+        data = data.item()
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -1,0 +1,218 @@
+"""The data interface: what each address under `/api` answers. docs/guides/look-at-a-run.md has it as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Final
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kernbench.common.errors import UsageError
+from kernbench.web.answers import arrays_answer
+from kernbench.web.heat import heat
+from kernbench.web.machine_map import TRAY, Json, MachineMap
+from kernbench.web.op_view import longest_ops, op_at, op_details, selected_rows, totals
+from kernbench.web.path_view import answer, explanation, flags_of, path, path_sums
+from kernbench.web.results_view import ResultsView
+from kernbench.web.run_view import RunView
+from kernbench.web.shelf import Damaged, Shelf
+from kernbench.web.source_view import search, sources
+from kernbench.web.tiles import MARKED, group_rows, tiles
+
+Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
+
+
+class NotThere(UsageError):
+    """What was asked for does not exist: 404, not 400."""
+
+
+def _runs(shelf: Shelf, request: Request) -> Json:
+    spec = shelf.machine.graph.spec
+    return {"schema": 1, "runs": shelf.as_json(), "machine": {"id": shelf.machine_id, "name": spec.system.name}}
+
+
+def _view(shelf: Shelf, request: Request) -> RunView:
+    entry = shelf.find(request.path_params["r"])
+    if isinstance(entry, Damaged):
+        raise entry.error
+    if not isinstance(entry, RunView):
+        raise NotThere(f"there is no run '{request.path_params['r'][:20]}' here", hint="/api/runs lists what there is")
+    return entry
+
+
+def _map(shelf: Shelf, request: Request) -> MachineMap:
+    return shelf.machine if request.path_params["r"] == shelf.machine_id else _view(shelf, request).machine
+
+
+def _run(shelf: Shelf, request: Request) -> Json:
+    return _view(shelf, request).as_json()
+
+
+def _machine(shelf: Shelf, request: Request) -> Json:
+    return _map(shelf, request).as_json(request.query_params.get("root", TRAY))
+
+
+def _route(shelf: Shelf, request: Request) -> Json:
+    return _map(shelf, request).route(_text(request, "from"), _text(request, "to"))
+
+
+def _node(shelf: Shelf, request: Request) -> Json:
+    return _map(shelf, request).about(_text(request, "id"))
+
+
+def _search(shelf: Shelf, request: Request) -> Json:
+    words = _text(request, "q")
+    if request.path_params["r"] == shelf.machine_id:
+        names, count = shelf.machine.search(words, 50)
+        hits = [{"id": name, "text": name} for name in names]
+        return {"schema": 1, "q": words, "nodes": {"count": count, "hits": hits}}
+    return search(_view(shelf, request), words)
+
+
+def _tiles(shelf: Shelf, request: Request) -> Response:
+    view = _view(shelf, request)
+    flags = flags_of(view, request.query_params.get("scope"))
+    if mark := request.query_params.get("mark"):
+        flags = flags | np.where(selected_rows(view, mark), np.uint8(MARKED), np.uint8(0))
+    header, arrays = tiles(view, int(_number(request, "k")), _ints(request, "i"), _ints(request, "lanes"), flags)
+    return arrays_answer(request, header, arrays)
+
+
+def _groups(shelf: Shelf, request: Request) -> Response:
+    """`lanes=0,1,2;3,4`: groups of lanes, by `;`."""
+    view = _view(shelf, request)
+    texts = _text(request, "lanes").split(";")
+    groups = [_some_ints(text, "lanes") for text in texts]
+    known = len(view.run.lanes)
+    if any(not 0 <= lane < known for group in groups for lane in group):
+        raise UsageError(f"the run has lanes 0 to {known - 1}", hint="ask for those")
+    t0, t1 = _window(request, view)
+    header, arrays = group_rows(view, groups, t0, t1, int(_number(request, "bins", 512)))
+    return arrays_answer(request, header, arrays)
+
+
+def _heat(shelf: Shelf, request: Request) -> Response:
+    view = _view(shelf, request)
+    t0, t1 = _window(request, view)
+    root = request.query_params.get("root", TRAY)
+    header, arrays = heat(view, root, t0, t1, int(_number(request, "bins", 512)))
+    return arrays_answer(request, header, arrays)
+
+
+def _op(shelf: Shelf, request: Request) -> Json:
+    text = request.path_params["op"]
+    if not text.isdecimal():
+        raise UsageError(f"'{text[:20]}' is no number of an op", hint="ask for /op/16")
+    return op_details(_view(shelf, request), int(text))
+
+
+def _totals(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    t0, t1 = _window(request, view)
+    sums = path_sums(view, request.query_params.get("scope"), t0, t1)
+    return {**totals(view, t0, t1, request.query_params.get("sel")), "path": sums}
+
+
+def _sources(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return sources(view, request.query_params.get("scope"), *_window(request, view))
+
+
+def _path(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return path(view, request.query_params.get("scope"), *_window(request, view), int(_number(request, "px", 1024)))
+
+
+def _answer(shelf: Shelf, request: Request) -> Json:
+    return answer(_view(shelf, request), request.query_params.get("scope"))
+
+
+def _explain(shelf: Shelf, request: Request) -> Json:
+    return explanation(_view(shelf, request), request.query_params.get("scope"))
+
+
+def _at(shelf: Shelf, request: Request) -> Json:
+    return op_at(_view(shelf, request), int(_number(request, "lane")), _number(request, "t"))
+
+
+def _ops(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return longest_ops(view, *_window(request, view))
+
+
+def _results(shelf: Shelf, request: Request) -> Json:
+    entry = shelf.find(request.path_params["r"])
+    if isinstance(entry, Damaged):
+        raise entry.error
+    if not isinstance(entry, ResultsView):
+        raise NotThere(f"there are no results '{request.path_params['r'][:20]}' here", hint="/api/runs lists them")
+    return entry.as_json()
+
+
+ROUTES: Final[Mapping[str, Handler]] = {
+    "/runs": _runs,
+    "/runs/{r}": _run,
+    "/runs/{r}/machine": _machine,
+    "/runs/{r}/route": _route,
+    "/runs/{r}/node": _node,
+    "/runs/{r}/search": _search,
+    "/runs/{r}/tiles": _tiles,
+    "/runs/{r}/groups": _groups,
+    "/runs/{r}/heat": _heat,
+    "/runs/{r}/op/{op}": _op,
+    "/runs/{r}/at": _at,
+    "/runs/{r}/ops": _ops,
+    "/runs/{r}/path": _path,
+    "/runs/{r}/answer": _answer,
+    "/runs/{r}/explain": _explain,
+    "/runs/{r}/totals": _totals,
+    "/runs/{r}/source": _sources,
+    "/results/{r}": _results,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------- questions
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.query_params.get(name, "")
+    if not value or len(value) > 100_000:
+        raise UsageError(f"{name}= is missing", where=request.url.path, hint=f"add ?{name}=...")
+    return value
+
+
+def _number(request: Request, name: str, default: float | None = None) -> float:
+    text = request.query_params.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value) or abs(value) > 1e15:
+        raise UsageError(f"{name}= is no number", where=request.url.path, hint=f"add ?{name}=NUMBER")
+    return value
+
+
+def _ints(request: Request, name: str) -> list[int]:
+    return _some_ints(_text(request, name), name)
+
+
+def _some_ints(text: str, name: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise UsageError(f"{name}= takes numbers, with commas between them", hint=f"write {name}=0,1,2") from None
+
+
+def _window(request: Request, view: RunView) -> tuple[float, float]:
+    """`t0` and `t1`, or those of `scope`; inside the run."""
+    low, high = view.scope(request.query_params.get("scope"))
+    t0, t1 = _number(request, "t0", low), _number(request, "t1", high)
+    t0, t1 = max(t0, 0.0), min(t1, view.t_end)
+    if not t0 < t1:
+        raise UsageError(f"no time from {t0} to {t1} ns", hint=f"the run takes {view.t_end} ns")
+    return t0, t1

@@ -1,0 +1,281 @@
+"""Details: one op with what let it start and what it let start; a window, a line or a block with its totals."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.errors import UsageError
+from kernbench.report.runs.layout import KINDS
+from kernbench.web.heat import places_of, totals_of_link
+from kernbench.web.machine_map import Json
+from kernbench.web.run_view import LETTERS, RunView
+from kernbench.web.tiles import label_of
+
+MOST = 20  # ops that are named in a list
+MOST_ROWS = 500  # of a table
+
+
+def op_details(view: RunView, op: int) -> Json:
+    """All that is known of an op; raises UsageError when there is none of that id."""
+    ops = view.run.ops
+    if not 0 <= op < len(ops):
+        raise UsageError(f"the run has no op {op}", hint=f"ops are 0 to {len(ops) - 1}")
+    row = int(ops.row_of[op])
+    lane = view.run.lanes[int(ops.lane[row])]
+    took = float(ops.t_end[row] - ops.t_start[row])
+    split = {name: float(getattr(ops, f"{name}_ns")[row]) for name in ("transfer", "latency", "queue")}
+    moves = split["transfer"] + split["latency"] > 0
+    consumers = _consumers(view, op)
+    released = np.flatnonzero(ops.released_by == op)
+    return {
+        **brief(view, row),
+        "schema": 1,
+        "lane_name": lane.name,
+        "component": lane.component,
+        "port": lane.port,
+        "launch": int(ops.launch[row]),
+        "asked": float(ops.t_asked[row]),
+        "ready": float(ops.t_ready[row]),
+        "took": took,
+        "split": split if moves else None,
+        "queued_at": _queued_at(view, row),
+        "nbytes": int(ops.nbytes[row]),
+        "flops": int(ops.flops[row]),
+        "release": ops.release[row],
+        "released_by": _op_or_none(view, int(ops.released_by[row])),
+        "chain": _chain(view, row),
+        "deps": [brief(view, int(ops.row_of[dep])) for dep in ops.deps.of(row)[:MOST]],
+        "consumers": [brief(view, int(r)) for r in consumers[:MOST]],
+        "consumer_count": len(consumers),
+        "released": [brief(view, int(r)) for r in released[:MOST]],
+        "released_count": len(released),
+        "tensors": [str(t) for t in ops.tensors.of(row)],
+        "params": ops.params(row),
+        "before": _neighbour(view, row, -1),
+        "after": _neighbour(view, row, 1),
+        "route": route_of(view, row),
+    }
+
+
+def brief(view: RunView, row: int) -> Json:
+    """An op in one line."""
+    ops = view.run.ops
+    line = int(ops.line[row])
+    return {
+        "id": int(ops.id[row]),
+        "lane": int(ops.lane[row]),
+        "kind": ops.kind[row],
+        "kind_name": KINDS[ops.kind[row]],
+        "name": ops.name[row],
+        "label": label_of(view, row),
+        "t0": float(ops.t_start[row]),
+        "t1": float(ops.t_end[row]),
+        "line": line_json(view, line),
+    }
+
+
+def line_json(view: RunView, line: int) -> Json | None:
+    if line < 0:
+        return None
+    found = view.run.lines[line]
+    return {"i": line, "file": found.file.name, "number": found.number}
+
+
+def _op_or_none(view: RunView, op: int) -> Json | None:
+    return None if op < 0 else brief(view, int(view.run.ops.row_of[op]))
+
+
+def _neighbour(view: RunView, row: int, step: int) -> int | None:
+    lane = view.run.lanes[int(view.run.ops.lane[row])]
+    at = row + step
+    return int(view.run.ops.id[at]) if lane.first <= at < lane.stop else None
+
+
+def _chain(view: RunView, row: int) -> list[Json]:
+    """What let it start, what let that start, and so on."""
+    ops = view.run.ops
+    found: list[Json] = []
+    before = int(ops.released_by[row])
+    while before >= 0 and len(found) < MOST:
+        at = int(ops.row_of[before])
+        found.append({**brief(view, at), "release": ops.release[at]})
+        before = int(ops.released_by[at])
+    return found
+
+
+def _consumers(view: RunView, op: int) -> NDArray[np.int64]:
+    deps = view.run.ops.deps
+    at = np.flatnonzero(deps.values == op)
+    return np.unique(np.searchsorted(deps.starts, at, side="right") - 1)
+
+
+def _queued_at(view: RunView, row: int) -> list[Json]:
+    ops = view.run.ops
+    places, waits = ops.wait_places.of(row), ops.wait_ns.of(row)
+    order = np.argsort(-waits, kind="stable")
+    found = []
+    for n in order[:8]:
+        place = view.run.places[int(places[n])]
+        found.append({"id": place_id(view, int(places[n])), "name": place.name, "ns": float(waits[n])})
+    return found
+
+
+def place_id(view: RunView, index: int) -> str:
+    """How the page names a place: `A>B` or `CTRL#3`."""
+    place = view.run.places[index]
+    return f"{place.src}>{place.dst}" if place.kind == "link" else f"{place.src}#{place.channel}"
+
+
+def route_of(view: RunView, row: int) -> Json | None:
+    """The nodes an op's bytes pass, where the log says which PE and memory they go between."""
+    ops = view.run.ops
+    if ops.kind[row] not in "RWC":
+        return None
+    params = ops.params(row)
+    src = view.run.lanes[int(ops.lane[row])].component
+    dst = next((params[name] for name in ("memory", "dst", "peer", "target", "node") if name in params), None)
+    if not isinstance(dst, str) or dst not in view.machine.graph.nodes:
+        return None
+    route = view.machine.route(src, dst)
+    nodes = route["nodes"]
+    assert isinstance(nodes, list)
+    names = [node["id"] for node in nodes]
+    return {"nodes": names if ops.kind[row] != "R" else names[::-1], "ns": route["ns"]}
+
+
+# ------------------------------------------------------------------------------------------------------------- totals
+
+
+def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_] | None = None) -> list[Json]:
+    """A row per kind of engine: how many ops met the window, how long they were busy in it, how long they took.
+
+    `chosen` limits it to some rows of ops.
+    """
+    ops = view.run.ops
+    meets = (ops.t_start < t1) & (ops.t_end > t0) & ops.is_work
+    if chosen is not None:
+        meets &= chosen
+    rows = np.flatnonzero(meets)
+    kinds = view.kinds[rows]
+    lasts = ops.t_end[rows] - ops.t_start[rows]
+    inside = np.minimum(ops.t_end[rows], t1) - np.maximum(ops.t_start[rows], t0)
+    found = []
+    for number, letter in enumerate(LETTERS):
+        mine = kinds == number
+        if not mine.any():
+            continue
+        own = lasts[mine]
+        found.append(
+            {
+                "kind": letter,
+                "name": KINDS[letter],
+                "ops": int(mine.sum()),
+                "busy_ns": float(inside[mine].sum()),
+                "mean_ns": float(own.mean()),
+                "min_ns": float(own.min()),
+                "max_ns": float(own.max()),
+                "queue_ns": float(ops.queue_ns[rows[mine]].sum()),
+                "nbytes": int(ops.nbytes[rows[mine]].sum()),
+            }
+        )
+    return found
+
+
+def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
+    """Of every row of ops, whether it belongs to `op:16`, `line:3`, `node:sip0.cube0.pe3`, `link:A>B` or `lane:4`."""
+    key = ("selected", selection)
+    if key in view.kept:
+        kept: NDArray[np.bool_] = view.kept[key]
+        return kept
+    what, _, name = selection.partition(":")
+    ops = view.run.ops
+    if what in ("op", "line", "lane") and name.lstrip("-").isdecimal():
+        column = {"op": ops.id, "line": ops.line, "lane": ops.lane}[what]
+        found = column == int(name)
+    elif what == "kind" and len(name) == 1:
+        found = ops.kind.are(name)
+    elif what == "node":
+        lanes = [lane.index for lane in view.run.lanes if f"{lane.component}.".startswith(f"{name}.")]
+        found = np.isin(ops.lane, lanes)
+        if not lanes:
+            found = waited_at(view, [place.index for place in places_of(view, name)])
+    elif what == "link":
+        found = waited_at(view, [place.index for place in places_of(view, name)])
+    else:
+        raise UsageError(f"no selection '{selection[:60]}'", hint="use op:N, line:N, lane:N, node:NAME or link:A>B")
+    if len(view.kept) < 4096:
+        view.kept[key] = found
+    return found
+
+
+def waited_at(view: RunView, places: list[int]) -> NDArray[np.bool_]:
+    """Of every row, whether its bytes were held up at one of these places."""
+    waits = view.run.ops.wait_places
+    at = np.flatnonzero(np.isin(waits.values, places))
+    found = np.zeros(len(view.run.ops), bool)
+    found[np.searchsorted(waits.starts, at, side="right") - 1] = True
+    return found
+
+
+def op_at(view: RunView, lane: int, t: float) -> Json:
+    """The op of a lane at a time, or the one nearest to it."""
+    if not 0 <= lane < len(view.run.lanes) or not view.run.lanes[lane].ops:
+        raise UsageError(f"no op on lane {lane}", hint="ask for a lane that has ops")
+    found, ops = view.run.lanes[lane], view.run.ops
+    row = found.first + int(np.searchsorted(ops.t_start[found.first : found.stop], t, side="right")) - 1
+    row = min(max(row, found.first), found.stop - 1)
+    if row + 1 < found.stop and ops.t_end[row] < t and ops.t_start[row + 1] - t < t - ops.t_end[row]:
+        row += 1
+    return {"schema": 1, "id": int(ops.id[row])}
+
+
+def longest_ops(view: RunView, t0: float, t1: float) -> Json:
+    """The longest ops of a window, in order of start: the timeline as a table."""
+    ops = view.run.ops
+    rows = np.flatnonzero((ops.t_start < t1) & (ops.t_end > t0))
+    lasts = ops.t_end[rows] - ops.t_start[rows]
+    chosen = rows[np.argsort(-lasts, kind="stable")[:MOST_ROWS]]
+    chosen = chosen[np.argsort(ops.t_start[chosen], kind="stable")]
+    table = [
+        {
+            **brief(view, int(row)),
+            "lane_name": view.run.lanes[int(ops.lane[row])].name,
+            "took": float(ops.t_end[row] - ops.t_start[row]),
+            "queue": float(ops.queue_ns[row]),
+            "nbytes": int(ops.nbytes[row]),
+        }
+        for row in chosen
+    ]
+    return {"schema": 1, "count": len(rows), "rows": table}
+
+
+def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
+    """What a window, or a selection in it, adds up to."""
+    data: Json = {"schema": 1, "t0": t0, "t1": t1, "sel": selection}
+    chosen = selected_rows(view, selection) if selection else None
+    data["engines"] = window_totals(view, t0, t1, chosen)
+    if selection and chosen is not None:
+        rows = np.flatnonzero(chosen)
+        data["ops"] = len(rows)
+        lasts = view.run.ops.t_end[rows] - view.run.ops.t_start[rows]
+        slowest = rows[np.argsort(-lasts, kind="stable")[:MOST]]
+        data["slowest"] = [brief(view, int(row)) for row in slowest]
+        data["components"] = sorted({view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])})
+        data["held_up_at"] = _held_up_at(view, rows)
+        what, _, name = selection.partition(":")
+        if what in ("node", "link"):
+            data["place"] = totals_of_link(view, name, t0, t1)
+    return data
+
+
+def _held_up_at(view: RunView, rows: NDArray[np.int64]) -> list[str]:
+    """Where the bytes of some ops waited, longest first."""
+    waits = view.run.ops
+    lengths = np.diff(waits.wait_places.starts)
+    chosen = np.zeros(len(view.run.ops), bool)
+    chosen[rows] = True
+    mine = np.repeat(chosen, lengths)
+    sums = np.bincount(waits.wait_places.values[mine], waits.wait_ns.values[mine], minlength=1)
+    order = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))
+    return [place_id(view, int(n)) for n in order[:MOST]]

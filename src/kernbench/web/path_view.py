@@ -1,0 +1,248 @@
+"""The critical path and the explanation of a scope, as the page shows them; all of it from `report.explain`.
+
+Pieces of the path are sent whole where there are few. Of a long path, the pieces of a window are sent: those that are
+two pixels wide as themselves, shorter ones as shares of each pixel column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.errors import UsageError
+from kernbench.report.explain.classes import CLASSES
+from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.sentence import NAMES, bound_of, stalls_of
+from kernbench.report.runs.layout import KINDS
+from kernbench.web.machine_map import Json
+from kernbench.web.op_view import place_id
+from kernbench.web.run_view import RunView
+from kernbench.web.tiles import ON_PATH
+
+MOST_PIECES = 20_000
+# Letter and colour of a class, and what its part of a bar is called.
+STYLE = {
+    "gemm": ("G", "GEMM"),
+    "math": ("M", "Math"),
+    "transfer": ("R", "Transfer"),
+    "fetch and store": ("F", "Fetch, store"),
+    "communication": ("C", "Communication"),
+    "latency": ("L", "Latency"),
+    "queue": ("Q", "Queue"),
+    "issue": ("I", "Issue"),
+    "credit": ("Q", "Credit"),
+    "launch": ("I", "Launch"),
+    "host": ("I", "Host"),
+}
+
+
+class PathColumns:
+    """The pieces of a path as columns."""
+
+    def __init__(self, found: Explanation) -> None:
+        pieces = found.path
+        self.t0 = np.array([piece.t0 for piece in pieces])
+        self.t1 = np.array([piece.t1 for piece in pieces])
+        self.cls = np.array([CLASSES.index(piece.cls) for piece in pieces], np.int64)
+        self.op = np.array([piece.op for piece in pieces], np.int64)
+        self.place = np.array([piece.place for piece in pieces], np.int64)
+        self.line = np.array([piece.line for piece in pieces], np.int64)
+        self.lane = np.array([piece.lane for piece in pieces], np.int64)
+
+
+def explained(view: RunView, scope: str | None) -> Explanation:
+    """The explanation of a scope, made once."""
+    name = scope or "run"
+    view.scope(name)
+    with view.lock:
+        key = ("explained", name)
+        if key not in view.kept:
+            launch = None if name == "run" else int(name.partition(":")[2])
+            view.kept[key] = explain(view.run, launch)
+        found: Explanation = view.kept[key]
+        return found
+
+
+def columns(view: RunView, scope: str | None) -> PathColumns:
+    found = explained(view, scope)
+    with view.lock:
+        key = ("columns", scope or "run")
+        if key not in view.kept:
+            view.kept[key] = PathColumns(found)
+        kept: PathColumns = view.kept[key]
+        return kept
+
+
+def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
+    """Of every row of ops, whether it is on the path of the scope."""
+    key = ("flags", scope or "run")
+    if key not in view.kept:
+        flags = np.zeros(len(view.run.ops), np.uint8)
+        ops = columns(view, scope).op
+        flags[view.run.ops.row_of[ops[ops >= 0]]] = ON_PATH
+        view.kept[key] = flags
+    kept: NDArray[np.uint8] = view.kept[key]
+    return kept
+
+
+def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Json:
+    """Pieces from `t0` to `t1`, and what they add up to."""
+    if not 0 < px <= 8192:
+        raise UsageError(f"a path of {px} px is not served", hint="ask for px from 1 to 8192")
+    found = columns(view, scope)
+    rows = np.flatnonzero((found.t1 > t0) & (found.t0 < t1))
+    is_whole = len(found.t0) <= MOST_PIECES
+    data: Json = {"schema": 1, "scope": scope or "run", "t0": t0, "t1": t1, "whole": is_whole, "classes": classes()}
+    if is_whole:
+        shown = np.arange(len(found.t0))
+    else:
+        bin_ns = (t1 - t0) / px
+        is_long = found.t1[rows] - found.t0[rows] >= 2 * bin_ns
+        shown = rows[is_long]
+        data["columns"] = _shares(found, rows[~is_long], t0, bin_ns, px)
+    data["pieces"] = {
+        "t0": found.t0[shown].tolist(),
+        "t1": found.t1[shown].tolist(),
+        "cls": found.cls[shown].tolist(),
+        "op": found.op[shown].tolist(),
+    }
+    inside = np.minimum(found.t1[rows], t1) - np.maximum(found.t0[rows], t0)
+    data["sums"] = class_sums(found.cls[rows], inside)
+    lanes = found.lane[rows]
+    sums = np.bincount(lanes[lanes >= 0], inside[lanes >= 0], minlength=1)
+    data["lane"] = {str(lane): float(sums[lane]) for lane in np.flatnonzero(sums)}
+    data["places"] = _place_sums(view, found, rows, inside)
+    return data
+
+
+def classes() -> list[Json]:
+    return [{"id": name, "letter": STYLE[name][0], "label": STYLE[name][1]} for name in CLASSES]
+
+
+def class_sums(numbers: NDArray[np.int64], ns: NDArray[np.float64]) -> list[Json]:
+    """Parts of a bar, largest first."""
+    sums = np.bincount(numbers, ns, minlength=len(CLASSES))
+    order = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))
+    return [{"id": CLASSES[n], "letter": STYLE[CLASSES[n]][0], "label": STYLE[CLASSES[n]][1], "ns": float(sums[n])}
+            for n in order]  # fmt: skip
+
+
+def path_sums(view: RunView, scope: str | None, t0: float, t1: float) -> list[Json]:
+    """The path of a scope in a window, by class: sums to the part of the window that is in the scope."""
+    found = columns(view, scope)
+    inside = np.minimum(found.t1, t1) - np.maximum(found.t0, t0)
+    return class_sums(found.cls[inside > 0], inside[inside > 0])
+
+
+def _shares(
+    found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int
+) -> list[list[float]]:
+    """For each class, the share of every pixel column that short pieces take; a piece goes where its middle is."""
+    middle = (found.t0[rows] + found.t1[rows]) / 2
+    at = np.clip(((middle - t0) / bin_ns).astype(np.int64), 0, px - 1)
+    lasts = (found.t1[rows] - found.t0[rows]) / bin_ns
+    return [
+        np.round(np.bincount(at[found.cls[rows] == n], lasts[found.cls[rows] == n], minlength=px), 3).tolist()
+        for n in range(len(CLASSES))
+    ]
+
+
+def _place_sums(view: RunView, found: PathColumns, rows: NDArray[np.int64], ns: NDArray[np.float64]) -> list[Json]:
+    places = found.place[rows]
+    has = places >= 0
+    if not has.any():
+        return []
+    sums = np.bincount(places[has], ns[has])
+    best = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))[:8]
+    return [{"id": place_id(view, int(n)), "ns": float(sums[n])} for n in best]
+
+
+def line_shares(view: RunView, scope: str | None, t0: float, t1: float) -> dict[int, Json]:
+    """Of each line, its part of the path in a window: total and by class; line -1 is what no line issued."""
+    found = columns(view, scope)
+    rows = np.flatnonzero((found.t1 > t0) & (found.t0 < t1))
+    inside = np.minimum(found.t1[rows], t1) - np.maximum(found.t0[rows], t0)
+    shares: dict[int, Json] = {}
+    for line in np.unique(found.line[rows]):
+        mine = found.line[rows] == line
+        shares[int(line)] = {"ns": float(inside[mine].sum()), "parts": class_sums(found.cls[rows][mine], inside[mine])}
+    return shares
+
+
+def answer(view: RunView, scope: str | None) -> Json:
+    """The strip: total, sentence, what to try, the bar."""
+    found = explained(view, scope)
+    bound = bound_of(found)
+    path_columns = columns(view, scope)
+    return {
+        "schema": 1,
+        "scope": scope or "run",
+        "total_ns": found.scope.total_ns,
+        "what": bound.what,
+        "try": bound.hint,
+        "sentence": bound.sentence,
+        "cls": bound.cls,
+        "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
+        "lines": [{"i": line.index, "name": line.name} for line in view.run.lines],
+    }
+
+
+def explanation(view: RunView, scope: str | None) -> Json:
+    """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes."""
+    found = explained(view, scope)
+    return {
+        **answer(view, scope),
+        "tables": {
+            "class": _rows({STYLE[name][1]: ns for name, ns in found.by_class.items()}, _class_letters()),
+            "lane": _rows(found.by_lane, {name: letter for letter, name in KINDS.items()}),
+            "link": _rows(found.by_link, {}),
+            "line": _rows(found.by_line, {}),
+            "launch": _rows(found.by_launch, {}),
+            "wait": _rows(found.by_wait, {}),
+        },
+        "stalls": [
+            {"ns": stall.ns, "share": stall.share, "text": stall.text, "op": stall.op} for stall in stalls_of(found)
+        ],
+        "idle": [
+            {"kind": kind, "parts": [{"name": name, "ns": ns} for name, ns in parts.items()]}
+            for kind, parts in found.lane_kinds.items()
+        ],
+        "lane_counts": _lane_counts(found),
+        "what_if": what_if(found),
+    }
+
+
+def _class_letters() -> dict[str, str]:
+    return {label: letter for letter, label in STYLE.values()}
+
+
+def _rows(sums: dict[str, float], letters: dict[str, str]) -> list[Json]:
+    return [{"name": name, "ns": ns, "letter": letters.get(name, "")} for name, ns in sums.items()]
+
+
+def _lane_counts(found: Explanation) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for use in found.accounts:
+        counts[use.lane.kind_name] = counts.get(use.lane.kind_name, 0) + 1
+    return counts
+
+
+def what_if(found: Explanation) -> list[Json]:
+    """What would be gained at most without a part: its share of the path, as long as ops keep their order."""
+    total = found.scope.total_ns
+    rows: list[Json] = []
+    queues = {name: ns for name, ns in found.by_link.items() if name != "not queued"}
+    for name, ns in [*found.by_class.items(), *queues.items()]:
+        if ns <= 0 or name == "queue":
+            continue
+        label = NAMES.get(name, name)
+        rows.append({"name": label, "id": name, "ns": ns, "at_most": ns / (total - ns) if ns < total else None})
+    rows.sort(key=lambda row: -_ns(row))
+    return rows[:8]
+
+
+def _ns(row: Json) -> float:
+    value = row["ns"]
+    assert isinstance(value, float)
+    return value
+

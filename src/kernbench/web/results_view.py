@@ -1,0 +1,86 @@
+"""Results: a folder of a sweep or an evaluation as one table, whatever wrote it."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from kernbench.common.errors import UsageError
+from kernbench.web.machine_map import Json
+
+RESULTS_FILES = ("results.json", "sweep.json")
+_MOST_ROWS = 20_000
+
+
+class ResultsView:
+    """A folder with `results.json`; raises UsageError when it cannot be read as a table."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = _read(path)
+        self.id = sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        return str(self.data.get("title") or self.data.get("bench") or self.data.get("name") or self.path.name)
+
+    def listed(self) -> Json:
+        rows = self.data["rows"]
+        return {
+            "id": self.id,
+            "name": self.title,
+            "dir": str(self.path),
+            "kind": "results",
+            "command": self.data.get("command"),
+            "machine": self.data.get("machine"),
+            "rows": len(rows),
+            "ok": not any(row.get("ok") is False for row in rows),
+            "error": None,
+        }
+
+    def as_json(self) -> Json:
+        """Flat rows in the order of the file, and the names of their columns."""
+        rows = [_flat(row) for row in self.data["rows"]]
+        columns: dict[str, None] = {}
+        for row in rows:
+            columns.update(dict.fromkeys(row))
+        settings = [c for c in columns if c.startswith(("params.", "machine."))]
+        return {
+            "schema": 1,
+            **self.listed(),
+            "columns": list(columns),
+            "settings": settings,
+            "objectives": self.data.get("objectives", []),
+            "front": self.data.get("front", []),
+            "best": self.data.get("best", []),
+            "table": rows,
+        }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    file = path / "results.json"
+    if not file.is_file():
+        raise UsageError(
+            "the sweep has no results.json yet", where=str(path), hint="let it end, or run the same command again"
+        )
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"results.json cannot be read: {error}", where=str(path), hint="run it again") from error
+    rows = data.get("rows") if isinstance(data, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UsageError("results.json has no rows", where=str(path), hint="name a folder of a sweep or an evaluation")
+    return {**data, "rows": rows[:_MOST_ROWS]}
+
+
+def _flat(row: dict[str, Any], under: str = "") -> Json:
+    """Nested values by dotted names: `params.m`; lists as text."""
+    found: Json = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{under}{name}."))
+        else:
+            found[f"{under}{name}"] = value if not isinstance(value, list) else json.dumps(value)
+    return found

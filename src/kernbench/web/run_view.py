@@ -1,0 +1,138 @@
+"""A saved run as the page asks for it: lanes, scopes and machine, each made when it is first needed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.errors import UsageError
+from kernbench.report.runs.layout import KINDS
+from kernbench.report.runs.saved_run import Floats, SavedRun
+from kernbench.web.machine_map import Json, MachineMap
+
+LETTERS = "".join(KINDS)  # a kind's number in binary answers is its place here
+
+
+class RunView:
+    """A run with what the answers share. Its parts are made once, by whichever request comes first."""
+
+    def __init__(self, run: SavedRun) -> None:
+        self.run = run
+        self.lock = RLock()
+        self.kept: dict[object, Any] = {}  # what handlers keep, by what it depends on
+
+    @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
+    def t_end(self) -> float:
+        return self.run.total_ns
+
+    @cached_property
+    def machine(self) -> MachineMap:
+        with self.lock:
+            return MachineMap(self.run.graph)
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """Of every op, its kind's number."""
+        words = self.run.ops.kind
+        numbers = np.array([LETTERS.index(word) for word in words.words] or [0], np.uint8)
+        return numbers[words.codes]
+
+    @cached_property
+    def busy_before(self) -> Floats:
+        """Of every row of ops, the sum of all durations before it; lanes are contiguous, so differences count."""
+        ops = self.run.ops
+        return np.concatenate(([0.0], np.cumsum(ops.t_end - ops.t_start)))
+
+    def busy_until(self, lane: int, times: Floats) -> Floats:
+        """How long a lane was busy from its beginning to each of `times`: exact, whatever the number of slices."""
+        ops, found = self.run.ops, self.run.lanes[lane]
+        starts = ops.t_start[found.first : found.stop]
+        if not len(starts):
+            return np.zeros(len(times))
+        at = np.searchsorted(starts, times, side="right") - 1
+        row = found.first + np.maximum(at, 0)
+        inside = np.minimum(times - ops.t_start[row], ops.t_end[row] - ops.t_start[row])
+        busy = self.busy_before[row] - self.busy_before[found.first] + inside
+        return np.where(at < 0, 0.0, busy)
+
+    def scope(self, text: str | None) -> tuple[float, float]:
+        """From when to when a scope is: `run`, or `launch:N`."""
+        if not text or text == "run":
+            return 0.0, self.t_end
+        name, _, number = text.partition(":")
+        if name == "launch" and number.isdecimal() and int(number) < len(self.run.launches):
+            launch = self.run.launches[int(number)]
+            return launch.start_ns, launch.end_ns
+        raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, or launch:0 to launch:N")
+
+    def listed(self) -> Json:
+        m = self.run.manifest
+        return {
+            "id": self.id,
+            "name": m.title,
+            "dir": str(self.run.path),
+            "kind": "run",
+            "bench": m.bench,
+            "device": m.device,
+            "machine": m.machine,
+            "total_ns": m.total_ns,
+            "launches": m.launches,
+            "verified": m.verified,
+            "ok": m.ok,
+            "error": None,
+        }
+
+    def as_json(self) -> Json:
+        """Manifest, launches, lanes."""
+        run, m = self.run, self.run.manifest
+        return {
+            **self.listed(),
+            "schema": 1,
+            "params": dict(m.params),
+            "command": list(m.command),
+            "version": m.version,
+            "kernels_ns": m.kernels_ns,
+            "ops": m.ops,
+            "bin_ns": m.bin_ns,
+            "bins": m.bins,
+            "kinds": KINDS,
+            "scopes": [
+                {"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end},
+                *(
+                    {
+                        "id": f"launch:{launch.index}",
+                        "name": launch.name,
+                        "kernel": launch.kernel,
+                        "stream": launch.stream,
+                        "t0": launch.start_ns,
+                        "t1": launch.end_ns,
+                    }
+                    for launch in run.launches
+                ),
+            ],
+            "lanes": [
+                {
+                    "i": lane.index,
+                    "name": lane.name,
+                    "component": lane.component,
+                    "port": lane.port,
+                    "slot": lane.slot,
+                    "kind": lane.kind,
+                    "sip": lane.sip,
+                    "cube": lane.cube,
+                    "pe": lane.pe,
+                    "ops": lane.ops,
+                    "busy_ns": lane.busy_ns,
+                }
+                for lane in run.lanes
+            ],
+            "files": [{"name": file.name, "lines": len(file.lines)} for file in run.sources],
+        }

@@ -1,0 +1,196 @@
+"""The server: the page's own files and the data interface, by GET alone.
+
+It listens on 127.0.0.1 unless told otherwise, and answers only to the names it is known by: a page of another site that
+makes a browser resolve its name to this address gets a refusal. Files of the package are read once, by name; nothing
+else of the disk can be asked for, but what a run folder that was given holds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.web.answers import bytes_answer, error_answer, json_answer
+from kernbench.web.api import ROUTES, Handler, NotThere
+from kernbench.web.shelf import Shelf
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_SAFE = (
+    (b"content-security-policy", b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)  # fmt: skip
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class KnownHosts:
+    """Refuses requests whose Host header is no name of this server; adds headers that keep the page to itself."""
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self._app = app
+        self._names = {*_LOOPBACK, host.lower()}
+        self._any_address = host in ("0.0.0.0", "::")
+        if self._any_address:
+            self._names.add(socket.gethostname().lower())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_safe(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.get("headers")
+                message["headers"] = [*(headers if isinstance(headers, list) else ()), *_SAFE]
+            await send(message)
+
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(given) != 1 or not self._knows(given[0]):
+            refusal = UsageError(
+                "this server does not answer to that name",
+                where=f"Host: {given[0][:80] if given else ''}",
+                hint="open the address that `kernbench web` printed, or give the name by --host",
+            )
+            await error_answer(refusal, 421)(scope, receive, send_safe)  # type: ignore[arg-type]
+            return
+        await self._app(scope, receive, send_safe)  # type: ignore[arg-type]
+
+    def _knows(self, host: str) -> bool:
+        name = host.lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") == 1:
+            name = name.partition(":")[0]
+        if name in self._names:
+            return True
+        return self._any_address and _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
+    """The application; `host` is the name it listens on."""
+    pages = static_files()
+
+    def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in pages:
+            return error_answer(UsageError(f"there is no page '{name[:60]}'", hint="open /"), 404)
+        return bytes_answer(request, pages[name], _TYPES[name.rpartition(".")[2]])
+
+    routes = [Route(f"/api{path}", _answering(shelf, handler), methods=["GET"]) for path, handler in ROUTES.items()]
+    routes += [Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(KnownHosts, host=host)],
+        exception_handlers={HTTPException: _not_found, Exception: _failed},
+    )
+
+
+def _answering(shelf: Shelf, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that runs in a thread, and says what is wrong with what it was asked."""
+
+    def answer(request: Request) -> Response:
+        try:
+            found = handler(shelf, request)
+        except NotThere as error:
+            return error_answer(error, 404)
+        except KernBenchError as error:
+            return error_answer(error, 400)
+        return found if isinstance(found, Response) else json_answer(request, found)
+
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(answer, request)
+
+    return endpoint
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    what = "only GET is answered" if status == 405 else f"there is nothing at '{request.url.path[:80]}'"
+    return error_answer(UsageError(what, hint="open /"), status)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    what = f"the server failed: {type(error).__name__}: {error}"
+    return error_answer(UsageError(what, where=request.url.path, hint="report this; other views still work"), 500)
+
+
+def static_files() -> dict[str, bytes]:
+    """The page's files by name, as they stand in the package."""
+    folder = files("kernbench.web") / "static"
+    return {
+        entry.name: entry.read_bytes()
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES
+    }
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; raises UsageError when that cannot be."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            where="--host, --port",
+            hint="leave --port out, and a free one is taken",
+        ) from error
+    return sock
+
+
+def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None]) -> None:
+    """Answer until Ctrl-C or SIGTERM; `ready` is called once requests are taken."""
+    config = uvicorn.Config(
+        make_app(shelf, host), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+    )
+    server = _Server(config, ready)
+    try:
+        server.run(sockets=[sock])
+    except KeyboardInterrupt:
+        return
+    finally:
+        sock.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()

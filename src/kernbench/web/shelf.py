@@ -1,0 +1,135 @@
+"""What the server was given: run folders, folders of sweeps and evaluations, and a machine for when there is no run.
+
+Folders are looked at each time the page asks what there is, so a run that was saved since then is found. A folder that
+cannot be read is an entry with an error; the others work. Nothing outside the given folders can be named: the page asks
+by id, and ids are of what was found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import RLock
+
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.report.runs.layout import MANIFEST
+from kernbench.report.runs.saved_run import open_run
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.machine_hash import machine_hash
+from kernbench.web.machine_map import Json, MachineMap
+from kernbench.web.results_view import RESULTS_FILES, ResultsView
+from kernbench.web.run_view import RunView
+
+_DEEPEST = 3  # so many levels below a given folder are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A folder that cannot be shown, and why."""
+
+    id: str
+    dir: Path
+    error: KernBenchError
+
+
+Entry = RunView | ResultsView | Damaged
+
+
+class Shelf:
+    """Entries by id. Raises UsageError for a folder that is not there at all."""
+
+    def __init__(self, folders: Sequence[Path], machine: TopologyGraph) -> None:
+        for folder in folders:
+            if not folder.exists():
+                raise UsageError(
+                    f"there is no folder '{folder}'",
+                    hint="name a folder that `kernbench run --save` or `kernbench sweep --out` wrote",
+                )
+        self._folders = tuple(folders)
+        self._lock = RLock()
+        self._seen: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self.machine = MachineMap(machine)
+        self.machine_id = machine_hash(machine.spec)[:12]
+        self._entries: list[Entry] = []
+        self.entries()
+
+    def entries(self) -> list[Entry]:
+        """What there is now, in the order given."""
+        with self._lock:
+            found: dict[Path, Entry] = {}
+            for folder in self._folders:
+                for path in _folders_to_open(folder, _DEEPEST):
+                    found.setdefault(path, self._entry(path))
+            self._entries = list(found.values())
+            return self._entries
+
+    def _entry(self, path: Path) -> Entry:
+        mark = _mark(path)
+        seen = self._seen.get(path)
+        if seen is not None and seen[0] == mark:
+            return seen[1]
+        try:
+            entry: Entry = RunView(open_run(path)) if not _is_results(path) else ResultsView(path)
+        except KernBenchError as error:
+            entry = Damaged(sha256(str(path).encode()).hexdigest()[:12], path, error)
+        self._seen[path] = (mark, entry)
+        return entry
+
+    def damaged(self) -> list[Damaged]:
+        return [entry for entry in self._entries if isinstance(entry, Damaged)]
+
+    def find(self, entry_id: str) -> Entry | None:
+        return next((entry for entry in self._entries if entry.id == entry_id), None)
+
+    def summary(self) -> str:
+        """What was found, in one line."""
+        runs = sum(isinstance(entry, RunView) for entry in self._entries)
+        results = sum(isinstance(entry, ResultsView) for entry in self._entries)
+        parts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((runs, "run"), (results, "result folder")) if n]
+        return ", ".join(parts) or f"machine '{self.machine.graph.spec.system.name}', no run"
+
+    def as_json(self) -> list[Json]:
+        return [_entry_json(entry) for entry in self.entries()]
+
+
+def _entry_json(entry: Entry) -> Json:
+    if isinstance(entry, Damaged):
+        error = {"what": entry.error.what, "where": entry.error.where, "hint": entry.error.hint}
+        return {"id": entry.id, "name": entry.dir.name, "dir": str(entry.dir), "kind": "damaged", "ok": False,
+                "error": error}  # fmt: skip
+    return entry.listed()
+
+
+def _is_results(path: Path) -> bool:
+    return not (path / MANIFEST).is_file() and any((path / name).is_file() for name in RESULTS_FILES)
+
+
+def _folders_to_open(folder: Path, deep: int) -> Iterator[Path]:
+    """The folder itself if it is one to open, else those below it; itself again, to say why, if there are none."""
+    found = list(_below(folder, deep)) if folder.is_dir() else []
+    yield from found or [folder]
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    if (folder / MANIFEST).is_file() or _is_results(folder):
+        yield folder
+    if deep and not (folder / MANIFEST).is_file():
+        try:
+            children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        except OSError:
+            return
+        for child in children:
+            yield from _below(child, deep - 1)
+
+
+def _mark(path: Path) -> tuple[int, int]:
+    """Changes when a folder was written again."""
+    for name in (MANIFEST, *RESULTS_FILES):
+        try:
+            stat = (path / name).stat()
+        except OSError:
+            continue
+        return stat.st_mtime_ns, stat.st_size
+    return 0, 0

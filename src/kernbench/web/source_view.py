@@ -1,0 +1,92 @@
+"""Source: the kernel's text as saved with the run, with time, stall and bytes of each line that issued ops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernbench.web.machine_map import Json
+from kernbench.web.op_view import MOST, brief
+from kernbench.web.path_view import line_shares
+from kernbench.web.run_view import LETTERS, RunView
+
+
+def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
+    """All files, and of each line: its part of the critical path in the window, ops, engine time by kind, stall, bytes."""
+    shares = line_shares(view, scope, t0, t1)
+    none: Json = {"ns": 0.0, "parts": []}
+    ops = view.run.ops
+    rows = np.flatnonzero((ops.line >= 0) & ops.is_work & (ops.t_start < t1) & (ops.t_end >= t0))
+    line = ops.line[rows]
+    n = len(view.run.lines)
+    inside = np.minimum(ops.t_end[rows], t1) - np.maximum(ops.t_start[rows], t0)
+    waited = ops.t_start[rows] - ops.t_asked[rows]
+    sums = {
+        "ops": np.bincount(line, minlength=n),
+        "busy_ns": np.bincount(line, inside, minlength=n),
+        "stall_ns": np.bincount(line, waited, minlength=n),
+        "queue_ns": np.bincount(line, ops.queue_ns[rows], minlength=n),
+        "nbytes": np.bincount(line, ops.nbytes[rows], minlength=n),
+    }
+    kinds = [
+        np.bincount(line[view.kinds[rows] == number], inside[view.kinds[rows] == number], minlength=n)
+        for number in range(len(LETTERS))
+    ]
+    lines = []
+    for found in view.run.lines:
+        i = found.index
+        lines.append(
+            {
+                "i": i,
+                "file": found.file.index,
+                "number": found.number,
+                "path": shares.get(i, none),
+                **{name: float(values[i]) for name, values in sums.items()},
+                "kinds": {LETTERS[k]: float(values[i]) for k, values in enumerate(kinds) if values[i]},
+            }
+        )
+    files = [{"i": file.index, "name": file.name, "text": file.text} for file in view.run.sources]
+    return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": shares.get(-1, none)}
+
+
+def search(view: RunView, words: str, limit: int = 50) -> Json:
+    """Nodes, launches, lines, tensors and ops whose text has all the words: the first of each, and how many."""
+    wanted = words.lower().split()
+    nodes, node_count = view.machine.search(words, limit)
+    found: Json = {
+        "schema": 1,
+        "q": words,
+        "nodes": {"count": node_count, "hits": [{"id": name, "text": name} for name in nodes]},
+    }
+
+    def fits(text: str) -> bool:
+        return all(word in text.lower() for word in wanted)
+
+    launches = [launch for launch in view.run.launches if fits(launch.name)]
+    found["launches"] = _hits([{"id": f"launch:{x.index}", "text": x.name} for x in launches], limit)
+    lines = [line for line in view.run.lines if fits(f"{line.name} {line.text}")]
+    found["lines"] = _hits([{"id": x.index, "text": f"{x.name}  {x.text}"} for x in lines], limit)
+    ops = view.run.ops
+    names = [code for code, word in enumerate(ops.name.words) if fits(word)]
+    hit = np.isin(ops.name.codes, names)
+    distinct = np.unique(ops.tensors.values.astype(str)) if len(ops.tensors.values) else np.zeros(0, str)
+    tensors = [str(name) for name in distinct if fits(str(name))]
+    if tensors:
+        at = np.flatnonzero(np.isin(ops.tensors.values.astype(str), tensors))
+        hit[np.searchsorted(ops.tensors.starts, at, side="right") - 1] = True
+    if wanted and wanted[0].isdecimal() and len(wanted) == 1 and int(wanted[0]) < len(ops):
+        hit[ops.row_of[int(wanted[0])]] = True
+    rows = np.flatnonzero(hit)
+    rows = rows[np.argsort(ops.t_start[rows], kind="stable")]
+    view.kept["match", words] = hit
+    found["tensors"] = _hits([{"id": name, "text": name} for name in tensors], limit)
+    found["ops"] = {
+        "count": len(rows),
+        "hits": [{"id": int(ops.id[row]), "text": f"{brief(view, int(row))['label']}", "op": brief(view, int(row))}
+                 for row in rows[: min(limit, MOST)]],
+        "times": ops.t_start[rows[:2000]].tolist(),
+    }  # fmt: skip
+    return found
+
+
+def _hits(hits: list[Json], limit: int) -> Json:
+    return {"count": len(hits), "hits": hits[:limit]}

@@ -1,0 +1,141 @@
+// Starts the page: what there is, which run is shown, which view, and the frame around the views.
+import {$, empty, h, say, show, tip} from './dom.js';
+import {change, readUrl, state, subscribe, toHash} from './state.js';
+import {getJson} from './data.js';
+import {startTheme} from './theme.js';
+import {startKeys} from './keys.js';
+import {startSearch} from './search.js';
+import {startPanes} from './panes.js';
+import {startAnswer} from './answer.js';
+import {startMachine} from './machine.js';
+import {startTimeline} from './timeline.js';
+import {startSource} from './source.js';
+import {startDetails} from './details.js';
+import {startExplain} from './explain.js';
+import {startDiff} from './diff.js';
+import {startResults} from './results.js';
+import {kb, run} from './run.js';
+
+const TABS = [['run', 'Run'], ['explain', 'Explain'], ['diff', 'Diff'], ['results', 'Results']];
+const NARROW = [['timeline', 'Timeline'], ['machine', 'Machine'], ['source', 'Source'], ...TABS.slice(1)];
+
+// A view that throws shows its error; the others keep working.
+export function guarded(name, place, start) {
+  const fail = error => {
+    console.warn(name, error);
+    const report = `${name}: ${error.stack || error}\n${toHash()}`;
+    show(place, h('div', {class: 'empty failed', role: 'alert'},
+      h('b', {}, `${name} cannot be shown`), h('p', {}, error.message), error.hint && h('p', {}, error.hint),
+      h('button', {onclick: () => navigator.clipboard.writeText(report)}, 'Copy report')));
+  };
+  try { start(place, fail); } catch (error) { fail(error); }
+}
+
+function tabs() {
+  const isNarrow = innerWidth <= 700;
+  const has = {results: run.results.length > 0, explain: Boolean(run.a), diff: Boolean(run.a)};
+  const list = (isNarrow ? NARROW : TABS).filter(([id]) => !isNarrow || !(id in has) || has[id] || id === state.view);
+  const isOn = id => (isNarrow && state.view === 'run' ? id === state.pane : id === state.view);
+  show($('tabs'), list.map(([id, name]) => h('button', {
+    role: 'tab', id: `tab-${id}`, 'aria-selected': isOn(id) ? 'true' : 'false', tabindex: isOn(id) ? 0 : -1,
+    onclick: () => change(TABS.some(([tab]) => tab === id) ? {view: id} : {view: 'run', pane: id}, {push: true}),
+    onkeydown: event => {
+      const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+      if (!step) return;
+      event.stopPropagation();
+      const at = list.findIndex(([tab]) => tab === id);
+      const next = list[(at + step + list.length) % list.length][0];
+      $(`tab-${next}`).click();
+      queueMicrotask(() => $(`tab-${next}`).focus());
+    },
+  }, name)));
+  for (const [id] of TABS) $(`view-${id}`).classList.toggle('on', state.view === id);
+  $('view-run').dataset.pane = state.pane;
+}
+
+function pickers() {
+  const option = (entry, chosen) => h('option', {value: entry.id, selected: entry.id === chosen, disabled: entry.kind === 'damaged'},
+    entry.kind === 'damaged' ? `${entry.name}: ${entry.error.what}` : nameOf(entry));
+  const runs = run.list.filter(entry => entry.kind !== 'results');
+  const choose = (key, label, dashed) => h('label', {class: `picker${dashed ? ' dashed' : ''}`, title: label},
+    !dashed && h('b', {}, key.toUpperCase()),
+    h('select', {'aria-label': label, onchange: event => pick(key, event.target.value)},
+      key === 'b' && h('option', {value: ''}, state.b ? 'no comparison' : '+ compare'),
+      !runs.length && h('option', {value: ''}, `machine ${run.machineName}`),
+      runs.filter(entry => key === 'a' || entry.id !== state.a).map(entry => option(entry, state[key]))));
+  show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
+}
+
+const nameOf = entry => [entry.name, entry.device].filter(Boolean).join(', ');
+
+function pick(key, id) {
+  if (key === 'a') change({a: id || null, b: state.b === id ? null : state.b, scope: 'run', w: null, t: null, range: null, sel: null, open: null, root: null});
+  else change({b: id || null});
+}
+
+async function load() {
+  const {runs, machine} = await getJson('/runs', {fresh: true});
+  run.list = runs;
+  run.machineId = machine.id;
+  run.machineName = machine.name;
+  run.results = runs.filter(entry => entry.kind === 'results');
+  const good = runs.filter(entry => entry.kind === 'run');
+  if (!good.some(entry => entry.id === state.a)) {
+    const lost = state.a && runs.length > 0;
+    Object.assign(state, {a: good.length ? good[0].id : null});
+    if (lost) say('The run of this link is not here; another is shown.');
+  }
+  if (!good.some(entry => entry.id === state.b)) state.b = null;
+  if (!good.length && run.results.length && state.view === 'run') state.view = 'results';
+  await loadRuns();
+}
+
+// Fetch manifest and lanes of A and B, then let the views draw.
+async function loadRuns() {
+  const {a, b} = state;
+  const [first, second] = await Promise.all([a ? getJson(`/runs/${a}`) : null, b ? getJson(`/runs/${b}`) : null]);
+  if (a !== state.a || b !== state.b) return;
+  run.a = first;
+  run.b = second;
+  const scopes = first ? first.scopes.map(scope => scope.id) : ['run'];
+  if (!scopes.includes(state.scope)) state.scope = 'run';
+  $('view-run').classList.toggle('norun', !first);
+  if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
+  document.title = first ? `${first.name} - KernBench` : 'KernBench';
+  pickers();
+  tabs();
+  change({loaded: `${a}/${b}/${Date.now()}`});
+}
+
+async function main() {
+  startTheme($('tools'));
+  readUrl();
+  startSearch($('tools'));
+  startPanes();
+  startKeys($('tools'));
+  guarded('Answer', $('answer'), startAnswer);
+  guarded('Machine', $('pane-machine'), startMachine);
+  guarded('Source', $('pane-source'), startSource);
+  guarded('Details', $('pane-details'), startDetails);
+  guarded('Timeline', $('pane-timeline'), startTimeline);
+  guarded('Explain', $('view-explain'), startExplain);
+  guarded('Diff', $('view-diff'), startDiff);
+  guarded('Results', $('view-results'), startResults);
+  subscribe(['view', 'pane'], tabs);
+  subscribe(['a', 'b'], () => { pickers(); loadRuns().catch(failed); });
+  addEventListener('resize', tabs);
+  document.addEventListener('mouseleave', () => tip(''));
+  Object.assign(window, {kb: Object.assign(kb, {state, change, run})});
+  await load().catch(failed);
+  performance.mark('kb-ready');
+  kb.ready = true;
+  document.documentElement.dataset.ready = '1';
+}
+
+function failed(error) {
+  $('view-run').classList.remove('on');
+  $('view-explain').classList.add('on');
+  show($('view-explain'), empty(h('b', {}, error.message), h('p', {}, error.hint || 'Is the server still running?')));
+}
+
+main();

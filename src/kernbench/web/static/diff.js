@@ -1,0 +1,46 @@
+// Diff: what changed from A to B, in rows that add up to the change of the total.
+import {empty, h, show} from './dom.js';
+import {change, state, subscribe} from './state.js';
+import {getJson, query} from './data.js';
+import {run} from './run.js';
+import {partsBar} from './parts.js';
+import {exactNs, ns, pct} from './units.js';
+
+let by = 'class';
+
+export function startDiff(place, fail) {
+  async function load() {
+    if (state.view !== 'diff') return;
+    if (!run.a || !run.b) { show(place, choose()); return; }
+    const found = await getJson(`/diff?${query({a: run.a.id, b: run.b.id})}`);
+    if (found.a.id === run.a?.id && found.b.id === run.b?.id) draw(found);
+  }
+  function draw(found) {
+    const {a, b} = found, most = Math.max(a.total_ns, b.total_ns), wide = Math.max(place.clientWidth - 90, 200);
+    const delta = b.total_ns - a.total_ns, tables = Object.keys(found.tables);
+    if (!tables.includes(by)) by = tables[0];
+    const rows = found.tables[by], sum = rows.reduce((x, r) => x + r.delta_ns, 0), largest = Math.max(...rows.map(r => Math.abs(r.delta_ns)), 1e-9);
+    show(place, h('div', {class: 'page one'},
+      h('section', {class: 'card'}, h('h2', {}, verdict(delta, a.total_ns)),
+        [['A', a], ['B', b]].map(([letter, one]) => h('div', {class: 'pathrow'}, h('b', {}, letter), h('span', {class: 'muted'}, one.name), h('b', {class: 'num', title: exactNs(one.total_ns)}, ns(one.total_ns)),
+          h('div', {class: 'track', css: {width: `${(100 * one.total_ns) / most}%`}}, partsBar(one.sums, one.total_ns, {width: (wide * one.total_ns) / most, title: `Critical path of ${letter}`})))),
+        found.notes.map(note => h('p', {class: 'muted'}, note))),
+      h('section', {class: 'card'}, h('h2', {}, 'Where it changed'),
+        h('div', {class: 'switch', role: 'group', 'aria-label': 'By'}, tables.map(name => h('button', {'aria-pressed': by === name ? 'true' : 'false', onclick: () => { by = name; draw(found); }}, name))),
+        h('div', {class: 'wide'}, h('table', {class: 'bars diff'}, h('thead', {}, h('tr', {}, ['', 'A', 'B', 'B − A', '', 'of the change'].map((text, i) => h('th', {class: i === 1 || i === 2 || i === 3 || i === 5 ? 'num' : null}, text)))),
+          h('tbody', {}, rows.slice(0, 80).map(r => h('tr', {}, h('td', {class: 'name'}, r.name, r.only && h('span', {class: 'badge'}, `only in ${r.only}`)), h('td', {class: 'num', title: exactNs(r.a_ns)}, ns(r.a_ns)), h('td', {class: 'num', title: exactNs(r.b_ns)}, ns(r.b_ns)),
+            h('td', {class: 'num', title: exactNs(r.delta_ns)}, signed(r.delta_ns)), h('td', {class: 'track'}, h('div', {class: `delta ${r.delta_ns < 0 ? 'less' : 'more'}`, css: {width: `${(50 * Math.abs(r.delta_ns)) / largest}%`}})), h('td', {class: 'num'}, delta ? pct(r.delta_ns / delta, 0) : '')))),
+          h('tfoot', {}, h('tr', {}, h('td', {}, 'sum'), h('td', {class: 'num'}, ns(rows.reduce((x, r) => x + r.a_ns, 0))), h('td', {class: 'num'}, ns(rows.reduce((x, r) => x + r.b_ns, 0))), h('td', {class: 'num', title: exactNs(sum)}, signed(sum)), h('td', {}), h('td', {class: 'num'}, delta ? pct(sum / delta, 0) : ''))))),
+        h('p', {class: 'muted'}, `The rows add up to B − A = ${exactNs(delta)}.`))));
+  }
+  subscribe(['loaded', 'view', 'b'], () => load().catch(fail));
+}
+
+const signed = x => (x === 0 ? '0 ns' : `${x > 0 ? '+' : '−'}${ns(Math.abs(x))}`);
+const verdict = (delta, a) => (delta === 0 ? 'B takes as long as A.' : `B is ${ns(Math.abs(delta))} ${delta < 0 ? 'faster' : 'slower'}: ${delta > 0 ? '+' : '−'}${pct(Math.abs(delta) / a)}`);
+
+function choose() {
+  const others = run.list.filter(entry => entry.kind === 'run' && entry.id !== state.a);
+  if (!run.a || !others.length) return empty(h('b', {}, 'Two runs are needed to compare.'), h('pre', {class: 'cmd'}, 'kernbench run --bench ... --save out/a\nkernbench run --bench ... --param ... --save out/b\nkernbench web out'));
+  return empty(h('b', {}, `Compare ${run.a.name} with:`), others.map(entry => h('p', {}, h('button', {onclick: () => change({b: entry.id})}, `${entry.name}, ${entry.device}: ${ns(entry.total_ns)}`))));
+}

@@ -1,0 +1,53 @@
+// Elements without a template language: h('div', {class: 'x', onclick: f}, child, ...).
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, attrs, children) {
+  for (const [name, value] of Object.entries(attrs || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'css') Object.assign(element.style, value);
+    else if (name === 'text') element.textContent = value;
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  add(element, children);
+  return element;
+}
+
+function add(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) add(element, child);
+    else element.append(child);
+  }
+}
+
+export const h = (tag, attrs, ...children) => fill(document.createElement(tag), attrs, children);
+export const s = (tag, attrs, ...children) => fill(document.createElementNS(SVG, tag), attrs, children);
+export const $ = id => document.getElementById(id);
+
+export function show(element, ...children) {
+  element.replaceChildren();
+  add(element, children);
+}
+
+export function say(text) { $('live').textContent = text; }
+
+export function tip(text, x, y) {
+  const box = $('tip');
+  if (!text) { box.hidden = true; return; }
+  box.textContent = text;
+  box.hidden = false;
+  const w = box.offsetWidth, hgt = box.offsetHeight;
+  box.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - w - 6))}px`;
+  box.style.top = `${y + 18 + hgt > innerHeight ? y - hgt - 8 : y + 18}px`;
+}
+
+export function table(columns, rows, onrow) {
+  // columns: [{name, num, cell(row)}]
+  return h('table', {},
+    h('thead', {}, h('tr', {}, columns.map(c => h('th', {class: c.num ? 'num' : null, scope: 'col'}, c.name)))),
+    h('tbody', {}, rows.map(row => h('tr', {onclick: onrow ? () => onrow(row) : null},
+      columns.map(c => h('td', {class: c.num ? 'num' : null}, c.cell(row)))))));
+}
+
+export const empty = (text, ...more) => h('div', {class: 'empty'}, h('div', {}, text), ...more);

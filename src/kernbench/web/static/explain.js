@@ -1,0 +1,57 @@
+// Explain: the critical path by class, lane, link, line, launch or reason, each summing to the total; stalls; idle lanes.
+import {empty, h, show, table} from './dom.js';
+import {change, state, subscribe} from './state.js';
+import {getJson, query} from './data.js';
+import {run, scopeOf} from './run.js';
+import {count, exactNs, ns, pct} from './units.js';
+
+const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
+
+export function startExplain(place, fail) {
+  async function load() {
+    if (state.view !== 'explain') return;
+    if (!run.a) { show(place, empty(h('b', {}, 'No run to explain.'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save out/qkv\nkernbench web out/qkv'))); return; }
+    const scope = scopeOf(), id = run.a.id;
+    const found = await getJson(`/runs/${id}/explain?${query({scope: scope.id})}`);
+    if (id === run.a.id) draw(found);
+  }
+  function draw(found) {
+    const by = BY.some(([name]) => name === state.by) ? state.by : 'class';
+    const rows = found.tables[by], total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
+    show(place, h('div', {class: 'page'},
+      h('section', {class: 'card'}, h('h2', {}, 'Critical path'),
+        h('div', {class: 'switch', role: 'group', 'aria-label': 'By'}, BY.map(([name, text]) => h('button', {'aria-pressed': by === name ? 'true' : 'false', onclick: () => { change({by: name}); draw(found); }}, text))),
+        h('table', {class: 'bars'}, h('tbody', {}, rows.slice(0, 60).map(r => h('tr', {},
+          h('td', {class: 'name'}, nameOf(by, r, found)), h('td', {class: 'track'}, h('div', {class: `fill ${r.letter ? `c-${r.letter}` : 'c-any'}`, css: {width: `${(100 * r.ns) / most}%`}})),
+          h('td', {class: 'num', title: exactNs(r.ns)}, ns(r.ns)), h('td', {class: 'num'}, pct(total ? r.ns / total : 0))))),
+        h('tfoot', {}, h('tr', {}, h('td', {}, 'sum'), h('td', {}), h('td', {class: 'num', title: exactNs(total)}, ns(total)), h('td', {class: 'num'}, '100 %')))),
+        h('p', {class: 'muted'}, `The pieces follow each other without a gap, so each of these tables adds up to ${exactNs(found.total_ns)}.`)),
+      h('section', {class: 'card'}, h('h2', {}, 'Largest stalls'),
+        found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
+          : empty('Nothing on the critical path waited.')),
+      h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
+        h('div', {class: 'wide'}, table([{name: 'without', cell: r => r.name}, {name: 'on the path', num: true, cell: r => ns(r.ns)}, {name: 'at most', num: true, cell: r => (r.at_most === null ? '' : `${(100 * r.at_most).toFixed(1)} % faster`)}], found.what_if)),
+        h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. Measured, by running again with a component made free:'),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if pe_dma`)),
+      h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found))));
+  }
+  subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
+}
+
+function nameOf(by, row, found) {
+  const line = by === 'line' && found.lines.find(one => one.name === row.name);
+  return line ? h('button', {class: 'plain', onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name) : row.name;
+}
+
+const BUSY = {work: ['work', 'c-G'], latency: ['latency', 'c-L'], queue: ['queue', 'c-Q']};
+
+function idle(found) {
+  if (!found.idle.length) return empty('No engine did anything in this scope.');
+  return [h('p', {class: 'muted'}, 'For each kind of engine, its lanes’ time from the begin of the scope to its end: busy, then idle by what the next op waited for. It says where there is room, and is not part of the critical path.'),
+    found.idle.map(({kind, parts}) => {
+      const total = parts.reduce((x, p) => x + p.ns, 0);
+      return h('div', {class: 'idle'}, h('b', {}, kind), h('span', {class: 'muted'}, ` ${count(found.lane_counts[kind] || 0)} lanes`),
+        h('div', {class: 'parts small'}, parts.filter(p => p.ns > 0).map(p => h('div', {class: BUSY[p.name]?.[1] || 'c-idle', css: {flex: `${p.ns / total} 1 0`}, title: `${p.name}: ${ns(p.ns)}, ${pct(p.ns / total)}`}, p.ns / total > 0.09 && h('span', {}, `${p.name} ${pct(p.ns / total, 0)}`)))),
+        h('div', {class: 'muted small'}, parts.filter(p => p.ns / total > 0.005).map(p => `${p.name} ${pct(p.ns / total)}`).join(' · ')));
+    })];
+}

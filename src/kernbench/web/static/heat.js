@@ -1,0 +1,73 @@
+// Activity of a level over time: what colour a link, channel or block has, and which queues are longest.
+import {getArrays, query} from './data.js';
+
+export class Heat {
+  constructor({header, arrays}) {
+    Object.assign(this, {header, arrays});
+    this.index = new Map(header.rows.map((row, i) => [row.id, i]));
+    this.pe = new Map(header.pes.map((id, i) => [id, i]));
+  }
+
+  get end() { return this.header.t0 + this.header.bins * this.header.bin_ns; }
+
+  bin(t) {
+    return Math.max(0, Math.min(this.header.bins - 1, Math.floor((t - this.header.t0) / this.header.bin_ns)));
+  }
+
+  // First and last bin of what is asked for: the range if there is one, else the bin at t.
+  bins(t, range) { return range ? [this.bin(range[0]), this.bin(range[1] - 1e-6)] : [this.bin(t), this.bin(t)]; }
+
+  value(id, metric, [first, last]) {
+    const row = this.index.get(id);
+    if (row === undefined) return 0;
+    const source = metric === 'bytes' ? 'util' : metric;
+    const values = this.arrays[source], base = row * this.header.bins;
+    let sum = 0;
+    for (let i = first; i <= last; i++) sum += values[base + i];
+    const mean = (sum / (last - first + 1) / 255) * this.header.scale[source];
+    return metric === 'bytes' ? mean * this.header.rows[row].gbs * this.header.bin_ns : mean;
+  }
+
+  // The largest value of a metric, for scales that have no natural end.
+  most(metric) {
+    if (metric === 'queue') return this.header.scale.queue;
+    if (!this.mostBytes) {
+      this.mostBytes = Math.max(1, ...this.header.rows.map((row, n) => {
+        let top = 0;
+        for (let i = 0; i < this.header.bins; i++) top = Math.max(top, this.arrays.util[n * this.header.bins + i]);
+        return (top / 255) * row.gbs * this.header.bin_ns;
+      }));
+    }
+    return this.mostBytes;
+  }
+
+  doing(pe, [first]) {
+    const row = this.pe.get(pe);
+    const code = row === undefined ? 0 : this.arrays.doing[row * this.header.bins + first];
+    return code ? this.header.kinds[code - 1] : '';
+  }
+
+  // Places sorted by queue, then by utilisation. Queues name the bottleneck, utilisation does not.
+  longest(bins, limit) {
+    return this.header.rows.filter(row => row.kind !== 'block' && row.kind !== 'node')
+      .map(row => ({id: row.id, util: this.value(row.id, 'util', bins), queue: this.value(row.id, 'queue', bins)}))
+      .filter(row => row.util > 0 || row.queue > 0)
+      .sort((x, y) => y.queue - x.queue || y.util - x.util).slice(0, limit);
+  }
+}
+
+const kept = new Map();
+export function loadHeat(id, root, scope) {
+  const key = `/runs/${id}/heat?${query({root, t0: scope.t0, t1: scope.t1, bins: 512})}`;
+  if (!kept.has(key)) {
+    kept.set(key, getArrays(key).then(found => new Heat(found)));
+    kept.get(key).catch(() => kept.delete(key));
+    if (kept.size > 24) kept.delete(kept.keys().next().value);
+  }
+  return kept.get(key);
+}
+
+// idle, 1-20, 20-40, 40-60, 60-80, 80-100 %
+export const step = share => (share <= 0 ? 0 : Math.min(5, 1 + Math.floor(share * 5 - 1e-9)));
+// much less, less, same, more, much more
+export const diffStep = delta => (delta <= -0.3 ? 0 : delta < -0.02 ? 1 : delta <= 0.02 ? 2 : delta < 0.3 ? 3 : 4);

@@ -1,0 +1,51 @@
+// Keys: one table, which is also the help page. Views add what they answer to.
+import {$, h, say, show} from './dom.js';
+import {change, state, toHash} from './state.js';
+
+const keys = new Map();
+// `keys` of one entry do one thing; `act(event)` returns false to leave the key to the browser.
+export function onKey(names, about, act) {
+  for (const name of names) keys.set(name, {about, act, names});
+}
+
+export function shown() {
+  return [...new Set([...keys.values()])];
+}
+
+const LABEL = {ArrowLeft: '←', ArrowRight: '→', ArrowUp: '↑', ArrowDown: '↓', ' ': 'space', Escape: 'Esc'};
+
+function help() {
+  const dialog = $('help');
+  show(dialog,
+    h('h3', {}, 'Keys'),
+    h('div', {class: 'cols'}, shown().map(({names, about}) => h('div', {}, h('kbd', {}, names.map(n => LABEL[n] || n).join(' ')), h('span', {}, about)))),
+    h('h3', {}, 'Pointer'),
+    h('p', {class: 'muted'}, 'Timeline: drag selects a range (Alt: without snapping), drag on the axis or Shift and wheel pans, Ctrl and wheel or pinch zooms, wheel scrolls the lanes, double click zooms to a slice. ' +
+      'Machine: drag pans, wheel zooms, double click opens a block, click two nodes for the route between them.'),
+    h('p', {class: 'muted'}, 'Solid is work, hatched is waiting, in every view. Links to this page keep run, window, selection and view: y copies one.'),
+    h('button', {onclick: () => dialog.close()}, 'Close'));
+  dialog.showModal();
+}
+
+export function startKeys(tools) {
+  tools.append(h('button', {'aria-label': 'All keys', title: 'All keys (?)', onclick: help}, '?'));
+  onKey(['?'], 'all keys', help);
+  onKey(['y'], 'copy a link to what is shown', () => {
+    const url = location.href.split('#')[0] + toHash();
+    navigator.clipboard?.writeText(url).then(() => say('Link copied'), () => {});
+  });
+  onKey(['Escape'], 'clear the range, then the selection, then the search', () => {
+    if (state.range) change({range: null});
+    else if (state.sel) change({sel: null});
+    else if (state.q) change({q: ''});
+    else return false;
+    return true;
+  });
+  addEventListener('keydown', event => {
+    const inside = event.target.closest?.('input, select, textarea, dialog');
+    if (event.ctrlKey || event.metaKey || event.altKey || (inside && event.key !== 'Escape')) return;
+    if (event.key === ' ' && event.target.closest?.('button, [role=button]')) return;
+    const found = keys.get(event.key);
+    if (found && found.act(event) !== false) event.preventDefault();
+  });
+}

@@ -1,0 +1,60 @@
+// Panes: splitters, focus by number, one pane alone, the sheet of a narrow page.
+import {$} from './dom.js';
+import {onKey} from './keys.js';
+import {change, state, subscribe} from './state.js';
+
+const PANES = ['machine', 'source', 'details', 'timeline'];
+
+export function startPanes() {
+  const view = $('view-run');
+  for (const split of document.querySelectorAll('.split')) {
+    split.addEventListener('pointerdown', event => {
+      split.setPointerCapture(event.pointerId);
+      const move = at => {
+        const box = view.getBoundingClientRect();
+        const [name, value] = {
+          a: ['--col-a', (at.clientX - box.left) / box.width],
+          b: ['--col-b', (box.right - at.clientX) / box.width],
+          c: ['--row-a', (at.clientY - box.top) / box.height],
+        }[split.dataset.split];
+        view.style.setProperty(name, `${(100 * Math.max(0.12, Math.min(0.8, value))).toFixed(1)}%`);
+        dispatchEvent(new Event('resize'));
+      };
+      split.addEventListener('pointermove', move);
+      split.addEventListener('pointerup', () => split.removeEventListener('pointermove', move), {once: true});
+    });
+  }
+  onKey(['1', '2', '3', '4'], 'go to Machine, Source, Details, Timeline', event => {
+    const name = PANES[Number(event.key) - 1];
+    change({view: 'run', ...(name !== 'details' ? {pane: name} : {})});
+    $(`pane-${name}`).focus();
+  });
+  onKey(['f'], 'this pane alone, and back', () => {
+    const isMax = view.classList.toggle('max');
+    const pane = document.activeElement.closest?.('.pane') || $(`pane-${state.pane}`);
+    for (const name of PANES) $(`pane-${name}`).classList.toggle('maxed', isMax && $(`pane-${name}`) === pane);
+    dispatchEvent(new Event('resize'));
+  });
+  subscribe(['sel', 'range', 'loaded'], () => {
+    const isOpen = Boolean(state.sel || state.range);
+    $('pane-details').classList.toggle('open', isOpen);
+    view.classList.toggle('sheet', isOpen);
+    if (innerWidth <= 700) dispatchEvent(new Event('resize'));
+  });
+}
+
+// The sheet is dragged by its grip.
+export function dragSheet(grip) {
+  grip.addEventListener('pointerdown', event => {
+    grip.setPointerCapture(event.pointerId);
+    const move = at => {
+      const box = $('view-run').getBoundingClientRect();
+      const share = (box.bottom - at.clientY) / box.height;
+      if (share < 0.08) { change({sel: null, range: null}); return; }
+      $('view-run').style.setProperty('--sheet', `${(100 * Math.min(0.85, share)).toFixed(0)}%`);
+      dispatchEvent(new Event('resize'));
+    };
+    grip.addEventListener('pointermove', move);
+    grip.addEventListener('pointerup', () => grip.removeEventListener('pointermove', move), {once: true});
+  });
+}

@@ -1,0 +1,65 @@
+// Results: a sweep or an evaluation as a table that sorts and filters, a scatter plot and its Pareto front.
+import {empty, h, show} from './dom.js';
+import {change, run_of, state, subscribe} from './results_state.js';
+import {getJson} from './data.js';
+import {run} from './run.js';
+import {filterOf} from './results_filter.js';
+import {scatter} from './scatter.js';
+import {count, sig} from './units.js';
+
+const ui = {sort: null, up: 1, filter: '', x: null, y: null, size: '', all: false};
+
+export function startResults(place, fail) {
+  async function load() {
+    if (state.view !== 'results') return;
+    const id = run_of();
+    if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --param m=32,64,128 --out out/sweep\nkernbench web out/sweep'))); return; }
+    const found = await getJson(`/results/${id}`);
+    if (id === run_of()) draw(found);
+  }
+  const draw = found => {
+    const numeric = found.columns.filter(c => found.table.some(r => typeof r[c] === 'number') && c !== 'point');
+    ui.y = numeric.includes(ui.y) ? ui.y : ['total_ns', 'time_us', 'time_ns'].find(c => numeric.includes(c)) || numeric[0];
+    ui.x = numeric.includes(ui.x) ? ui.x : varying(found, numeric.filter(c => found.settings.includes(c)))[0] || ['cost', 'bytes_hbm', 'flops'].find(c => numeric.includes(c)) || numeric[1] || numeric[0];
+    let rows = found.table, problem = '';
+    try { const fits = filterOf(ui.filter, found.columns); rows = rows.filter(fits); } catch (error) { problem = error.message; }
+    if (ui.sort) rows = [...rows].sort((p, q) => order(p[ui.sort], q[ui.sort]) * ui.up);
+    const shown = ui.all ? found.columns : columnsOf(found);
+    const choose = (key, label, none) => h('label', {}, `${label} `, h('select', {'aria-label': label, onchange: event => { ui[key] = event.target.value; draw(found); }}, none && h('option', {value: ''}, 'same'), numeric.map(c => h('option', {value: c, selected: ui[key] === c}, short(c)))));
+    const filter = h('input', {type: 'text', class: 'filter', value: ui.filter, placeholder: 'total_ns < 5000 and m >= 64', 'aria-label': 'Filter', spellcheck: 'false', onchange: event => { ui.filter = event.target.value; draw(found); }});
+    show(place, h('div', {class: 'page one'},
+      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
+        h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
+      h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true)),
+      numeric.length > 1 ? scatter(rows.filter(r => !failed(r)), ui, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
+      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => { ui.all = !ui.all; draw(found); }}, ui.all ? 'fewer columns' : 'all columns')),
+        rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => { ui.up = ui.sort === c ? -ui.up : 1; ui.sort = c; draw(found); }}, short(c) + (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
+          h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, onclick: () => open(r, found)}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]))))))))
+          : empty('No row fits the filter.', h('p', {}, 'Compare columns with numbers: total_ns < 5000 and m >= 64.')),
+        h('div', {class: 'chosen'}))));
+  };
+  function open(row, found) {
+    const box = place.querySelector('.chosen');
+    const folder = row.run || row.run_dir || row.saved;
+    const entry = folder && run.list.find(e => e.kind === 'run' && (e.dir === folder || e.dir.endsWith(`/${folder}`)));
+    if (entry) { change({a: entry.id, view: 'run', scope: 'run', w: null, sel: null, range: null, open: null, root: null}); return; }
+    const params = Object.entries(row).filter(([k, v]) => k.startsWith('params.') && v !== null).map(([k, v]) => ` --param ${k.slice(7)}=${v}`).join('');
+    const machine = Object.entries(row).filter(([k, v]) => k.startsWith('machine.') && v !== null).map(([k, v]) => ` --set ${k.slice(8)}=${v}`).join('');
+    show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), h('p', {class: 'muted'}, 'Save this point as a run to look at it:'),
+      h('pre', {class: 'cmd'}, `kernbench run --bench ${row.bench || found.name}${params}${machine} --save out/point-${row.point ?? 'x'}`));
+    box.scrollIntoView({block: 'nearest'});
+  }
+  subscribe(['loaded', 'view', 'results'], () => load().catch(fail));
+}
+
+const failed = row => row.ok === false || Boolean(row.error);
+const order = (x, y) => (x === y ? 0 : x === null || x === undefined ? 1 : y === null || y === undefined ? -1 : x < y ? -1 : 1);
+const short = name => name.replace(/^(params|machine|returned)\./, '');
+const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? (Number.isInteger(value) ? count(value) : sig(value, 5)) : value === true ? 'yes' : value === false ? 'no' : String(value));
+const varying = (found, columns) => columns.filter(c => new Set(found.table.map(r => r[c])).size > 1);
+
+// What differs from row to row comes first; constants and hashes only on demand.
+function columnsOf(found) {
+  const keep = varying(found, found.columns).filter(c => !/hash$/.test(c));
+  return keep.length ? keep.slice(0, 16) : found.columns.slice(0, 12);
+}

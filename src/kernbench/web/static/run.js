@@ -1,0 +1,42 @@
+// The runs that are open, and what tests may ask the page (`window.kb`).
+import {state} from './state.js';
+
+export const run = {list: [], results: [], a: null, b: null, machineId: null, machineName: ''};
+export const kb = {ready: false};
+
+export const LETTERS = 'GMRWFCHS';
+export const KIND_NAMES = {G: 'GEMM', M: 'MATH', R: 'DMA read', W: 'DMA write', F: 'fetch, store', C: 'communication', H: 'host', S: 'span'};
+
+// From when to when the chosen scope is.
+export function scopeOf(which = run.a) {
+  if (!which) return null;
+  const found = which.scopes.find(scope => scope.id === state.scope);
+  return found || which.scopes[0];
+}
+
+// What is on screen: the window of the timeline, inside the scope.
+export function windowOf() {
+  const scope = scopeOf();
+  if (!scope) return [0, 1];
+  return state.w || [scope.t0, scope.t1];
+}
+
+// The time over which tables and shares are taken: the range if one is selected, else the scope.
+export function spanOf() {
+  const scope = scopeOf();
+  return state.range || [scope.t0, scope.t1];
+}
+
+export const shortNode = id => id.replace(/^sip(\d+)$/, 'SIP $1').replace(/^sip\d+\.cube(\d+)$/, 'cube $1').replace(/^sip\d+\.io/, 'io').replace(/^fabric\./, '').replace(/^sip(\d+)\.cube(\d+)\./, '').replace(/^noc\./, '').replace(/^hbm_ctrl\.pe/, 'HBM').replace(/^pe(\d+)\.pe_dma$/, 'PE$1').replace(/^pe(\d+)$/, 'PE$1');
+export const shortLink = id => {
+  const [from, to] = id.split('>');
+  if (to) return `${shortNode(from)} → ${shortNode(to)}`;
+  const [node, channel] = id.split('#');
+  return channel === undefined ? shortNode(node) : `${shortNode(node)} channel ${channel}`;
+};
+
+// The time that Machine shows: the cursor, or the middle of the scope until there is one.
+export function timeNow() {
+  const scope = scopeOf();
+  return state.t === null ? scope.t0 + (scope.t1 - scope.t0) / 2 : state.t;
+}

@@ -1,0 +1,103 @@
+// Source: the kernel's text with each line's part of the critical path, or its engine time, stall, ops, bytes.
+import {empty, h, show} from './dom.js';
+import {change, state, subscribe} from './state.js';
+import {getJson, query} from './data.js';
+import {run, scopeOf, spanOf} from './run.js';
+import {partsBar} from './parts.js';
+import {bytes, count, ns, pct} from './units.js';
+
+const WORDS = /("""|'''|#.*$|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\b(?:def|for|in|if|else|elif|while|return|import|from|as|with|and|or|not|None|True|False|lambda|yield|class)\b|\btl(?:\.\w+)+)/g;
+const COLUMNS = [['path', 'share of path'], ['busy_ns', 'engine time'], ['stall_ns', 'stall'], ['ops', 'ops'], ['nbytes', 'bytes']];
+let column = 'path';
+
+export function startSource(pane, fail) {
+  const name = h('select', {'aria-label': 'File', class: 'file', onchange: event => { file = Number(event.target.value); draw(); }});
+  const what = h('select', {'aria-label': 'What is shown for each line', onchange: event => { column = event.target.value; draw(); }}, COLUMNS.map(([id, text]) => h('option', {value: id}, text)));
+  const body = h('div', {class: 'body code', tabindex: 0});
+  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Source'), name, h('span', {class: 'grow'}), what), body);
+  let data = null, file = 0, shownKey = '';
+
+  async function load() {
+    if (!run.a) { name.hidden = what.hidden = true; show(body, empty('No run is open, so there is no kernel to show.')); return; }
+    name.hidden = what.hidden = false;
+    const [t0, t1] = spanOf(), id = run.a.id;
+    const found = await getJson(`/runs/${id}/source?${query({scope: scopeOf().id, t0, t1})}`);
+    if (id !== run.a.id) return;
+    const isNew = data?.id !== id;
+    data = {...found, id, total: t1 - t0};
+    if (isNew) {
+      file = busiest();
+      show(name, data.files.map(one => h('option', {value: one.i}, one.name.split('/').pop())));
+    }
+    draw();
+  }
+
+  function busiest() {
+    const sums = new Map();
+    for (const line of data.lines) sums.set(line.file, (sums.get(line.file) || 0) + line.path.ns + 1e-6 * line.busy_ns);
+    return [...sums].sort((x, y) => y[1] - x[1])[0]?.[0] ?? 0;
+  }
+
+  function draw() {
+    if (!data) return;
+    name.value = file;
+    const lines = data.lines.filter(line => line.file === file), source = data.files.find(one => one.i === file);
+    if (!source) { show(body, empty('This run has no kernel source: nothing was launched, or its lines are unknown.', h('p', {}, 'Timeline and Machine show what ran.'))); return; }
+    const by = new Map(lines.map(line => [line.number, line]));
+    const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), wide = 64;
+    const cell = line => {
+      if (!line) return null;
+      if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0)}px`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
+        h('span', {class: 'num'}, line.path.ns > 0 ? pct(line.path.ns / data.total) : '0 %')];
+      return h('span', {class: 'num wide'}, column === 'ops' ? count(line.ops) : column === 'nbytes' ? (line.nbytes ? bytes(line.nbytes) : '') : ns(line[column]));
+    };
+    const text = source.text === null ? lines.map(line => line.number) : source.text.split('\n').map((_, i) => i + 1);
+    const texts = source.text === null ? null : source.text.split('\n');
+    const rows = text.map(number => {
+      const line = by.get(number);
+      return h('div', {class: `line${line ? ' has' : ''}${line && state.sel === `line:${line.i}` ? ' on' : ''}`, 'data-line': number, role: line ? 'button' : null, tabindex: line ? 0 : null,
+        onclick: line ? () => change({sel: `line:${line.i}`}) : null, onkeydown: line ? event => { if (event.key === 'Enter') change({sel: `line:${line.i}`}); } : null,
+        title: line ? `${count(line.ops)} ops, ${ns(line.busy_ns)} of engines, ${ns(line.stall_ns)} stalled, ${ns(line.path.ns)} of the critical path` : null},
+      h('span', {class: 'no'}, String(number)), h('code', {}, texts ? coloured(texts[number - 1]) : `line ${number}`), h('span', {class: 'share'}, cell(line)));
+    });
+    const outside = data.outside.ns > 0 && column === 'path' && h('div', {class: 'line foot'}, h('span', {class: 'no'}), h('code', {}, 'outside kernels: launch, host, issue'), h('span', {class: 'share'}, h('span', {class: 'num'}, pct(data.outside.ns / data.total))));
+    show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), rows, outside);
+    const key = `${data.id}/${file}/${state.sel}`;
+    if (key !== shownKey) {
+      shownKey = key;
+      const chosen = body.querySelector('.line.on') || [...body.querySelectorAll('.line.has')].sort((x, y) => by.get(Number(y.dataset.line)).path.ns - by.get(Number(x.dataset.line)).path.ns)[0];
+      if (chosen) body.scrollTop = Math.max(0, chosen.offsetTop - body.clientHeight / 2);
+    }
+  }
+
+  async function selected() {
+    if (!data || !state.sel) { draw(); return; }
+    let line = null;
+    if (state.sel.startsWith('line:')) line = data.lines[Number(state.sel.slice(5))];
+    else if (state.sel.startsWith('op:')) {
+      const op = await getJson(`/runs/${run.a.id}/op/${state.sel.slice(3)}`).catch(() => null);
+      line = op?.line ? data.lines[op.line.i] : null;
+    }
+    if (line && line.file !== file) file = line.file;
+    draw();
+    if (line) {
+      const row = body.querySelector(`[data-line="${line.number}"]`);
+      if (row) { row.classList.add('on'); const at = row.offsetTop; if (at < body.scrollTop || at + 20 > body.scrollTop + body.clientHeight) body.scrollTop = Math.max(0, at - body.clientHeight / 2); }
+    }
+  }
+  subscribe(['loaded', 'scope', 'range'], () => load().then(selected).catch(fail));
+  subscribe(['sel'], () => selected().catch(() => {}));
+}
+
+function coloured(text) {
+  const parts = [];
+  let at = 0;
+  for (const match of text.matchAll(WORDS)) {
+    parts.push(text.slice(at, match.index));
+    const word = match[0], kind = word.startsWith('tl') ? 'fn' : /^["'#]/.test(word) ? 'str' : 'kw';
+    parts.push(h('span', {class: `s-${kind}`}, word));
+    at = match.index + word.length;
+  }
+  parts.push(text.slice(at) || (at ? '' : ' '));
+  return parts;
+}

@@ -1,0 +1,237 @@
+// Timeline: overview, axis, launches, the critical path, lanes of engines. Draws; input is in timeline_input.js.
+import {empty, h, show} from './dom.js';
+import {change, state, subscribe} from './state.js';
+import {getJson, query} from './data.js';
+import {onKey} from './keys.js';
+import {KIND_NAMES, kb, run, scopeOf, windowOf} from './run.js';
+import {colour} from './theme.js';
+import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
+import {drawRows} from './timeline_draw.js';
+import {drawAxis, drawLabels, drawOverlay, drawPath, drawLaunches} from './timeline_parts.js';
+import {drawFlows} from './timeline_flows.js';
+import {drawGroups, wantGroups} from './timeline_groups.js';
+import {startOverview} from './timeline_overview.js';
+import {startInput} from './timeline_input.js';
+import {asTable} from './timeline_table.js';
+import {Tiles} from './tiles.js';
+import {ns} from './units.js';
+
+export const AXIS_H = 18, PATH_H = 22, LAUNCH_H = 14;
+export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
+
+export function startTimeline(pane, fail) {
+  const canvas = h('canvas', {tabindex: 0, role: 'img', 'aria-label': 'Timeline of engines. Press t for a table.'});
+  const overview = h('canvas', {class: 'overview', 'aria-label': 'Overview of the whole scope'});
+  const letters = h('span', {class: 'letters'}), text = h('span', {class: 'muted num'});
+  const toggle = (key, name) => h('button', {class: 'pill', 'data-key': key, onclick: () => change({[key]: !state[key]})}, name);
+  const pills = [toggle('path', 'Critical path'), toggle('waits', 'Waits')];
+  const body = h('div', {class: 'body lanes'}, canvas), tableBox = h('div', {class: 'body', hidden: true});
+  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
+  Object.assign(tl, {pane, canvas, overview, body, text, pills, letters, fail, tableBox});
+  startOverview(overview, tl);
+  startInput(canvas, tl);
+  subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
+  subscribe(['open', 'w', 't', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
+    if (changed.has('open')) layout();
+    if (changed.has('sel')) selected().catch(() => {});
+    draw();
+  });
+  onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
+  onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
+  onKey(['t'], 'the timeline as a table, and back', () => { tableBox.hidden = !tableBox.hidden; body.hidden = !tableBox.hidden; if (!tableBox.hidden) asTable(tableBox, tl); });
+  new ResizeObserver(draw).observe(canvas);
+  kb.drawn = () => ({...tl.drawn, lanes: lanesDrawn()});
+  kb.tl = tl;
+}
+
+async function rebuild() {
+  if (!run.a) { show(tl.body, empty('No run is open: the machine is shown above.', h('p', {}, 'Save a run with --save and give its folder to kernbench web.'))); tl.pane.classList.add('off'); return; }
+  tl.pane.classList.remove('off');
+  show(tl.body, tl.canvas);
+  const scope = scopeOf();
+  if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
+  tl.groups = groupsOf(run.a.lanes);
+  const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
+  show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {
+    class: 'kind', title: `Show only ${KIND_NAMES[kind]}`, 'aria-pressed': state.kinds.includes(kind) ? 'true' : 'false',
+    onclick: () => change({kinds: state.kinds.includes(kind) ? state.kinds.replace(kind, '') : state.kinds + kind}),
+  }, h('i', {class: `key c-${kind}`}, kind), h('span', {class: 'name'}, KIND_NAMES[kind]))));
+  layout();
+  draw();
+  await loadPath(scope);
+  if (tl.id !== run.a.id) return;
+  layout();
+  await selected().catch(() => {});
+  draw();
+  tl.redrawOverview?.();
+}
+
+// The whole path where it is short; else what the window shows of it, again after each move.
+async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
+  const id = run.a.id, px = Math.max(200, Math.round(tl.canvas.clientWidth - labelWidth()));
+  const found = await getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null);
+  if (found) found.pieces.letter = found.pieces.cls.map(n => found.classes[n].letter);
+  if (tl.id === id) tl.path = found;
+}
+
+let pathTimer = 0;
+function followPath(view) {
+  const {path} = tl;
+  if (!path || path.whole || (path.t0 === view.t0 && path.t1 === view.t1)) return;
+  clearTimeout(pathTimer);
+  pathTimer = setTimeout(() => loadPath(scopeOf(), view.t0, view.t1).then(draw), 100);
+}
+
+function layout() {
+  if (!run.a) return;
+  const longest = tl.path ? mostOf(tl.path.lane) : null;
+  const open = new Set(state.open || openByDefault(tl.groups, longest, run.a.lanes));
+  Object.assign(tl, rowsOf(tl.groups, open), {open});
+}
+
+function mostOf(sums) {
+  const best = Object.entries(sums || {}).sort((x, y) => y[1] - x[1])[0];
+  return best ? Number(best[0]) : null;
+}
+
+async function selected() {
+  const sel = state.sel || '';
+  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : '';
+  tl.tiles && (tl.tiles.mark = tl.mark);
+  tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
+  if (state.sel === sel && tl.flows) reveal(tl.flows);
+  draw();
+}
+
+// An op that was selected elsewhere comes into view: its PE opens, the window moves.
+function reveal(op) {
+  const lane = run.a.lanes[op.lane], pe = lane.pe >= 0 ? `sip${lane.sip}.cube${lane.cube}.pe${lane.pe}` : lane.component;
+  if (!tl.open.has(pe)) {
+    const parent = tl.groups.find(group => group.kind === 'cube' && group.children.some(child => child.id === pe));
+    change({open: [...tl.open, ...(parent && !tl.open.has(parent.id) ? [parent.id] : []), pe]});
+    layout();
+  }
+  const row = tl.rows.find(one => one.lane?.i === op.lane), room = tl.canvas.clientHeight - headHeight();
+  if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y - room / 3, tl.height - room));
+  const [t0, t1] = windowOf();
+  if (op.t1 < t0 || op.t0 > t1) {
+    const half = Math.max((t1 - t0) / 2, op.t1 - op.t0), middle = (op.t0 + op.t1) / 2;
+    change({w: clampWindow(middle - half, middle + half)});
+  }
+}
+
+export function clampWindow(t0, t1) {
+  const scope = scopeOf(), all = scope.t1 - scope.t0;
+  const wide = Math.max(Math.min(t1 - t0, all), Math.min(all, 2 ** -4));
+  const from = Math.max(scope.t0, Math.min((t0 + t1) / 2 - wide / 2, scope.t1 - wide));
+  return [from, from + wide];
+}
+
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124);
+export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
+const hasLaunches = () => run.a && run.a.scopes.length > 1;
+
+export function viewNow() {
+  const [t0, t1] = windowOf();
+  const w = tl.canvas.clientWidth, hgt = tl.canvas.clientHeight;
+  return {t0, t1, left: labelWidth(), right: w, top: headHeight(), bottom: hgt, scroll: tl.scroll, height: hgt, scale: devicePixelRatio};
+}
+
+export function draw() {
+  if (tl.frame) return;
+  tl.frame = requestAnimationFrame(() => { tl.frame = 0; try { drawNow(); } catch (error) { tl.fail(error); } });
+}
+
+function drawNow() {
+  const {canvas} = tl;
+  if (!run.a || !tl.tiles || !canvas.clientWidth || !canvas.clientHeight) return;
+  const began = performance.now(), view = viewNow(), scale = view.scale;
+  tl.scroll = view.scroll = Math.max(0, Math.min(tl.scroll, tl.height - (view.bottom - view.top)));
+  if (canvas.width !== Math.round(view.right * scale) || canvas.height !== Math.round(view.height * scale)) { canvas.width = Math.round(view.right * scale); canvas.height = Math.round(view.height * scale); tl.last = null; }
+  const pen = canvas.getContext('2d');
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  const shown = tl.rows.filter(row => row.y + row.h > view.scroll && row.y < view.scroll + view.bottom - view.top);
+  const lanes = shown.flatMap(row => (row.type === 'strips' ? row.lanes.map(lane => lane.i) : row.lane ? [row.lane.i] : []));
+  const k = Tiles.level(view.t0, view.t1, view.right - view.left), numbers = Tiles.numbers(k, view.t0, view.t1);
+  const isWhole = tl.tiles.want(k, numbers, lanes), hasGroups = wantGroups(shown, view, tl, draw);
+  pen.fillStyle = colour('panel');
+  pen.fillRect(0, 0, view.right, view.height);
+  drawAxis(pen, view);
+  pen.save();
+  pen.beginPath();
+  pen.rect(0, view.top, view.right, view.bottom - view.top);
+  pen.clip();
+  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark) || Boolean(state.q), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  let items = 0;
+  if (isWhole && hasGroups) {
+    drawLabels(pen, shown, view, tl, run.a, scopeOf());
+    drawGroups(pen, shown, view, tl);
+    items = drawRows(pen, shown, view, tl.tiles, look);
+  } else moveLast(pen, view) || (drawLabels(pen, shown, view, tl, run.a, scopeOf()), items = drawRows(pen, shown, view, tl.tiles, look));
+  pen.restore();
+  if (isWhole && hasGroups) keepFrame(view);
+  if (hasLaunches()) drawLaunches(pen, view, run.a, AXIS_H, LAUNCH_H);
+  if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
+  if (tl.flows) drawFlows(pen, view, tl, shown);
+  drawOverlay(pen, view, tl);
+  tl.drawn = {items, ms: performance.now() - began, missing: !isWhole, k};
+  tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
+  for (const pill of tl.pills) { pill.setAttribute('aria-pressed', state[pill.dataset.key] ? 'true' : 'false'); }
+  for (const button of tl.letters.children) button.setAttribute('aria-pressed', state.kinds.includes(button.textContent[0]) ? 'true' : 'false');
+  tl.redrawOverview?.();
+  followPath(view);
+  if (isWhole) ahead(k, numbers, lanes);
+}
+
+// When idle: one tile more on each side.
+let idle = 0;
+function ahead(k, numbers, lanes) {
+  clearTimeout(idle);
+  idle = setTimeout(() => {
+    const next = [numbers[0] - 1, numbers.at(-1) + 1].filter(i => i >= 0 && i * 1024 * 2 ** k < run.a.total_ns);
+    if (next.length && lanes.length) tl.tiles.want(k, next, lanes, true);
+  }, 250);
+}
+
+function keepFrame(view) {
+  const copy = tl.copy && tl.copy.width === tl.canvas.width && tl.copy.height === tl.canvas.height ? tl.copy : new OffscreenCanvas(tl.canvas.width, tl.canvas.height);
+  copy.getContext('2d').drawImage(tl.canvas, 0, 0);
+  tl.copy = copy;
+  tl.last = {...view};
+}
+
+// While tiles are on their way: the last picture, moved and scaled.
+function moveLast(pen, view) {
+  const last = tl.last;
+  if (!last) return false;
+  const px = (view.right - view.left) / (view.t1 - view.t0), s = view.scale;
+  const x = view.left + (last.t0 - view.t0) * px, w = (last.t1 - last.t0) * px, dy = last.scroll - view.scroll;
+  pen.save();
+  pen.beginPath();
+  pen.rect(view.left, view.top, view.right - view.left, view.bottom - view.top);
+  pen.clip();
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(tl.copy, last.left * s, last.top * s, (last.right - last.left) * s, (last.bottom - last.top) * s, x, view.top + dy, w, last.bottom - last.top);
+  pen.restore();
+  pen.drawImage(tl.copy, 0, last.top * s, last.left * s, (last.bottom - last.top) * s, 0, view.top + dy, last.left, last.bottom - last.top);
+  return true;
+}
+
+// For tests: busy time that is drawn, by lane.
+function lanesDrawn() {
+  const view = viewNow(), k = Tiles.level(view.t0, view.t1, view.right - view.left), found = {};
+  for (const row of tl.rows) {
+    for (const lane of row.type === 'strips' ? row.lanes : row.lane ? [row.lane] : []) {
+      let busy = 0, items = 0;
+      for (const i of Tiles.numbers(k, view.t0, view.t1)) {
+        const tile = tl.tiles.get(k, i, lane.i);
+        if (!tile) continue;
+        for (let n = 0; n < tile.start.length; n++) busy += Math.max(0, Math.min(tile.begin + tile.start[n] + tile.dur[n], tile.begin + 1024 * tile.width, view.t1) - Math.max(tile.begin + tile.start[n], tile.begin, view.t0));
+        for (let n = 0; n < tile.index.length; n++) { const from = tile.begin + tile.index[n] * tile.width; if (from < view.t1 && from + tile.width > view.t0) busy += (tile.busy[n] / 255) * tile.width; }
+        items += tile.start.length + tile.index.length;
+      }
+      found[lane.name] = {busy, items};
+    }
+  }
+  return found;
+}
