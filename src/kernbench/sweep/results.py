@@ -48,13 +48,14 @@ def write_results(folder: Path, results: Mapping[str, object], rows: Sequence[Sw
     changed = not json_file.is_file() or json_file.read_bytes() != text
     columns = columns_of(rows)
     flats = [row.flat() for row in rows]
-    write_atomically(csv_file, _csv(columns, flats))
+    write_atomically(csv_file, table_as_csv(columns, flats))
     parquet = _write_parquet(folder / PARQUET, columns, flats, results)
     write_atomically(json_file, text)  # last: when it is there, the others are
     return [json_file, csv_file, *parquet], changed
 
 
-def _csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:
+def table_as_csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:
+    """A line of names, then a line for each row."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
