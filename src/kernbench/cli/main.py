@@ -20,6 +20,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 COMMANDS = {
     "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
+    "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",

@@ -23,10 +23,11 @@ PAGE_IN = 7.2
 # No two are alike in grey, and neighbours differ most.
 COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#f5d76e")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "---", "+++")
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++")
 DASHES = ("-", "--", "-.", ":")
 GREY = "#666666"
 TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # of the page's width, which panels and categories share
+FEW_DECADES = 500.0  # from the least to the largest value
 LEGEND_CHARS = 115  # of a line of the legend
 
 
@@ -133,13 +134,22 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
     if "x" in panel.log:
         axes.set_xscale("log", base=2)
     if "y" in panel.log:
-        axes.set_yscale("log")
+        _log_y(axes, [y for line in panel.lines for _, y in line.points])
     _ticks_of_x(axes, panel)
-    if "y" not in panel.log or panel.y_unit != "number":
-        axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
+    axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
     if panel.from_zero and "y" not in panel.log:
         axes.set_ylim(0, 1.06 * max((y for line in panel.lines for _, y in line.points), default=1.0))
     axes.margins(x=0.06)
+
+
+def _log_y(axes: Axes, values: Sequence[float]) -> None:
+    """Decades; where there are few of them, 2 and 5 between them have ticks too."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    low, high = min((y for y in values if y > 0), default=1.0), max(values, default=1.0)
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if high < FEW_DECADES * low else (1.0,)))
+    axes.minorticks_off()
 
 
 def _write_names(axes: Axes, line: Line) -> None:
@@ -218,10 +228,9 @@ def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) 
             colors=looks[marks.label].colour, linestyles=(0, (3, 1)), linewidth=1.8, label=marks.label,
         )  # fmt: skip
     if panel.log:
-        axes.set_yscale("log")
-    else:
-        axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
-        axes.margins(y=0.12)
+        _log_y(axes, [value for bars in panel.bars for value in bars.values if value is not None])
+    axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
+    axes.margins(y=0.12)
     each = chars // max(len(panel.categories), 1)  # of a name that stands level
     crowded = any(len(word) > each for name in panel.categories for word in name.split())
     names = [name if crowded else fill(name, each) for name in panel.categories]
@@ -235,7 +244,7 @@ def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPa
     text = _formatter(panel.y_unit)
     for place, value in zip(places, bars.values, strict=True):
         if value is not None:
-            shown = text(float(f"{value:.3g}"))
+            shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" else f"{value:.3g}"))
             axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7)
 
 
