@@ -4,12 +4,16 @@ One-sided, it is over when the bytes are with the receiver and the sender knows 
 received without reading its slots, against a store. With consumption, the receiver has them in its TCM: a send that is
 received, against a store and then a load, which is a launch of its own: a plain store says nothing to the receiver.
 IPCQ takes the receiver's rings, DMA its HBM. Times are from the start of both PEs to the end of the later one.
+
+Evaluated (`--out`), each hop and size is a point on a machine of its own, with rings in TCM, and in SRAM and HBM for
+the largest size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +22,18 @@ from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
 from kernbench.benches.registry import bench
 from kernbench.common.errors import UsageError
-from kernbench.common.ipcq import PeKey
+from kernbench.common.ids import PeId
+from kernbench.common.ipcq import BufferKind, PeKey
+from kernbench.common.units import format_bytes
+from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.wiring import wiring_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 DTYPE, ITEM_BYTES = "i32", 4
@@ -76,38 +87,8 @@ def load_kernel(y: TensorPtr, n: int, row: int, tl: TLContext) -> None:
     tl.load(y + row * y.shape[1] * ITEM_BYTES, (n,))
 
 
-@bench(
-    name="pe2pe",
-    description="IPCQ against plain DMA from PE to PE: same cube, next cube, far cube, other SIP; by size.",
-    devices="whole",
-)
-def pe2pe(
-    torch: RuntimeContext,
-    *,
-    min_bytes: Annotated[Size, "first size"] = 256,
-    max_bytes: Annotated[Size, "last size"] = 65536,
-    factor: Annotated[Size, "from one size to the next"] = 4,
-    buffer_kind: Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"] = "tcm",
-    n_slots: Annotated[Size, "slots per ring"] = 4,
-    slot_size: Annotated[Size, "bytes per slot"] = 4096,
-) -> list[dict[str, object]]:
-    if torch.spec.system.address_model != "va":
-        raise UsageError(
-            f"pe2pe needs virtual addresses, the machine has '{torch.spec.system.address_model}'",
-            hint="--set system.address_model=va",
-        )
-    torch.install_ipcq(n_slots, slot_size, buffer_kind)
-    counts = [max(nbytes // ITEM_BYTES, 1) for nbytes in sizes_between(min_bytes, max_bytes, factor)]
-    rows: list[dict[str, object]] = []
-    for hop in hops(torch):
-        torch.ahbm.set_device(hop.receiver[0])
-        rows += [_measured(torch, hop, n) for n in counts]
-    return rows
-
-
-def hops(torch: RuntimeContext) -> Iterator[Hop]:
+def hops(spec: MachineSpec) -> Iterator[Hop]:
     """What there is of them on this machine."""
-    spec = torch.spec
     mesh, cubes = spec.sip.cube_mesh, spec.sip.n_cubes
     if spec.cube.n_pes > 1:
         yield Hop("same cube", "intra_1", "intra_0", (0, 0, 1))
@@ -157,3 +138,140 @@ def _measured(torch: RuntimeContext, hop: Hop, n: int) -> dict[str, object]:
 
 def _took(launch: Launch) -> float:
     return max(pe.end_ns for pe in launch.pes) - min(pe.start_ns for pe in launch.pes)
+
+
+def _check_addresses(spec: MachineSpec) -> None:
+    if spec.system.address_model != "va":
+        raise UsageError(
+            f"pe2pe needs virtual addresses, the machine has '{spec.system.address_model}'",
+            hint="--set system.address_model=va",
+        )
+
+
+# --------------------------------------------------------------------------------------------------------- evaluation
+
+
+def points(
+    machine: TopologyGraph,
+    *,
+    min_bytes: Annotated[Size, "first size"] = 256,
+    max_bytes: Annotated[Size, "last size"] = 262144,
+    factor: Annotated[Size, "from one size to the next"] = 4,
+) -> list[Setting]:
+    _check_addresses(machine.spec)
+    sizes = sizes_between(min_bytes, max_bytes, factor)
+    names = [hop.name for hop in hops(machine.spec)]
+    found: list[Setting] = [{"hop": name, "size_bytes": n, "buffer_kind": "tcm"} for name in names for n in sizes]
+    return found + [
+        {"hop": name, "size_bytes": sizes[-1], "buffer_kind": kind} for kind in ("sram", "hbm") for name in names
+    ]
+
+
+def point(torch: RuntimeContext, *, hop: str, size_bytes: int, buffer_kind: BufferKind) -> Mapping[str, float]:
+    torch.install_ipcq(buffer_kind=buffer_kind)
+    found = next(each for each in hops(torch.spec) if each.name == hop)
+    torch.ahbm.set_device(found.receiver[0])
+    row = _measured(torch, found, max(size_bytes // ITEM_BYTES, 1))
+    return {name: value for name, value in row.items() if isinstance(value, float)}
+
+
+def narrowest_gbs(machine: TopologyGraph, hop: str) -> float:
+    """The narrowest link between the sender and the memory of the receiver."""
+    receiver = next(each for each in hops(machine.spec) if each.name == hop).receiver
+    wiring = wiring_of(machine)
+    path = wiring.router.find_path(str(PeId(*SENDER)), wiring.resolver.find_hbm_ctrl(*receiver))
+    return min(machine.edge(a, b).bw_gbs or 0.0 for a, b in pairwise(path))
+
+
+def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
+    plain = where(rows, buffer_kind="tcm")
+    names = [str(name) for name in values_of(rows, "hop")]
+    what = "one PE to another: nearby in the cube, in the next cube, in the farthest cube, on the other SIP"
+    one_sided = _by_size(plain, names, machine, {"IPCQ send": "send_ns", "DMA store": "store_ns"})
+    both = {"IPCQ send and receive": "send_recv_ns", "DMA store, then load": "store_load_ns"}
+    with_use = _by_size(plain, names, machine, both)
+    largest = max(number(row, "size_bytes") for row in rows)
+    return [
+        Chart(
+            "one-sided",
+            "Handing bytes over: a message waits for no acknowledgement, until too few slots hold up a long way",
+            f"From {what}. A send is over when the receiver has the message and the sender knows that it may go on, "
+            "a store when it is acknowledged. The dotted line is bytes over the narrowest link of the path.",
+            one_sided,
+            height_in=2.6,
+        ),
+        Chart(
+            "with-consumption",
+            "Handing bytes over and reading them: a message spares the second way that store and load take",
+            f"From {what}. The receiver has the bytes in its TCM: by a receive, or by a load after a store that it was "
+            "told of for free (a launch of its own), which flatters DMA.",
+            with_use,
+            height_in=2.6,
+        ),
+        _bandwidths(where(rows, size_bytes=int(largest)), names, machine),
+    ]
+
+
+def _by_size(rows: Rows, names: list[str], machine: TopologyGraph, series: Mapping[str, str]) -> tuple[LinePanel, ...]:
+    panels = []
+    for name in names:
+        some = where(rows, hop=name)
+        lines = [Line(label, curve(some, "size_bytes", column)) for label, column in series.items()]
+        gbs = narrowest_gbs(machine, name)
+        bound = tuple((number(row, "size_bytes"), number(row, "size_bytes") / gbs) for row in some)
+        lines.append(Line("bytes over the narrowest link", bound, "limit"))
+        panels.append(LinePanel("message (bytes)", "time (ns)", tuple(lines), name, log="xy", x_unit="bytes"))
+    return tuple(panels)
+
+
+def _bandwidths(rows: Rows, names: list[str], machine: TopologyGraph) -> Chart:
+    def column(kind: str, figure: str) -> tuple[float, ...]:
+        return tuple(number(where(rows, hop=name, buffer_kind=kind)[0], figure) for name in names)
+
+    bars = [Bars(f"IPCQ, rings in {kind}", column(kind, "send_recv_gbs")) for kind in ("tcm", "sram", "hbm")]
+    bars.append(Bars("DMA store, then load", column("tcm", "store_load_gbs")))
+    peaks = Bars("narrowest link", tuple(narrowest_gbs(machine, name) for name in names))
+    size = format_bytes(int(number(rows[0], "size_bytes")))
+    return Chart(
+        "bandwidth-by-hop",
+        "Bandwidth of a large message by hop, and what the memory of the rings changes",
+        f"{size} from PE to PE, received or loaded into TCM, over the time it takes.",
+        (BarPanel("bandwidth (GB/s)", tuple(names), tuple(bars), marks=(peaks,)),),
+        columns=1,
+    )
+
+
+def seconds(setting: Setting) -> float:
+    size = setting["size_bytes"]
+    return 0.4 + (float(size) / 2e6 if isinstance(size, int) else 0.0)
+
+
+EVALUATION = Evaluation(
+    points, point, figures, seconds, ("messages between PEs", "cut-through", "launches and mappings", "routing")
+)
+
+
+@bench(
+    name="pe2pe",
+    description="IPCQ against plain DMA from PE to PE: same cube, next cube, far cube, other SIP; by size.",
+    devices="whole",
+    evaluation=EVALUATION,
+)
+def pe2pe(
+    torch: RuntimeContext,
+    *,
+    min_bytes: Annotated[Size, "first size"] = 256,
+    max_bytes: Annotated[Size, "last size"] = 65536,
+    factor: Annotated[Size, "from one size to the next"] = 4,
+    buffer_kind: Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"] = "tcm",
+    n_slots: Annotated[Size, "slots per ring"] = 4,
+    slot_size: Annotated[Size, "bytes per slot"] = 4096,
+) -> list[dict[str, object]]:
+    _check_addresses(torch.spec)
+    torch.install_ipcq(n_slots, slot_size, buffer_kind)
+    counts = [max(nbytes // ITEM_BYTES, 1) for nbytes in sizes_between(min_bytes, max_bytes, factor)]
+    rows: list[dict[str, object]] = []
+    for hop in hops(torch.spec):
+        torch.ahbm.set_device(hop.receiver[0])
+        rows += [_measured(torch, hop, n) for n in counts]
+    return rows

@@ -4,6 +4,9 @@ Every module of this package that does not begin with an underscore holds benche
 and is refused when the table is made. Numbers count the names in alphabetical order from 1. They are for people at a
 terminal: a new bench shifts those after it, so scripts use names.
 
+A bench may have an evaluation: points, rows and figures instead of one run (`kernbench.evaluation`). One that
+`evaluation_bench` registers is nothing else.
+
 The table is made when it is first asked for, not on import. A user's own file or module stays out of it: its benches
 are found there, and may have names that exist here.
 """
@@ -24,11 +27,22 @@ from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
+from kernbench.evaluation.contract import Evaluation
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
 from kernbench.runtime_api.user_module import is_file, load_user_module, split_identifier
 
-__all__ = ["AtLeast", "BenchSpec", "audit", "bench", "list_all", "numbered", "registered_in", "resolve"]
+__all__ = [
+    "AtLeast",
+    "BenchSpec",
+    "audit",
+    "bench",
+    "evaluation_bench",
+    "list_all",
+    "numbered",
+    "registered_in",
+    "resolve",
+]
 
 BenchFunction = Callable[..., object]
 Devices = Literal["each", "whole"]
@@ -40,7 +54,8 @@ PACKAGE = __package__ or "kernbench.benches"
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
     """A bench: `run(torch, **params)`. `number` is 0 where there is no table. `env` begins the names of variables.
-    `devices` is whether it runs once for each device, or once with the whole tray.
+    `devices` is whether it runs once for each device, or once with the whole tray. One that `is_evaluation` is only
+    evaluated: `run` is one point of it.
     """
 
     name: str
@@ -49,11 +64,20 @@ class BenchSpec:
     env: str | None = None
     number: int = 0
     devices: Devices = "each"
+    evaluation: Evaluation | None = None
+    is_evaluation: bool = False
 
     @property
     def params(self) -> tuple[Param, ...]:
-        """What `--param` sets: the typed arguments after `torch`."""
+        """What `--param` sets: the typed arguments after `torch`, or those of its evaluation if it is nothing else."""
+        if self.is_evaluation:
+            return self.evaluation_params
         return params_of(self.run, self.env, self.name)
+
+    @property
+    def evaluation_params(self) -> tuple[Param, ...]:
+        """What `--param` sets of its evaluation: the typed arguments of `points` after the machine."""
+        return () if self.evaluation is None else params_of(self.evaluation.points, self.env, self.name)
 
     def device_for(self, asked: str | None) -> str:
         """What to run it on: as asked, or else as it was written for. Raises UsageError for one SIP of a bench that
@@ -71,25 +95,45 @@ class BenchSpec:
 _registered: list[BenchSpec] = []  # by every import so far, this package's and users'
 
 
-def bench(*, name: str, description: str, env: str | None = None, devices: Devices = "each") -> Callable[[F], F]:
+def bench(
+    *,
+    name: str,
+    description: str,
+    env: str | None = None,
+    devices: Devices = "each",
+    evaluation: Evaluation | None = None,
+) -> Callable[[F], F]:
     """Register the decorated function, which is returned as it is.
 
     `name` is kebab-case. With `env="MATMUL"`, parameter m is taken from MATMUL_M where the caller does not give it.
-    With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them.
+    With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them. With an
+    `evaluation`, `kernbench run --out` evaluates it.
     Raises UsageError for a name, description or devices that will not do.
     """
+    _check(name, description, devices)
+
+    def register(fn: F) -> F:
+        _registered.append(BenchSpec(name, description.strip(), fn, env, devices=devices, evaluation=evaluation))
+        return fn
+
+    return register
+
+
+def evaluation_bench(*, name: str, description: str, evaluation: Evaluation) -> Evaluation:
+    """Register an evaluation as a bench of its own; raises UsageError for a name or description that will not do."""
+    _check(name, description, "whole")
+    spec = BenchSpec(name, description.strip(), evaluation.point, None, 0, "whole", evaluation, is_evaluation=True)
+    _registered.append(spec)
+    return evaluation
+
+
+def _check(name: str, description: str, devices: str) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(f"a bench cannot be named {name!r}", hint="use lower case, digits and dashes: gemm-single-pe")
     if not isinstance(description, str) or not description.strip():
         raise UsageError(f"bench '{name}' has no description", hint="say in one line what it measures")
     if devices not in get_args(Devices):
         raise UsageError(f"bench '{name}' has devices={devices!r}", hint="use 'each' or 'whole'")
-
-    def register(fn: F) -> F:
-        _registered.append(BenchSpec(name, description.strip(), fn, env, devices=devices))
-        return fn
-
-    return register
 
 
 def registered_in(module: str) -> list[BenchSpec]:
@@ -129,17 +173,22 @@ def resolve(identifier: str) -> BenchSpec:
 
 @cache
 def _table() -> tuple[BenchSpec, ...]:
-    package = import_module(PACKAGE)
-    modules = [
-        f"{PACKAGE}.{found.name}"
-        for found in pkgutil.iter_modules(package.__path__)
-        if found.name != "registry" and not found.name.startswith("_")
-    ]
+    modules = _modules_of(PACKAGE)
     for module in modules:
         import_module(module)
     audit(modules, _registered)
     ours = [spec for spec in _registered if spec.run.__module__.startswith(f"{PACKAGE}.")]
     return numbered(ours)
+
+
+def _modules_of(package: str) -> list[str]:
+    """The modules of a package and of those in it, without the registry and what begins with an underscore."""
+    found: list[str] = []
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        name = f"{package}.{module.name}"
+        if module.name != "registry" and not module.name.startswith("_"):
+            found += _modules_of(name) if module.ispkg else [name]
+    return found
 
 
 def audit(modules: Sequence[str], registered: Sequence[BenchSpec]) -> None:

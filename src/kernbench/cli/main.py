@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "trace": ("kernbench.cli.trace:trace", "A saved run as a trace for Perfetto."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
+    "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",

@@ -12,6 +12,7 @@ import click
 
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluated
 from kernbench.cli.op_log_file import op_log_file
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
@@ -80,6 +81,15 @@ from kernbench.topology.graph import TopologyGraph
     show_default=True,
     help="With --save: at most so many bins for what links do over time.",
 )
+@click.option(
+    "--out",
+    metavar="DIR",
+    default=None,
+    help="Evaluate the bench into DIR: results, figures.  [default for an evaluation: kernbench-out/BENCH]",
+)
+@click.option("--fast", is_flag=True, help="Of an evaluation: draw the figures again from the results in DIR.")
+@click.option("--workers", type=click.IntRange(min=1), help="Of an evaluation: processes.  [default: one per core]")
+@click.option("--cluster", metavar="ADDRESS", help="Of an evaluation: run on the workers of a dask scheduler.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     identifier: str,
@@ -93,14 +103,27 @@ def run(
     oplog: str | None,
     save: str | None,
     bins: int,
+    out: str | None,
+    fast: bool,
+    workers: int | None,
+    cluster: str | None,
     as_json: bool,
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
 
     On several devices it runs once on each, side by side in one simulation, unless it drives the whole tray itself.
+    An evaluation runs many points, and writes their rows and figures to a folder.
     """
     with stdout_for_json(as_json):
         spec = resolve(identifier)
+    of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
+    of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races, "--oplog": oplog}
+    of_runs["--save"] = save
+    if is_evaluated(spec, of_evaluations, of_runs):
+        spec.device_for(device)
+        asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster)
+        return evaluate_bench(spec, asked, as_json)
+    with stdout_for_json(as_json):
         chosen = spec.device_for(device)
         params = read_params(spec.params, settings_of_bench, os.environ)
         graph = load_machine(topology, settings)

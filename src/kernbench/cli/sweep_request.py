@@ -57,6 +57,11 @@ def request_of(options: SweepOptions) -> SweepRequest:
     if identifier is None:
         raise UsageError("no bench to sweep", hint="give --bench NAME, or a file with `bench:`")
     spec = resolve(identifier)
+    if spec.is_evaluation:
+        raise UsageError(
+            f"bench '{spec.name}' is an evaluation: a sweep already",
+            hint=f"kernbench run --bench {spec.name} --out DIR",
+        )
     known = {param.name: param for param in spec.params}
     axes = _axes(options, file, known)
     points = _points(file, known) if file.points is not None else None

@@ -95,7 +95,12 @@ class SweepPoint:
 
 def measure(graph: TopologyGraph, case: Case) -> CaseResult:
     """Run a case on a fresh engine."""
-    return _measured(graph, case, _run(GraphEngine(graph), case))
+    return measure_on(GraphEngine(graph), case)
+
+
+def measure_on(engine: GraphEngine, case: Case) -> CaseResult:
+    """Run a case on an engine on which nothing else is under way."""
+    return _measured(engine.graph, case, _run(engine, case))
 
 
 def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tuple[CaseResult, list[SweepPoint]]:

@@ -204,7 +204,7 @@ def run_bench(
 
 def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:
     """How a run ended that raised nothing. `stated`: whether it has stated what its tensors must hold, if asked to."""
-    if not torch.requests:
+    if not torch.engine.requests:
         message = "the bench asked nothing of the device"
         return Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
     if not stated:

@@ -106,6 +106,11 @@ class GraphEngine(Machine):
     def now_ns(self) -> float:
         return self.env.now
 
+    @property
+    def requests(self) -> int:
+        """How many requests were let in so far."""
+        return len(self._handles)
+
     def submit(self, msg: HostMessage, value: Value | None = None) -> Handle:
         """Let a request in now; raises MessageError, AddressError or RoutingError for one that cannot be served.
 

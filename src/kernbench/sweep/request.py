@@ -116,7 +116,7 @@ def _drive(
     store: Store,
     progress: Callable[[Progress], None] | None,
 ) -> Driven:
-    with closing(_pool(request, context)) as pool:
+    with closing(pool_of(context, request.workers, request.cluster)) as pool:
         if request.out is not None and request.plot:
             progress = _prepare_at_first(progress)
         return drive(_plan(request, identity, objectives), pool, store, progress)
@@ -136,24 +136,32 @@ def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[
     return show
 
 
-def _pool(request: SweepRequest, context: SweepContext) -> Pool:
+def pool_of(context: SweepContext, workers: int | None = None, cluster: str | None = None) -> Pool:
+    """Who runs points: see SweepRequest. Raises UsageError for a function that no other process can find."""
     local = [target for target in (context.target, context.cost) if target is not None and target.is_local]
-    if request.cluster is not None and not local:
+    if cluster is not None and not local:
         from kernbench.sweep.cluster_pool import ClusterPool
 
-        return ClusterPool(context, request.cluster)
-    if request.workers == 0 or (local and request.workers is None and request.cluster is None):
+        return ClusterPool(context, cluster)
+    if workers == 0 or (local and workers is None and cluster is None):
         return SerialPool(context)
     if local:
         raise UsageError(
             f"another process cannot find the function '{local[0].name}'",
             hint="define it at the top of a file, or leave workers and cluster out to run in this process",
         )
-    from kernbench.sweep.local_pool import LocalPool, all_cores
+    from kernbench.sweep.local_pool import LocalPool
 
-    if request.workers is not None and request.workers < 0:
-        raise UsageError(f"{request.workers} workers", hint="give 1 or more")
-    return LocalPool(context, request.workers or all_cores())
+    if workers is not None and workers < 0:
+        raise UsageError(f"{workers} workers", hint="give 1 or more")
+    return LocalPool(context, workers_of(workers))
+
+
+def workers_of(asked: int | None) -> int:
+    """How many processes run points: as asked, or one per core."""
+    from kernbench.sweep.local_pool import all_cores
+
+    return asked or all_cores()
 
 
 def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> Plan:

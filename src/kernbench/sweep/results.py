@@ -63,11 +63,12 @@ def _write_table(
     flats: Sequence[Mapping[str, Value]],
     results: Mapping[str, object],
 ) -> list[Path]:
-    write_atomically(csv_file, _csv(columns, flats))
+    write_atomically(csv_file, table_as_csv(columns, flats))
     return [csv_file, *_write_parquet(parquet_file, columns, flats, results)]
 
 
-def _csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:
+def table_as_csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:
+    """A line of names, then a line for each row."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

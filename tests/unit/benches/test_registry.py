@@ -7,6 +7,7 @@ import pkgutil
 import pytest
 
 import kernbench.benches
+import kernbench.benches.milestones
 from kernbench.benches import registry
 from kernbench.benches.registry import BenchSpec, audit, bench, list_all, numbered, registered_in, resolve
 from kernbench.common.errors import ComponentError, UsageError
@@ -50,7 +51,9 @@ def test_a_bench_is_found_by_name_and_by_number() -> None:
 
 
 def test_every_module_but_the_private_ones_registers_a_bench() -> None:
-    public = [m.name for m in pkgutil.iter_modules(kernbench.benches.__path__) if not m.name.startswith("_")]
+    packages = (kernbench.benches, kernbench.benches.milestones)
+    found = [m for package in packages for m in pkgutil.iter_modules(package.__path__) if not m.ispkg]
+    public = [m.name for m in found if not m.name.startswith("_")]
     registering = {spec.run.__module__.rpartition(".")[2] for spec in list_all()}
     assert sorted(public) == sorted({*registering, "registry"})
 

@@ -1,0 +1,379 @@
+"""All-reduce over the SIPs of a tray: latency by size and grid of SIPs, algorithms, rings, roots, chunks, scaling.
+
+Every cube has an addend of `size_bytes` (`algorithm` points: every SIP has one tensor, spread over its PEs). Time is
+the device's, from the first PE that starts to the last that ends, of all ranks.
+
+Theory is alpha-beta from the machine: alpha is the latency of every hop that the first byte takes (nodes and wires of
+the path), beta the bytes that the busiest link carries over its bandwidth. Nothing is charged for waking, adding, or
+reading memory: nothing is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from math import cos, pi, sin
+from typing import Annotated, Literal
+
+import numpy as np
+
+from kernbench.benches._collectives import Wanted, duration_ns, measure, span_of
+from kernbench.benches.registry import evaluation_bench
+from kernbench.ccl.topologies import Group, group_of, peer_of
+from kernbench.common.ids import PeId
+from kernbench.common.units import KIB, MIB, format_bytes
+from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, text, values_of, where
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.wiring import wiring_of
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import MachineSpec
+
+Place = tuple[int, int, int]
+Grid = Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
+SIPS, GRID_W, GRID_H = 6, 2, 3
+GRIDS: dict[str, str] = {
+    "ring_1d": f"ring of {SIPS}",
+    "torus_2d": f"torus {GRID_W} x {GRID_H}",
+    "mesh_2d_no_wrap": f"mesh {GRID_W} x {GRID_H}",
+}
+ITEM_BYTES = 2
+SIZES = tuple(ITEM_BYTES * n for n in (8, 32, 64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152))
+FEW_SIZES = (64, 4 * KIB, 32 * KIB)
+ALGORITHMS = ("ring_allreduce", "recursive_doubling", "tree", "hierarchical_all_pes")
+ALGORITHM_SIZES = (4 * KIB, 64 * KIB, MIB)
+CHUNKS = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
+CHECKED_BYTES = 4 * KIB  # addends up to here are compared with what they must be
+
+
+# ------------------------------------------------------------------------------------------------------------- points
+
+
+def points(
+    machine: TopologyGraph,
+    *,
+    scale: Annotated[Literal["full", "small"], "all sizes and parts, or three sizes and no algorithms"] = "full",
+) -> list[Setting]:
+    small = scale == "small"
+    grids = {grid: on_grid(grid) for grid in GRIDS}
+    sizes = FEW_SIZES if small else SIZES
+    found: list[Setting] = [
+        {"part": "latency", "grid": grid, "size_bytes": n, **keys} for grid, keys in grids.items() for n in sizes
+    ]
+    ring, torus = grids["ring_1d"], grids["torus_2d"]
+    some = FEW_SIZES[:1] if small else FEW_SIZES
+    found += [
+        {"part": "buffer", "size_bytes": n, "buffer_kind": kind, **torus}
+        for kind in ("tcm", "sram", "hbm")
+        for n in some
+    ]
+    found += [{"part": "root", "size_bytes": n, "root": root, **torus} for root in ("center", "corner") for n in some]
+    found += [{"part": "chunk", "size_bytes": FEW_SIZES[-1], "chunk_bytes": n, **torus} for n in CHUNKS]
+    for count in (2, 4) if small else (2, 4, 8, 16):
+        keys: Setting = {"machine:system.sips.count": count, "machine:system.sips.topology": "ring_1d"}
+        found += [
+            {"part": "strong", "size_bytes": FEW_SIZES[1], "sips": count, **keys},
+            {"part": "weak", "size_bytes": FEW_SIZES[1] * count // 2, "sips": count, **keys},
+        ]
+    if not small:
+        found += [
+            {"part": "algorithm", "size_bytes": n, "algorithm": name, **ring}
+            for name in ALGORITHMS
+            for n in ALGORITHM_SIZES
+        ]
+    return found
+
+
+def on_grid(grid: str) -> Setting:
+    """What makes a machine one of `SIPS` SIPs on a grid."""
+    keys: Setting = {"machine:system.sips.count": SIPS, "machine:system.sips.topology": grid}
+    if grid != "ring_1d":
+        keys |= {"machine:system.sips.w": GRID_W, "machine:system.sips.h": GRID_H}
+    return keys
+
+
+def point(
+    torch: RuntimeContext,
+    *,
+    part: str,
+    size_bytes: int,
+    grid: str = "",
+    buffer_kind: str = "tcm",
+    root: str = "center",
+    chunk_bytes: int = 16 * KIB,
+    algorithm: str = "lrab_hierarchical_allreduce",
+    sips: int = 0,
+) -> Mapping[str, float]:
+    settings = {"algorithm": algorithm, "buffer_kind": buffer_kind, "root": root, "chunk_bytes": chunk_bytes}
+    torch.distributed.init_process_group("ahbm", ccl={"defaults": settings})
+    if part == "algorithm":
+        found = measure(torch, Wanted("all_reduce", size_bytes, "f16"), check=False)
+        return {"time_ns": found.time_ns, "algbw_gbs": found.algbw_gbs, "busbw_gbs": found.busbw_gbs}
+    time_ns, wrong = per_cube(torch, size_bytes)
+    theory = alpha_beta(torch.engine.graph, size_bytes)
+    checked = {} if wrong is None else {"wrong_elements": wrong}
+    return {"time_ns": time_ns, "algbw_gbs": size_bytes / time_ns, **theory, **checked}
+
+
+def per_cube(torch: RuntimeContext, nbytes: int) -> tuple[float, int | None]:
+    """How long an all-reduce of one addend per cube takes; and how many elements are wrong, where that is looked at."""
+    ranks, cubes, count = torch.distributed.get_world_size(), torch.spec.sip.n_cubes, nbytes // ITEM_BYTES
+    placed = DPPolicy(cube="row_wise", pe="replicate", num_pes=1)
+    spans: list[tuple[float, float]] = []
+    wrong: list[int] = []
+    right = cubes * sum(rank % 2 + 1 for rank in range(ranks))
+
+    def worker(rank: int) -> None:
+        x = torch.full((cubes, count), rank % 2 + 1, dtype="f16", dp=placed, name="x")
+        torch.distributed.barrier()
+        spans.append(span_of(torch.distributed.all_reduce(x, per="cube", async_op=True)))
+        if nbytes <= CHECKED_BYTES:
+            wrong.append(int(np.count_nonzero(x.numpy() != right)))
+
+    torch.multiprocessing.spawn(worker, nprocs=ranks)
+    return duration_ns(spans), sum(wrong) if wrong else None
+
+
+# ------------------------------------------------------------------------------------------------------------- theory
+
+
+def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
+    """Of an all-reduce over the cube meshes and between their roots: latencies of the longest way, and the time of the
+    bytes that the busiest link carries.
+    """
+    spec, group = machine.spec, group_of(machine.spec)
+    mesh = spec.sip.cube_mesh
+    root: Place = (0, (mesh.h // 2) * mesh.w + mesh.w // 2, 0)
+    rounds = exchange_rounds(group)
+    alpha = 0.0
+    if spec.sip.n_cubes > 1:
+        across = (mesh.w // 2, mesh.h // 2)  # hops to the middle, from the farther side
+        beside = [(0, 1, 0) if mesh.w > 1 else None, (0, mesh.w, 0) if mesh.h > 1 else None]
+        alpha += 2 * sum(
+            hops * latency_ns(machine, (0, 0, 0), place)
+            for hops, place in zip(across, beside, strict=True)
+            if place is not None
+        )
+    gbs = narrowest_gbs(machine, (0, 0, 0), (0, 1, 0)) if spec.sip.n_cubes > 1 else float("inf")
+    times = [nbytes / gbs]
+    if rounds:
+        peer: Place = (1, root[1], 0)
+        alpha += sum(rounds) * latency_ns(machine, root, peer)
+        times.append(sum(rounds) * nbytes / narrowest_gbs(machine, root, peer))
+    return {"alpha_ns": alpha, "beta_ns": max(times), "bound_ns": alpha + max(times)}
+
+
+def exchange_rounds(group: Group) -> list[int]:
+    """How often a root's addend goes out along each line of the grid of SIPs: round a ring once less than there are,
+    along a mesh there and back.
+    """
+    lines = [len(group.sips)] if group.kind == "ring_1d" else [group.w, group.h]
+    per_step = 2 if group.kind == "mesh_2d_no_wrap" else 1
+    return [per_step * (size - 1) for size in lines if size > 1]
+
+
+def _path(machine: TopologyGraph, src: Place, dst: Place) -> list[str]:
+    wiring = wiring_of(machine)
+    return wiring.router.find_path(str(PeId(*src)), wiring.resolver.find_hbm_ctrl(*dst))
+
+
+def latency_ns(machine: TopologyGraph, src: Place, dst: Place) -> float:
+    """Nodes and wires from one PE to another, one way."""
+    path = _path(machine, src, dst)
+    nodes = sum(machine.node(name).overhead_ns for name in path[1:-1])
+    wires = sum(machine.edge(a, b).distance_mm for a, b in pairwise(path)) * machine.spec.system.ns_per_mm
+    return nodes + wires
+
+
+def narrowest_gbs(machine: TopologyGraph, src: Place, dst: Place) -> float:
+    return min(machine.edge(a, b).bw_gbs or float("inf") for a, b in pairwise(_path(machine, src, dst)))
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
+    charts = [
+        _diagrams(machine),
+        _latency(where(rows, part="latency")),
+        _of_bound(where(rows, part="latency")),
+        _settings(rows),
+        _scaling(rows),
+    ]
+    algorithms = where(rows, part="algorithm")
+    return [*charts, _algorithms(algorithms, machine)] if algorithms else charts
+
+
+def _diagrams(machine: TopologyGraph) -> Chart:
+    tree = machine.spec.model_dump(mode="json")
+    panels = []
+    for grid, title in GRIDS.items():
+        keys = {key.removeprefix("machine:"): value for key, value in on_grid(grid).items()}
+        panels.append(_diagram(load_topology(tree, keys).spec, title))
+    return Chart(
+        "sip-grids",
+        "Who sends to whom: the exchange between the roots of the SIPs on each grid",
+        "Arrows are the neighbours that the machine's grid gives a SIP, in the order in which the hierarchical "
+        "all-reduce uses them: around a ring, around the rings of rows and then of columns, or along lines towards the "
+        "first SIP and back. The grid is logical: the bytes of all of them go through the tray's switch.",
+        tuple(panels),
+        columns=3,
+        height_in=2.6,
+    )
+
+
+def _diagram(spec: MachineSpec, title: str) -> DiagramPanel:
+    group = group_of(spec)
+    count = len(group.sips)
+    if group.kind == "ring_1d":
+        places = [(1.1 * sin(2 * pi * at / count), -1.1 * cos(2 * pi * at / count)) for at in range(count)]
+        steps = [("global_E", "to the next")]
+    else:
+        places = [(1.2 * (at % group.w), float(at // group.w)) for at in range(count)]
+        steps = [("global_E", "first along rows"), ("global_S", "then along columns")]
+    arrows = []
+    for sip in range(count):
+        for direction, label in steps:
+            ways = [direction]
+            if group.kind == "mesh_2d_no_wrap":
+                ways.append({"global_E": "global_W", "global_S": "global_N"}[direction])
+            for way in ways:
+                peer = peer_of(group, (sip, 0, 0), way)
+                if peer is not None:
+                    (x, y), (to_x, to_y) = places[sip], places[peer.pe[0]]
+                    wraps = abs(to_x - x) + abs(to_y - y) > 1.5 and group.kind != "ring_1d"
+                    arrows.append(Arrow(sip, peer.pe[0], label, 0.35 if wraps else 0.12))
+    boxes = tuple(Box(f"SIP {at}", x, y, strong=at == 0) for at, (x, y) in enumerate(places))
+    return DiagramPanel(title, boxes, tuple(arrows))
+
+
+def _latency(rows: Rows) -> Chart:
+    panels = []
+    for grid, title in GRIDS.items():
+        some = where(rows, grid=grid)
+        lines = (
+            Line("measured", curve(some, "size_bytes", "time_ns", 1e-3)),
+            Line("alpha-beta bound", curve(some, "size_bytes", "bound_ns", 1e-3), "theory"),
+            Line("alpha: latency of the way", curve(some, "size_bytes", "alpha_ns", 1e-3), "limit"),
+        )
+        panels.append(LinePanel("addend per cube (bytes)", "time (us)", lines, title, log="xy", x_unit="bytes"))
+    together = tuple(
+        Line(f"measured, {title}", curve(where(rows, grid=grid), "size_bytes", "time_ns", 1e-3))
+        for grid, title in GRIDS.items()
+    )
+    panels.append(LinePanel("addend per cube (bytes)", "time (us)", together, "all three", log="xy", x_unit="bytes"))
+    return Chart(
+        "allreduce-latency",
+        "All-reduce by size: small ones pay the latency of the way, large ones bandwidth and credits; fewer rounds win",
+        f"One addend per cube over all cubes of {SIPS} SIPs (lrab_hierarchical_allreduce, rings in TCM). The bound is "
+        "alpha-beta from the machine: latencies of every hop of the longest way, and the busiest link's bytes over its "
+        "bandwidth.",
+        tuple(panels),
+        height_in=2.7,
+    )
+
+
+def _of_bound(rows: Rows) -> Chart:
+    shares = [{**row, "share": 100 * number(row, "bound_ns") / number(row, "time_ns")} for row in rows]
+    lines = tuple(Line(title, curve(where(shares, grid=grid), "size_bytes", "share")) for grid, title in GRIDS.items())
+    bandwidth = tuple(
+        Line(title, curve(where(rows, grid=grid), "size_bytes", "algbw_gbs")) for grid, title in GRIDS.items()
+    )
+    return Chart(
+        "allreduce-efficiency",
+        "How near the bound an all-reduce comes, and what bandwidth that is",
+        "Left: the alpha-beta bound as a share of the measured time. Right: algorithm bandwidth, bytes of one addend "
+        "over the time.",
+        (
+            LinePanel("addend per cube (bytes)", "of the alpha-beta bound (%)", lines, log="x", x_unit="bytes",
+                      y_unit="percent", from_zero=True),
+            LinePanel("addend per cube (bytes)", "algorithm bandwidth (GB/s)", bandwidth, log="x", x_unit="bytes",
+                      from_zero=True),
+        ),
+    )  # fmt: skip
+
+
+def _grouped(rows: Rows, column: str, title: str) -> BarPanel:
+    """A bar for each value of a column, in groups by size, relative to the first of them."""
+    sizes = sorted({int(number(row, "size_bytes")) for row in rows})
+    names = [str(value) for value in values_of(rows, column)]
+    time = {(text(row, column), int(number(row, "size_bytes"))): number(row, "time_ns") for row in rows}
+    bars = tuple(Bars(name, tuple(time[name, n] / time[names[0], n] for n in sizes)) for name in names)
+    categories = tuple(format_bytes(n) for n in sizes)
+    return BarPanel(f"time relative to {names[0]}", categories, bars, title, x_label="addend per cube")
+
+
+def _settings(rows: Rows) -> Chart:
+    chunks = where(rows, part="chunk")
+    size = format_bytes(int(number(chunks[0], "size_bytes")))
+    return Chart(
+        "allreduce-settings",
+        "What settings change: memory of the rings, place of the root, length of chunks",
+        f"On the {GRIDS['torus_2d']} of {SIPS} SIPs. Rings lie in TCM, SRAM or HBM of the receiving PE; cubes reduce "
+        f"to the centre or to a corner of their mesh; an addend of {size} is cut into chunks of growing length.",
+        (
+            _grouped(where(rows, part="buffer"), "buffer_kind", "memory of the rings"),
+            _grouped(where(rows, part="root"), "root", "place of the root cube"),
+            LinePanel("chunk (bytes)", "time (us)", (Line(f"{size} per cube", curve(chunks, "chunk_bytes", "time_ns",
+                      1e-3)),), "length of a chunk", log="x", x_unit="bytes", from_zero=True, every_x=True),
+        ),
+        columns=3,
+    )  # fmt: skip
+
+
+def _scaling(rows: Rows) -> Chart:
+    panels = []
+    for part, title in (("strong", "strong: same addends"), ("weak", "weak: addends grow with the SIPs")):
+        some = where(rows, part=part)
+        lines = (
+            Line("measured", curve(some, "sips", "time_ns", 1e-3)),
+            Line("alpha-beta bound", curve(some, "sips", "bound_ns", 1e-3), "theory"),
+        )
+        panels.append(LinePanel("SIPs", "time (us)", lines, title, log="x", from_zero=True, every_x=True))
+    strong = where(rows, part="strong")
+    return Chart(
+        "allreduce-scaling",
+        "Scaling over SIPs in a ring: every SIP adds a round, so time grows with their number",
+        f"lrab_hierarchical_allreduce; strong: {format_bytes(int(number(strong[0], 'size_bytes')))} per cube whatever "
+        "the number of SIPs; weak: the addend grows in proportion to it.",
+        tuple(panels),
+    )
+
+
+def _algorithms(rows: Rows, machine: TopologyGraph) -> Chart:
+    def row_of(name: str, size: int) -> Row:
+        return where(rows, algorithm=name, size_bytes=size)[0]
+
+    sizes = sorted({int(number(row, "size_bytes")) for row in rows})
+    names = [str(value) for value in values_of(rows, "algorithm")]
+    categories = tuple(format_bytes(n) for n in sizes)
+    times = tuple(Bars(name, tuple(number(row_of(name, n), "time_ns") / 1000 for n in sizes)) for name in names)
+    rates = tuple(Bars(name, tuple(number(row_of(name, n), "busbw_gbs") for n in sizes)) for name in names)
+    link = Bars("link of a SIP to the switch", (machine.spec.system.links.io_ep_to_switch.bw_gbs,) * len(sizes))
+    return Chart(
+        "allreduce-algorithms",
+        "Algorithms for one tensor per SIP: few rounds for small ones, all links for large ones",
+        f"All-reduce of one tensor per SIP, spread over all its PEs, on a ring of {SIPS} SIPs. Bus bandwidth is "
+        "nccl-tests': what must cross each SIP's link, over the time.",
+        (
+            BarPanel("time (us)", categories, times, log=True, x_label="tensor per SIP"),
+            BarPanel("bus bandwidth (GB/s)", categories, rates, marks=(link,), x_label="tensor per SIP"),
+        ),
+    )
+
+
+def seconds(setting: Setting) -> float:
+    size, count = int(setting["size_bytes"]), int(setting["machine:system.sips.count"])
+    each = 14.0 if setting["part"] == "algorithm" else 0.25 + size / 100_000 * 0.7
+    return each * count / (SIPS if setting["part"] == "algorithm" else 1)
+
+
+EVALUATION = evaluation_bench(
+    name="milestone-1h-ccl",
+    description="Evaluation: all-reduce over SIPs by size, grid, algorithm, rings, root and chunk; scaling to 16 SIPs.",
+    evaluation=Evaluation(
+        points, point, figures, seconds, ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
+    ),
+)

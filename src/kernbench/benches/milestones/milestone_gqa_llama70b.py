@@ -1,0 +1,335 @@
+"""Grouped-query attention at Llama-70B shapes, in four panels: one user or several, prefill or decode.
+
+single    one user: a cube has one KV head and its query heads, and the sequence is spread over the cube's PEs. Eight
+          cubes do the same for the other KV heads without meeting, so one of them is simulated
+multi     one user per SIP: a PE of every cube has one KV head, and the sequence is spread over the cubes of the SIP
+prefill   a chunk of query tokens attends to a whole context; keys and values go around the ring of ranks
+decode    one query token attends to the context; partial results are merged. Two products per rank
+
+`timed` points have zeros for contents, `validated` ones random numbers, whose result is compared with numpy. Without a
+causal mask: the context lies before the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.benches._numbers import Wide, draw, softmax, wide
+from kernbench.benches.milestones._gqa import Axis, decode_kernel, prefill_kernel
+from kernbench.benches.registry import evaluation_bench
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.units import KIB
+from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, where
+from kernbench.models.shapes import load_model
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.roofline import peak_of
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import MachineSpec
+
+MODEL = "llama2-70b"
+DTYPE = "f16"
+BLOCK = 128  # keys that go around the ring at a time
+SLOTS, SLOT_BYTES = 4, 16 * KIB
+ROWS = 64  # of queries on each rank, at prefill
+VALIDATED = {"single-prefill": 256, "single-decode": 256, "multi-prefill": 512, "multi-decode": 512}  # context
+PANELS = {
+    "single-prefill": "one user, prefill",
+    "single-decode": "one user, decode",
+    "multi-prefill": "a user per SIP, prefill",
+    "multi-decode": "a user per SIP, decode",
+}
+COUNTED = {"gemms": "GEMM", "sends": "send", "receives": "receive", "dmas": "DMA"}
+
+
+class Layout(NamedTuple):
+    """Where a panel's ranks are: their axis and number, KV heads on the PEs of a cube, and how many SIPs take part."""
+
+    axis: Axis
+    ranks: int
+    heads: int
+    sips: int
+
+    @property
+    def rows(self) -> DPPolicy:
+        """Rows over ranks, heads over PEs where those are no ranks."""
+        if self.axis == "pe":
+            return DPPolicy(pe="row_wise", num_cubes=1)
+        return DPPolicy(cube="row_wise", pe="column_wise")
+
+    @property
+    def same(self) -> DPPolicy:
+        """The same on all ranks."""
+        return DPPolicy(num_cubes=1) if self.axis == "pe" else DPPolicy(pe="column_wise")
+
+    @property
+    def first(self) -> DPPolicy:
+        """On rank 0 alone."""
+        return DPPolicy(num_cubes=1, num_pes=1) if self.axis == "pe" else DPPolicy(num_cubes=1, pe="column_wise")
+
+
+def layout_of(spec: MachineSpec, panel: str) -> Layout:
+    if panel.startswith("single"):
+        return Layout("pe", spec.cube.n_pes, 1, 1)
+    return Layout("cube", spec.sip.n_cubes, spec.cube.n_pes, spec.n_sips)
+
+
+# ------------------------------------------------------------------------------------------------------------- points
+
+
+def points(
+    machine: TopologyGraph,
+    *,
+    scale: Annotated[Literal["full", "small"], "contexts up to 32k, or one short one"] = "full",
+) -> list[Setting]:
+    small = scale == "small"
+    panels = [panel for panel in PANELS if layout_of(machine.spec, panel).ranks > 1]
+    contexts = {
+        "single-prefill": (2048, 8192, 32768),
+        "single-decode": (2048, 8192, 32768),
+        "multi-prefill": (2048, 4096, 8192),
+        "multi-decode": (2048, 8192, 32768),
+    }
+    found: list[Setting] = [
+        {"part": "timed", "panel": panel, "context": context}
+        for panel in panels
+        for context in ((512,) if small else contexts[panel])
+    ]
+    found += [{"part": "validated", "panel": panel, "context": VALIDATED[panel]} for panel in panels]
+    if "single-prefill" in panels:
+        found += [
+            {"part": "queries", "panel": "single-prefill", "context": 512 if small else 4096, "tokens": tokens}
+            for tokens in ((32, 64) if small else (8, 16, 32, 64))
+        ]
+    return found
+
+
+def point(torch: RuntimeContext, *, part: str, panel: str, context: int, tokens: int = 0) -> Mapping[str, float]:
+    shape = load_model(MODEL)
+    layout, d, group = layout_of(torch.spec, panel), shape.head_dim, shape.heads // shape.kv_heads
+    is_prefill = panel.endswith("prefill")
+    rows = group
+    if is_prefill:
+        rows = tokens * group if tokens else ROWS * layout.ranks
+    torch.install_ipcq(SLOTS, SLOT_BYTES)
+    launches: list[Launch] = []
+    results: list[tuple[Tensor, Wide]] = []
+    for sip in range(layout.sips):
+        torch.ahbm.set_device(sip)
+        rng = np.random.default_rng(sip)
+
+        def tensor(n: int, dp: DPPolicy, name: str, rng: np.random.Generator = rng) -> tuple[Tensor, Wide | None]:
+            columns = layout.heads * d
+            if part != "validated":
+                return torch.zeros(n, columns, dtype=DTYPE, dp=dp, name=name), None
+            drawn = draw(rng, n, columns, dtype=DTYPE)
+            return torch.from_numpy(drawn, dp=dp, name=name), wide(drawn)
+
+        (q, q_is), (k, k_is), (v, v_is) = (
+            tensor(rows, layout.rows if is_prefill else layout.same, "q"),
+            tensor(context, layout.rows, "k"),
+            tensor(context, layout.rows, "v"),
+        )
+        placed = layout.rows if is_prefill else layout.first
+        out = torch.zeros(rows, layout.heads * d, dtype=DTYPE, dp=placed, name="out")
+        ring = partial(prefill_kernel, block=BLOCK) if is_prefill else decode_kernel
+        kernel = partial(ring, axis=layout.axis, ranks=layout.ranks)
+        launches.append(torch.launch(panel, kernel, q, k, v, out, wait=False))
+        if q_is is not None and k_is is not None and v_is is not None:
+            results.append((out, attention(q_is, k_is, v_is, d)))
+    for launch in launches:
+        torch.wait(launch)
+    errors = [float(np.abs(wide(out.numpy()) - right).max()) for out, right in results]
+    error = {"largest_error": max(errors)} if errors else {}
+    work = Work(rows, context, d, layout)
+    return {**_figures(torch, launches, work), **error}
+
+
+def attention(q: Wide, k: Wide, v: Wide, d: int) -> Wide:
+    """softmax(q k^T / sqrt(d)) v of each head, in f64; heads lie next to each other."""
+    heads: list[NDArray[np.float64]] = []
+    for first in range(0, q.shape[1], d):
+        own = slice(first, first + d)
+        heads.append(softmax(q[:, own] @ k[:, own].T * d**-0.5) @ v[:, own])
+    return np.concatenate(heads, axis=1)
+
+
+class Work(NamedTuple):
+    """What a panel computes on each SIP: query rows by context of every head."""
+
+    rows: int
+    context: int
+    d: int
+    layout: Layout
+
+    @property
+    def pes(self) -> int:
+        return self.layout.ranks * self.layout.heads
+
+    def bounds_ns(self, spec: MachineSpec, is_prefill: bool) -> dict[str, float]:
+        """Least times from the machine: of the products, of HBM, and of what goes around the ring."""
+        cube, item = spec.cube, dtype_of(DTYPE).itemsize
+        macs = 2 * self.rows * self.context * self.d * self.layout.heads
+        cached = 2 * self.context * self.d * self.layout.heads * item
+        rate = self.pes * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+        ring_ns = 0.0
+        if is_prefill:  # every rank sends on all that it has and gets, once less than there are ranks
+            passed = cached * (self.layout.ranks - 1) / self.pes
+            if self.layout.axis == "pe":
+                gbs = cube.links.pe_dma_to_router_bw_gbs
+            else:  # the PEs of a cube share the port to the next one
+                port = min(
+                    spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
+                )
+                gbs = min(cube.links.pe_dma_to_router_bw_gbs, port / self.layout.heads)
+            ring_ns = passed / gbs
+        return {
+            "compute_bound_ns": macs / rate,
+            "hbm_bound_ns": cached / (self.pes * cube.hbm_link_bw_gbs),
+            "ring_bound_ns": ring_ns,
+        }
+
+
+def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[str, float]:
+    """Counts are per rank and head: of the SIP's launch over its PEs."""
+    log = torch.engine.log
+    assert log is not None
+    counts = dict.fromkeys(COUNTED, 0)
+    for _, record in log.items():
+        name = record.op_name
+        if record.component_id.startswith("sip0."):
+            counts["gemms"] += name.startswith(("gemm_", "composite_gemm"))
+            counts["sends"] += name == "ipcq_send"
+            counts["receives"] += name == "ipcq_recv"
+            counts["dmas"] += name in ("dma_read", "dma_write", "TileToken/DMA_READ", "TileToken/DMA_WRITE")
+    time_ns = max(launch.exec_ns for launch in launches)
+    bounds = work.bounds_ns(torch.spec, launches[0].name.endswith("prefill"))
+    peak = peak_of(torch.spec, work.pes)
+    return {
+        "time_ns": time_ns,
+        "pes": work.pes,
+        "ranks": work.layout.ranks,
+        "query_rows": work.rows,
+        **{name: count / work.pes for name, count in counts.items()},
+        **bounds,
+        "bound_ns": max(bounds.values()),
+        "mac_share": launches[0].engines["pe_gemm"].flops / time_ns / peak.gflops,
+        "hbm_share": launches[0].bytes_hbm / time_ns / peak.gbs,
+        "math_share": launches[0].engines["pe_math"].busy_ns / work.pes / time_ns,
+        "ipcq_share": launches[0].engines["pe_ipcq"].busy_ns / work.pes / time_ns,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
+    timed = where(rows, part="timed")
+    panels = [panel for panel in PANELS if where(timed, panel=panel)]
+    charts = [_times(timed, panels), _counts(timed, panels), _shares(timed, panels)]
+    queries = where(rows, part="queries")
+    return [*charts, _queries(queries)] if queries else charts
+
+
+def _times(rows: Rows, panels: list[str]) -> Chart:
+    made = []
+    for panel in panels:
+        some = where(rows, panel=panel)
+        lines = (
+            Line("measured", curve(some, "context", "time_ns", 1e-3)),
+            Line("bound: products", curve(some, "context", "compute_bound_ns", 1e-3), "theory"),
+            Line("bound: HBM", curve(some, "context", "hbm_bound_ns", 1e-3), "theory"),
+            Line("bound: ring", tuple(at for at in curve(some, "context", "ring_bound_ns", 1e-3) if at[1]), "theory"),
+        )
+        shown = tuple(line for line in lines if line.points)
+        made.append(LinePanel("context (tokens)", "time (us)", shown, PANELS[panel], log="xy", every_x=True))
+    return Chart(
+        "attention-time",
+        "Grouped-query attention of Llama-70B: time over context in four panels",
+        f"One layer's attention: query heads in groups on their KV head, with {MODEL}'s heads, in {DTYPE}. "
+        "Prefill: a chunk of query tokens against the context, keys and values going around the ring of ranks. Decode: "
+        "one token, partial results merged along a tree. Bounds are from the machine: products over the MAC arrays, "
+        "cache over HBM, what goes around the ring over its links.",
+        tuple(made),
+        height_in=2.6,
+    )
+
+
+def _counts(rows: Rows, panels: list[str]) -> Chart:
+    made = []
+    for panel in panels:
+        some = sorted(where(rows, panel=panel), key=lambda row: number(row, "context"))
+        bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in COUNTED)) for row in some)
+        made.append(
+            BarPanel(
+                "per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=panel.endswith("prefill"), with_values=True
+            )
+        )
+    return Chart(
+        "operation-counts",
+        "What each PE does: decode issues two products whatever the context, prefill two for every block of keys",
+        "Operations of the op log per PE (a receive and a send of a merge are those of an average PE). A composite "
+        "product counts once, its DMA requests one by one.",
+        tuple(made),
+        height_in=2.6,
+    )  # fmt: skip
+
+
+def _shares(rows: Rows, panels: list[str]) -> Chart:
+    longest = [max(where(rows, panel=panel), key=lambda row: number(row, "context")) for panel in panels]
+    kinds = {"MAC array": "mac_share", "vector unit": "math_share", "HBM": "hbm_share", "messages": "ipcq_share"}
+    bars = tuple(Bars(label, tuple(100 * number(row, name) for row in longest)) for label, name in kinds.items())
+    names = tuple(f"{PANELS[text(row, 'panel')]}, {row['context']}" for row in longest)
+    return Chart(
+        "panels-compared",
+        "What limits each panel: prefill shares its time between products and softmax, decode waits for HBM",
+        "At each panel's longest context: products over the MAC arrays' peak, bytes over HBM's bandwidth, and how long "
+        "the vector unit and the message engine of an average PE were busy.",
+        (BarPanel("of the time, or of peak (%)", names, bars, y_unit="percent", with_values=True),),
+        columns=1,
+    )
+
+
+def _queries(rows: Rows) -> Chart:
+    per_token = [{**row, "per_token": number(row, "time_ns") / number(row, "tokens")} for row in rows]
+    shares = [{**row, "share": 100 * number(row, "mac_share")} for row in rows]
+    context = f"context {rows[0]['context']}"
+    return Chart(
+        "queries-per-cube",
+        "More query tokens per chunk share the way of keys and values: time per token falls",
+        f"One user's prefill over the PEs of a cube, {context}, by number of query tokens in the chunk.",
+        (
+            LinePanel("query tokens per cube", "time per token (ns)", (Line(context, curve(per_token, "tokens",
+                      "per_token")),), log="x", from_zero=True, every_x=True),
+            LinePanel("query tokens per cube", "MAC array used (%)", (Line(context, curve(shares, "tokens", "share")),),
+                      log="x", y_unit="percent", from_zero=True, every_x=True),
+        ),
+    )  # fmt: skip
+
+
+def seconds(setting: Setting) -> float:
+    context, panel = int(setting["context"]), str(setting["panel"])
+    pes = 8 if panel.startswith("single") else 256
+    steps = context / BLOCK if panel.endswith("prefill") else 4
+    return 0.5 + 0.0025 * pes * steps
+
+
+EVALUATION = evaluation_bench(
+    name="milestone-gqa-llama70b",
+    description="Evaluation: grouped-query attention of Llama-70B, prefill and decode, for one user and for several.",
+    evaluation=Evaluation(
+        points,
+        point,
+        figures,
+        seconds,
+        ("messages between PEs", "vector functions", "MAC array", "simple commands", "HBM timing"),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Evaluations: a sweep whose rows are a results file and figures."""

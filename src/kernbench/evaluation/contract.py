@@ -1,0 +1,60 @@
+"""What an evaluation consists of. One file holds one: which points, what is measured at each, which figures show it.
+
+points     settings of all runs on a machine, from the evaluation's own parameters. Names are parameters of `point`;
+           `machine:KEY` changes the machine for that point. What the machine does not have has no point
+point      a bench: runs one of them, returns its figures by name, finite numbers all
+figures    charts of the rows. It computes theory from the machine, and knows nothing that rows and machine do not say
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernbench.report.charts import Chart
+from kernbench.sweep.points import Value
+from kernbench.topology.graph import TopologyGraph
+
+Setting = dict[str, bool | int | float | str]
+Row = Mapping[str, Value]
+Rows = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """`seconds` is about how long a point takes on one core of a common computer. `facts` are the topics of
+    `kernbench fidelity` that a reader of the figures must know.
+    """
+
+    points: Callable[..., Sequence[Setting]]  # (machine, **parameters)
+    point: Callable[..., Mapping[str, float]]  # (torch, **setting)
+    figures: Callable[[Rows, TopologyGraph], Sequence[Chart]]
+    seconds: Callable[[Setting], float]
+    facts: tuple[str, ...] = ()
+
+
+def where(rows: Rows, **values: Value) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+
+
+def number(row: Row, name: str) -> float:
+    """A figure of a row; raises KeyError where it has none."""
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise KeyError(name)
+    return float(value)
+
+
+def text(row: Row, name: str) -> str:
+    return str(row[name])
+
+
+def curve(rows: Rows, x: str, y: str, scale: float = 1.0) -> tuple[tuple[float, float], ...]:
+    """(x, y * scale) of every row, in order of x."""
+    return tuple(sorted((number(row, x), number(row, y) * scale) for row in rows))
+
+
+def values_of(rows: Rows, name: str) -> list[Value]:
+    """The values of a column, each once, in order of the rows."""
+    return list({repr(row[name]): row[name] for row in rows if row.get(name) is not None}.values())

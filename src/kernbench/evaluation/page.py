@@ -1,0 +1,46 @@
+"""The page of a results folder: `kernbench report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernbench.evaluation.contract import Row
+from kernbench.evaluation.results import EvaluationResults, figure_stems, read_results
+from kernbench.report.results_page import Figure, Page, page_as_html
+from kernbench.report.summary import summarize
+from kernbench.sweep.folder import write_atomically
+
+PAGE = "report.html"
+
+
+def write_page(folder: Path, target: Path | None = None) -> Path:
+    """One HTML file of a folder's results; raises UsageError when it has none."""
+    results = read_results(folder)
+    page = Page(
+        title=f"{results.bench} on machine {results.topology}",
+        about=results.description,
+        origin=f"{results.origin()}; {len(results.rows)} points.",
+        parameters=results.parameters,
+        figures=[_figure(stem) for stem in figure_stems(folder)],
+        groups=_groups(results),
+        machine=summarize(results.graph()),
+        facts=results.facts,
+    )
+    path = folder / PAGE if target is None else target
+    write_atomically(path, page_as_html(page).encode())
+    return path
+
+
+def _figure(stem: Path) -> Figure:
+    caption_file = stem.with_suffix(".md")
+    words = caption_file.read_text(encoding="utf-8") if caption_file.is_file() else f"# {stem.name}"
+    title, _, caption = words.partition("\n")
+    return Figure(stem.with_suffix(".svg").read_bytes(), title.removeprefix("# ").strip(), caption.strip())
+
+
+def _groups(results: EvaluationResults) -> dict[str, list[Row]]:
+    """Rows by `part`, where an evaluation has parts."""
+    groups: dict[str, list[Row]] = {}
+    for row in results.rows:
+        groups.setdefault(str(row.get("part") or results.bench), []).append(row)
+    return groups

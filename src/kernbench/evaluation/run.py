@@ -1,0 +1,167 @@
+"""Run an evaluation: what is missing of its points, then the results file and the figures.
+
+Rows are kept in `points/` of the folder as they come, so that one that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernbench.common.errors import UsageError
+from kernbench.common.version import __version__
+from kernbench.evaluation.contract import Evaluation, Setting
+from kernbench.evaluation.results import (
+    JSON,
+    EvaluationResults,
+    draw_figures,
+    flat_row,
+    read_results,
+    write_results,
+)
+from kernbench.runtime_api.bench_runner import WHOLE
+from kernbench.sweep.context import SweepContext, machine_tree
+from kernbench.sweep.driver import FixedPlan, Progress, drive
+from kernbench.sweep.folder import SweepFolder
+from kernbench.sweep.points import Value, listed, point_of
+from kernbench.sweep.request import pool_of, workers_of
+from kernbench.sweep.target import target_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.machine_hash import machine_hash
+
+POINTS = "points"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRequest:
+    """What to evaluate, on which machine, where to write it, and who runs it (see SweepRequest)."""
+
+    evaluation: Evaluation
+    name: str
+    description: str
+    machine: TopologyGraph
+    parameters: Mapping[str, Value]
+    out: Path
+    workers: int | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Before anything is run: how many points there are, how many are missing, and about how long those take."""
+
+    points: int
+    missing: int
+    seconds: float
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """What came of it. `ran` points were run now, the others were there. There are no figures when a point failed."""
+
+    results: EvaluationResults
+    ran: int
+    notes: tuple[str, ...]
+    files: tuple[Path, ...]
+    figures: tuple[Path, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """As in `results.json`, and what happened now."""
+        data = self.results.as_json()
+        rows = data.pop("rows")
+        return {
+            **data,
+            "ok": not self.results.failed,
+            "ran": self.ran,
+            "notes": list(self.notes),
+            "files": [str(file) for file in (*self.files, *self.figures)],
+            "rows": rows,
+        }
+
+
+def evaluate(
+    request: EvaluationRequest,
+    announce: Callable[[Estimate], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> EvaluationReport:
+    """Run an evaluation into its folder; raises UsageError where the folder holds something else."""
+    _check_place(request.out)
+    evaluation, spec = request.evaluation, request.machine.spec
+    settings = evaluation.points(request.machine, **request.parameters)
+    if not settings:
+        raise UsageError(
+            f"evaluation '{request.name}' has no point on machine '{spec.system.name}'",
+            hint="take a larger machine, or other parameters",
+        )
+    tree = machine_tree(request.machine, None)
+    context = SweepContext(target_of(evaluation.point), request.name, tree, WHOLE)
+    points = listed(settings, {})
+    with (
+        closing(SweepFolder(request.out / POINTS, context.identity())) as folder,
+        closing(pool_of(context, request.workers, request.cluster)) as pool,
+    ):
+        folder.forget_failed()
+        missing = [setting for setting in settings if folder.get(point_of(setting, {})) is None]
+        if announce is not None:
+            announce(_estimate(request, settings, missing))
+        driven = drive(FixedPlan(points), pool, folder, progress)
+        notes = tuple(folder.notes)
+    results = EvaluationResults(
+        bench=request.name,
+        description=request.description,
+        version=__version__,
+        topology=spec.system.name,
+        topology_hash=machine_hash(spec),
+        parameters=request.parameters,
+        machine=tree,
+        facts=evaluation.facts,
+        rows=tuple(flat_row(row) for row in driven.rows),
+    )
+    files = write_results(request.out, results)
+    figures, said = ([], []) if results.failed else _drawn(request.out, evaluation, results)
+    return EvaluationReport(results, driven.ran, (*notes, *said), (*files,), (*figures,))
+
+
+def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
+    """Draw the figures again from the results that a folder has; raises UsageError when those are of another bench."""
+    results = read_results(out)
+    if results.bench != name:
+        raise UsageError(
+            f"the folder has results of '{results.bench}', not of '{name}'", where=str(out), hint="give its folder"
+        )
+    if results.failed:
+        raise UsageError(
+            f"{len(results.failed)} points of these results failed", where=str(out / JSON), hint="run it without --fast"
+        )
+    figures, said = _drawn(out, evaluation, results)
+    return EvaluationReport(results, 0, (*said,), (), (*figures,))
+
+
+def _drawn(out: Path, evaluation: Evaluation, results: EvaluationResults) -> tuple[list[Path], list[str]]:
+    charts = evaluation.figures(results.rows, results.graph())
+    try:
+        return draw_figures(out, results, charts), []
+    except UsageError as error:  # no matplotlib: the tables are there all the same
+        return [], [f"no figures: {error.hint}"]
+
+
+def _estimate(request: EvaluationRequest, settings: Sequence[Setting], missing: Sequence[Setting]) -> Estimate:
+    workers = workers_of(request.workers)
+    seconds = sum(request.evaluation.seconds(setting) for setting in missing)
+    longest = max((request.evaluation.seconds(setting) for setting in missing), default=0.0)
+    return Estimate(len(settings), len(missing), max(seconds / workers, longest), workers)
+
+
+def _check_place(path: Path) -> None:
+    """Raise UsageError for a folder that holds something else."""
+    if path.exists() and not path.is_dir():
+        raise UsageError("the folder of an evaluation is a file", where=str(path), hint="give another folder (--out)")
+    if path.is_dir() and any(path.iterdir()) and not (path / POINTS).is_dir() and not (path / JSON).is_file():
+        raise UsageError(
+            "the folder is not empty and holds no evaluation",
+            where=str(path),
+            hint="give an empty or new folder (--out)",
+        )

@@ -1,0 +1,275 @@
+"""Draw charts as PNG and SVG at the width of a page: same chart, same bytes.
+
+Series differ by lightness of colour and by marker, dash or hatch, so that a copy without colour can be read. One legend
+below all panels; titles and labels are wrapped to the room they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, log2
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernbench.common.units import GIB, KIB, MIB
+from kernbench.report.charts import BarPanel, Bars, Chart, DiagramPanel, Line, LinePanel, Panel, Unit
+from kernbench.report.figures import drawing, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE_IN = 7.2
+# No two are alike in grey, and neighbours differ most.
+COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#f5d76e")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++")
+DASHES = ("-", "--", "-.", ":")
+GREY = "#666666"
+TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # of the page's width, which panels and categories share
+FEW_DECADES = 500.0  # from the least to the largest value
+LEGEND_CHARS = 115  # of a line of the legend
+
+
+class Look(NamedTuple):
+    """How a series is drawn."""
+
+    colour: str
+    marker: str
+    hatch: str
+    dash: str
+
+
+def looks_of(labels: Sequence[str]) -> dict[str, Look]:
+    """A look for each label: colours repeat after seven, with other markers and dashes."""
+    found: dict[str, Look] = {}
+    for at, label in enumerate(labels):
+        turn = at // len(COLOURS)
+        colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
+        found[label] = Look(colour, marker, HATCHES[(at + turn) % len(HATCHES)], DASHES[turn % len(DASHES)])
+    return found
+
+
+def draw_chart(chart: Chart, stem: Path) -> list[Path]:
+    """Write `stem`.png and `stem`.svg; raises UsageError when matplotlib is not installed."""
+    with drawing():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        columns = min(chart.columns, len(chart.panels))
+        rows = ceil(len(chart.panels) / columns)
+        title = fill(chart.title, TITLE_CHARS)
+        labels = chart.series()
+        entries = _legend_columns(labels)
+        extra_in = 0.25 + 0.17 * title.count("\n") + (0.2 * ceil(len(labels) / entries) if len(labels) > 1 else 0.0)
+        figure = Figure(figsize=(PAGE_IN, rows * chart.height_in + extra_in), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.suptitle(title, fontsize=10, fontweight="bold")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        looks = looks_of(labels)
+        places = [axes for row in grid for axes in row]
+        for axes, panel in zip(places, chart.panels, strict=False):
+            _draw_panel(axes, panel, looks, PANEL_CHARS // columns)
+        for axes in places[len(chart.panels) :]:
+            axes.set_axis_off()
+        handles: dict[str, object] = {}
+        for axes in places:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
+        if len(handles) > 1:
+            names = [label for label in labels if label in handles]
+            figure.legend(
+                [handles[name] for name in names],
+                names,
+                loc="outside lower center",
+                ncols=entries,
+                frameon=False,
+                fontsize=8,
+            )
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files have the same layout, found once
+        return save_figure(figure, stem)
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    widest = max((len(label) for label in labels), default=1) + 6
+    return max(1, min(len(labels), LEGEND_CHARS // widest))
+
+
+def _draw_panel(axes: Axes, panel: Panel, looks: dict[str, Look], chars: int) -> None:
+    if panel.title:
+        axes.set_title(fill(panel.title, chars), fontsize=9)
+    if isinstance(panel, DiagramPanel):
+        _draw_diagram(axes, panel, looks)
+        return
+    if isinstance(panel, LinePanel):
+        _draw_lines(axes, panel, looks)
+    else:
+        _draw_bars(axes, panel, looks, chars * TICK_CHARS // PANEL_CHARS)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.grid(visible=True, axis="y" if isinstance(panel, BarPanel) else "both", color="#E4E4E4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+
+
+# -------------------------------------------------------------------------------------------------------------- lines
+
+
+def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
+    for at, line in enumerate(panel.lines):
+        look, xs, ys = looks[line.label], [x for x, _ in line.points], [y for _, y in line.points]
+        size = 4.5 + max(0.0, 2.4 - 0.8 * at)  # lines that coincide stay visible below each other
+        if line.role == "measured":
+            axes.plot(xs, ys, look.dash, color=look.colour, marker=look.marker, markersize=size, linewidth=size / 3.2,
+                      markeredgecolor="white", markeredgewidth=0.4, label=line.label)  # fmt: skip
+        elif line.role == "point":
+            axes.plot(xs, ys, linestyle="none", color=look.colour, marker=look.marker, markersize=6,
+                      markeredgecolor="black", markeredgewidth=0.5, label=line.label)  # fmt: skip
+        elif line.role == "theory":
+            axes.plot(xs, ys, linestyle=(0, (4, 2)), color=look.colour, linewidth=1.3, label=line.label)
+        else:
+            axes.plot(xs, ys, linestyle=(0, (1, 1.5)), color=look.colour, linewidth=1.6, label=line.label)
+        _write_names(axes, line)
+    if "x" in panel.log:
+        axes.set_xscale("log", base=2)
+    if "y" in panel.log:
+        _log_y(axes, [y for line in panel.lines for _, y in line.points])
+    _ticks_of_x(axes, panel)
+    axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
+    if panel.from_zero and "y" not in panel.log:
+        axes.set_ylim(0, 1.06 * max((y for line in panel.lines for _, y in line.points), default=1.0))
+    axes.margins(x=0.06)
+
+
+def _log_y(axes: Axes, values: Sequence[float]) -> None:
+    """Decades; where there are few of them, 2 and 5 between them have ticks too."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    low, high = min((y for y in values if y > 0), default=1.0), max(values, default=1.0)
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if high < FEW_DECADES * low else (1.0,)))
+    axes.minorticks_off()
+
+
+def _write_names(axes: Axes, line: Line) -> None:
+    for at, name in sorted((line.names or {}).items()):
+        axes.annotate(name, line.points[at], (5, 4), textcoords="offset points", fontsize=7, color="#222222")
+
+
+def _ticks_of_x(axes: Axes, panel: LinePanel) -> None:
+    xs = sorted(dict.fromkeys(x for line in panel.lines for x, _ in line.points))
+    text = _formatter(panel.x_unit)
+    if panel.every_x:
+        axes.set_xticks(xs, [text(x, 0) for x in xs])
+        axes.minorticks_off()
+        return
+    if "x" in panel.log and xs and xs[0] > 0:
+        low, high = ceil(log2(xs[0]) - 1e-9), int(log2(xs[-1]) + 1e-9)
+        step = max(1, ceil((high - low + 1) / 7))
+        shown = [2.0**power for power in range(low, high + 1, step)]
+        axes.set_xticks(shown, [text(x, 0) for x in shown])
+        axes.minorticks_off()
+        return
+    axes.xaxis.set_major_formatter(text)
+
+
+class _Text:
+    """A tick's text; matplotlib calls it with the value and its place."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def __call__(self, value: float, _: int = 0) -> str:
+        if self._unit == "bytes":
+            return bytes_text(value)
+        if self._unit == "percent":
+            return f"{value:g}%"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _formatter(unit: Unit) -> _Text:
+    return _Text(unit)
+
+
+def bytes_text(nbytes: float) -> str:
+    """`256`, `4K`, `1M`: short, for an axis."""
+    for size, letter in ((GIB, "G"), (MIB, "M"), (KIB, "K")):
+        if nbytes >= size:
+            return f"{nbytes / size:g}{letter}"
+    return f"{nbytes:g}"
+
+
+# --------------------------------------------------------------------------------------------------------------- bars
+
+
+def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) -> None:
+    places = range(len(panel.categories))
+    width = 0.66 if panel.stacked else 0.82 / max(len(panel.bars), 1)
+    tops = [0.0] * len(panel.categories)
+    for at, bars in enumerate(panel.bars):
+        look = looks[bars.label]
+        shift = 0.0 if panel.stacked else (at - (len(panel.bars) - 1) / 2) * width
+        heights = [value or 0.0 for value in bars.values]
+        axes.bar(
+            [place + shift for place in places], heights, width, tops if panel.stacked else None, color=look.colour,
+            hatch=look.hatch, edgecolor="white", linewidth=0.4, label=bars.label,
+        )  # fmt: skip
+        if panel.stacked:
+            tops = [low + height for low, height in zip(tops, heights, strict=True)]
+        elif panel.with_values:
+            _write_heights(axes, [place + shift for place in places], bars, panel)
+    if panel.stacked and panel.with_values:
+        _write_heights(axes, [*places], Bars("", tuple(tops)), panel)
+    for marks in panel.marks:
+        found = [(place, value) for place, value in zip(places, marks.values, strict=True) if value is not None]
+        axes.hlines(
+            [value for _, value in found], [place - 0.44 for place, _ in found], [place + 0.44 for place, _ in found],
+            colors=looks[marks.label].colour, linestyles=(0, (3, 1)), linewidth=1.8, label=marks.label,
+        )  # fmt: skip
+    if panel.log:
+        _log_y(axes, [value for bars in panel.bars for value in bars.values if value is not None])
+    axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
+    axes.margins(y=0.12)
+    each = chars // max(len(panel.categories), 1)  # of a name that stands level
+    crowded = any(len(word) > each for name in panel.categories for word in name.split())
+    names = [name if crowded else fill(name, each) for name in panel.categories]
+    axes.set_xticks([*places], names)
+    if crowded:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
+
+
+def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPanel) -> None:
+    text = _formatter(panel.y_unit)
+    for place, value in zip(places, bars.values, strict=True):
+        if value is not None:
+            shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" else f"{value:.3g}"))
+            axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+
+
+# ------------------------------------------------------------------------------------------------------------ diagrams
+
+
+def _draw_diagram(axes: Axes, panel: DiagramPanel, looks: dict[str, Look]) -> None:
+    known: dict[str, None] = {}
+    for arrow in panel.arrows:
+        src, dst, look = panel.boxes[arrow.src], panel.boxes[arrow.dst], looks[arrow.label]
+        axes.annotate(
+            "", (dst.x, -dst.y), (src.x, -src.y),
+            arrowprops={"arrowstyle": "-|>", "color": look.colour, "linewidth": 1.5, "linestyle": look.dash,
+                        "shrinkA": 13, "shrinkB": 13, "connectionstyle": f"arc3,rad={arrow.bend}"},
+        )  # fmt: skip
+        if arrow.label not in known:
+            axes.plot([], [], look.dash, color=look.colour, linewidth=1.5, label=arrow.label)
+            known[arrow.label] = None
+    for box in panel.boxes:
+        axes.text(
+            box.x, -box.y, box.label, ha="center", va="center", fontsize=8, fontweight="bold" if box.strong else None,
+            bbox={"boxstyle": "round,pad=0.35", "facecolor": "#FFE9A8" if box.strong else "white", "edgecolor": GREY},
+        )  # fmt: skip
+    xs, ys = [box.x for box in panel.boxes], [-box.y for box in panel.boxes]
+    axes.set_xlim(min(xs) - 0.7, max(xs) + 0.7)
+    axes.set_ylim(min(ys) - 0.7, max(ys) + 0.7)
+    axes.set_aspect("equal")
+    axes.set_axis_off()

@@ -1,0 +1,119 @@
+"""Charts as data: what is to be drawn, before it is drawn. `chart_drawing.py` draws them.
+
+A chart has panels. A line panel has lines over numbers; a bar panel has bars over names, grouped or stacked; a diagram
+has boxes and arrows. A series has the same look wherever its label appears in a chart. Values are what the results
+hold or what the machine gives: a chart holds no number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+# measured: a line with markers; theory: dashed, without; point: markers alone; limit: a thin dotted line
+Role = Literal["measured", "theory", "point", "limit"]
+Unit = Literal["number", "bytes", "percent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points of one label, in order of x. `names` are written next to points, by their place in `points`."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    role: Role = "measured"
+    names: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinePanel:
+    """Lines over numbers. `log` names the axes that are logarithmic: "x", "y" or "xy". `every_x` has a tick at each."""
+
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    title: str = ""
+    log: Literal["", "x", "y", "xy"] = ""
+    x_unit: Unit = "number"
+    y_unit: Unit = "number"
+    from_zero: bool = False
+    every_x: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """One value for each category; None where there is none."""
+
+    label: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BarPanel:
+    """Bars over categories, side by side or stacked. `marks` are short lines across a category's bars: a limit."""
+
+    y_label: str
+    categories: tuple[str, ...]
+    bars: tuple[Bars, ...]
+    title: str = ""
+    stacked: bool = False
+    marks: tuple[Bars, ...] = ()
+    x_label: str = ""
+    log: bool = False
+    y_unit: Unit = "number"
+    with_values: bool = False  # the height, or that of the stack, on top of it
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box of a diagram, in units of one box and its surroundings; y counts downwards."""
+
+    label: str
+    x: float
+    y: float
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From one box to another, by number. Arrows of one label look alike; `bend` bows it by a share of its length."""
+
+    src: int
+    dst: int
+    label: str
+    bend: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiagramPanel:
+    """Boxes and arrows."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+Panel = LinePanel | BarPanel | DiagramPanel
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure: a name for its files, a title that says what it shows, a caption that says how it was made."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: int = 2  # panels next to each other
+    height_in: float = 3.0  # of a row of panels
+
+    def series(self) -> tuple[str, ...]:
+        """Every label once, in order."""
+        labels: dict[str, None] = {}
+        for panel in self.panels:
+            parts = panel.lines if isinstance(panel, LinePanel) else ()
+            bars = (*panel.bars, *panel.marks) if isinstance(panel, BarPanel) else ()
+            arrows = panel.arrows if isinstance(panel, DiagramPanel) else ()
+            labels |= dict.fromkeys(part.label for part in (*parts, *bars, *arrows))
+        return tuple(labels)

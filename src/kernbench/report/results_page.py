@@ -1,0 +1,144 @@
+"""A results folder as one HTML page: figures inline, tables that sort, the machine, what the model leaves out.
+
+The page needs nothing but itself: no script, style or picture from elsewhere, so it can be mailed around. The same
+results give the same bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from kernbench.report.fidelity import POLICY
+from kernbench.report.fidelity_facts import FACTS
+from kernbench.report.summary import MachineSummary
+
+Cell = object
+Row = Mapping[str, Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn figure: SVG, title and caption."""
+
+    svg: bytes
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page shows. `groups` are tables by title; `facts` are topics of fidelity."""
+
+    title: str
+    about: str
+    origin: str
+    parameters: Mapping[str, Cell]
+    figures: Sequence[Figure]
+    groups: Mapping[str, Sequence[Row]]
+    machine: MachineSummary
+    facts: Sequence[str]
+
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1b1b1f; }
+h1 { font-size: 1.6rem; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ccc; } figure { margin: 1.5rem 0; }
+figure img { width: 100%; height: auto; } figcaption { color: #444; } .origin { color: #555; font-size: .9rem; }
+.scroll { overflow-x: auto; max-height: 32rem; overflow-y: auto; border: 1px solid #ddd; }
+table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
+th { position: sticky; top: 0; background: #f1f1f4; text-align: left; } th button { all: unset; cursor: pointer; }
+th button:focus-visible { outline: 2px solid #1d8fd0; } th[aria-sort=ascending] button::after { content: " \\25B2"; }
+th[aria-sort=descending] button::after { content: " \\25BC"; } td.n { text-align: right; }
+th, td { padding: .15rem .5rem; border-bottom: 1px solid #eee; white-space: nowrap; } dt { font-weight: 600; }
+@media print { .scroll { max-height: none; overflow: visible; } }
+"""
+
+_SCRIPT = """
+document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
+  const head = button.closest("th"), table = head.closest("table"), body = table.tBodies[0];
+  const at = [...head.parentNode.children].indexOf(head), up = head.getAttribute("aria-sort") !== "ascending";
+  const value = row => { const cell = row.cells[at]; const v = cell.dataset.v;
+    return v === undefined ? cell.textContent : Number(v); };
+  const order = (a, b) => { const x = value(a), y = value(b);
+    if (typeof x === "number" && typeof y === "number") return x - y;
+    return String(x).localeCompare(String(y)); };
+  const rows = [...body.rows].sort((a, b) => up ? order(a, b) : order(b, a));
+  table.querySelectorAll("th").forEach(th => th.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  body.append(...rows);
+}));
+"""
+
+
+def page_as_html(page: Page) -> str:
+    """The whole page."""
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f"<title>{escape(page.title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(page.title)}</h1><p>{escape(page.about)}</p>",
+        f'<p class="origin">{escape(page.origin)}</p>',
+        *_figures(page.figures),
+        "<h2>Results</h2>",
+        *(part for title, rows in page.groups.items() for part in (f"<h3>{escape(title)}</h3>", *_table(rows))),
+        *_machine(page.machine),
+        *_fidelity(page.facts),
+        f"<script>{_SCRIPT}</script></body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _figures(figures: Sequence[Figure]) -> Iterable[str]:
+    if figures:
+        yield "<h2>Figures</h2>"
+    for figure in figures:
+        data = b64encode(figure.svg).decode()
+        yield f'<figure><img alt="{escape(figure.title)}" src="data:image/svg+xml;base64,{data}">'
+        yield f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
+
+
+def _table(rows: Sequence[Row]) -> Iterable[str]:
+    names = [name for name in dict.fromkeys(key for row in rows for key in row) if _tells(rows, name)]
+    heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in names)
+    yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>'
+    for row in rows:
+        yield "<tr>" + "".join(_cell(row.get(name)) for name in names) + "</tr>"
+    yield "</tbody></table></div>"
+
+
+def _tells(rows: Sequence[Row], name: str) -> bool:
+    return any(row.get(name) is not None for row in rows)
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "<td></td>"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"<td>{escape(str(value))}</td>"
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if abs(value) >= 100 else f"{value:.4g}"
+    return f'<td class="n" data-v="{value!r}">{shown}</td>'
+
+
+def _machine(machine: MachineSummary) -> Iterable[str]:
+    yield f"<h2>Machine: {escape(machine.name)}</h2>"
+    facts = {**machine.counts, **machine.memory}
+    rows = [{"what": name.replace("_", " "), "value": value} for name, value in facts.items()]
+    rows += [
+        {"what": f"{name.replace('_', ' ')} (GB/s)", "value": value}
+        for name, value in machine.bandwidth_gbs.items()
+        if value is not None
+    ]
+    yield from _table(rows)
+
+
+def _fidelity(topics: Sequence[str]) -> Iterable[str]:
+    yield f"<h2>How far to trust it</h2><p>{escape(POLICY)}</p><dl>"
+    for fact in FACTS:
+        if fact.topic in topics:
+            error = "" if fact.error == "none" else f" ({fact.error})"
+            yield f"<dt>{escape(fact.topic)}: {escape(fact.kind)}{escape(error)}</dt>"
+            words = f"Hardware: {fact.hardware}. Model: {fact.model}. Matters for {fact.matters}."
+            yield f"<dd>{escape(words)}</dd>"
+    yield "</dl><p>All of it: <code>kernbench fidelity</code>.</p>"
