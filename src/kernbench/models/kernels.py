@@ -8,7 +8,6 @@ than a thousandth of the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from kernbench.ccl.algorithms import rings
 from kernbench.ccl.algorithms.parts import Lane
@@ -23,15 +22,6 @@ Steps = list[dict[str, object]]
 
 def touch(*tensors: TensorPtr, tl: TLContext) -> None:
     """Nothing: a launch with tensors lets all PEs know where they lie."""
-
-
-def fill(*tensors: TensorPtr, block_bytes: int, tl: TLContext) -> None:
-    """Zeros to this PE's parts: what a layer without numbers reads was written then."""
-    for tensor in tensors:
-        total, block = prod(tensor.local_shape), block_bytes // tensor.itemsize
-        for first in range(0, total, block):
-            count = min(block, total - first)
-            tl.store(tensor.local + first * tensor.itemsize, tl.zeros((count,), tensor.dtype))
 
 
 # ---- copies of rows, one per cube

@@ -15,7 +15,8 @@ Prefill with tensor parallelism takes columns with one group; a model whose weig
 tokens: columns with a group for each cube, so that rows never leave their cube. Decode takes split_k.
 
 Attention at prefill deals blocks of queries, the longest first, to the PE with the least to do. At decode, the cache of
-a sequence's key head lies in one PE's own slice, or is split over several where there are fewer heads than PEs.
+a sequence's key head lies in one PE's own slice, or is split over several where there are fewer heads than PEs. Few
+queries have all keys and then all values streamed past them; for more, blocks of both are loaded ahead.
 
 A mapping is any object with the methods of `Mapping`; `MAPPINGS` has those that come with the package.
 """
@@ -35,6 +36,7 @@ F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
+FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
 
 
@@ -180,13 +182,16 @@ class PrefillAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """The cache of every sequence and key head in `splits` parts of `part` keys; units are dealt over PEs in order."""
+    """The cache of every sequence and key head in `splits` parts of `part` keys; units are dealt over PEs in order.
+    `block_keys` are taken at a time: loaded while the ones before are worked on, or streamed by composites.
+    """
 
     batch: int
     kv_heads: int
     context: int
     splits: int
     block_keys: int
+    streamed: bool = False
 
     @property
     def part(self) -> int:
@@ -321,8 +326,13 @@ class StudiedMapping:
         cost = {s: -(-pairs * s // sip.size) * -(-context // s) for s in range(1, most + 1)}
         least = min(cost.values())
         splits = next(s for s in cost if cost[s] <= least * 1.01)
-        keys = max(1, min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize), context))
-        return DecodeAttention(batch, kv_heads, context, splits, keys)
+        shared = heads // kv_heads
+        streamed = shared <= FEW_QUERIES
+        if streamed:
+            most = sip.tcm_bytes * 3 // 4 // (shared * (3 * F32_BYTES + itemsize))  # scores, and what becomes of them
+        else:
+            most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
+        return DecodeAttention(batch, kv_heads, context, splits, max(1, min(most, context)), streamed)
 
 
 COLUMNS = StudiedMapping("columns", groups=1)

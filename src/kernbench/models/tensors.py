@@ -2,14 +2,13 @@
 
 A rank has some of the query heads with their key heads, and some of the perceptron's columns, of every expert.
 Activations are row-major, rows over cubes and PEs; weights lie as the mapping's plans say (`packing.py`). Of a
-layer without numbers the PEs fill weights and cache with zeros themselves: its times are those of any numbers.
+layer without numbers weights and cache are zeros from the beginning: its times are those of any numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -101,7 +100,6 @@ class LayerTensors:
     def _allocate(self, x: Array | None) -> None:
         job, m = self.job, self.job.model
         rows, own = job.rows, self.own_rows
-        self._blanks: list[Tensor] = []
         self.x = self._held("x", x, (own, m.hidden))
         self.normal = self._rows("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
@@ -127,8 +125,8 @@ class LayerTensors:
 
     def _blank(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
         """What a layer without numbers reads."""
-        self._blanks.append(self._empty(name, shape, dtype, dp))
-        return self._blanks[-1]
+        given = dtype or self.job.dtype
+        return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True)
 
     def _held(self, name: str, held: Array | None, shape: Sequence[int], dp: DPPolicy | None = None) -> Tensor:
         """What a layer reads, with numbers or without."""
@@ -241,18 +239,15 @@ class LayerTensors:
         self.down_product = self._product("mlp_down", hidden, out or self.projected, down, m.experts)
 
     def _touch(self) -> None:
-        """Let every PE know where all tensors lie, so that no part waits for mappings, and fill what nobody has."""
+        """Let every PE know where all tensors lie, so that no part waits for mappings."""
         tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
         products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
         tensors += [tensor for product in products for tensor in product.tensors]
         tensors += [tensor for held in self.gains.values() for tensor in held]
         tensors += self.caches
-        self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
-        self._on_all(partial(kernels.fill, block_bytes=self.sip.tcm_bytes // 2), self._blanks)
-
-    def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
-        for at in range(0, len(tensors), AT_ONCE):
-            self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
+        once = list({id(tensor): tensor for tensor in tensors}.values())
+        for at in range(0, len(once), AT_ONCE):
+            self.grid.launch(self.torch, "set-up", kernels.touch, *once[at : at + AT_ONCE])
 
 
 def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -169,9 +169,16 @@ class RuntimeContext:
         dp: DPPolicy | None = None,
         name: str | None = None,
         space: Space = "hbm",
+        preset: bool = False,
     ) -> Tensor:
-        """A tensor of zeros, written by the host."""
-        return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name, space=space)
+        """A tensor of zeros, written by the host. With `preset` they were there before the program began: nothing is
+        written and no time passes, however large it is.
+        """
+        if not preset:
+            return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name, space=space)
+        tensor = self.empty(*size, dtype=dtype, dp=dp, name=name, space=space)
+        self._store.preset_zeros(tensor)
+        return tensor
 
     def full(
         self,

@@ -86,7 +86,7 @@ def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> N
 
 
 def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a layer without numbers reads is filled on the device; its parts take what they take with numbers."""
+    """What a layer without numbers reads was zero from the beginning; its parts take what they take with numbers."""
     params = {"model": "tiny-llama", "mapping": "columns", "tokens": 24}
     with_numbers = rows(verified(**params))
     monkeypatch.setattr("kernbench.benches.llm_layer.reference.draw_weights", lambda *_: None)
