@@ -1,7 +1,7 @@
 """What plain loads and stores reach between SIPs and between cubes: the marks that collectives are measured by.
 
-Small machines and few bytes, so that each takes a second or two: the margins are wider than on large ones, where what is
-here 1.12 is 1.02, and 1.7 times as long is 2.9.
+Small machines and few bytes, so that each takes a second or two: margins are wider than on large ones, where what is
+1.12 here is 1.02, and 1.7 times as long is 2.9.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def exchange_ns(cubes: int, pes: int, nbytes: int) -> float:
 
 
 def test_two_sips_exchange_at_the_speed_of_pcie_when_all_pes_take_part_and_one_pe_alone_does_not() -> None:
-    """4.5 MiB each way take 37 us over 128 GB/s. A PCIe endpoint stores a message before it sends it on: many PEs keep it
-    busy meanwhile, one alone with three messages does not.
+    """4.5 MiB each way take 37 us over 128 GB/s. A PCIe endpoint stores a message before it sends it on: many PEs keep
+    it busy meanwhile, one alone with three messages does not.
     """
     nbytes = 4 * PES * 3 * MESSAGE
     bound_ns = nbytes / PCIE_GBS
