@@ -25,6 +25,7 @@ COMMANDS = {
         "Where the time of a saved run went, and what would bound it instead.",
     ),
     "trace": ("kernbench.cli.trace:trace", "A saved run as a trace for Perfetto."),
+    "diff": ("kernbench.cli.diff:diff", "What changed between two saved runs, and where."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),

@@ -21,6 +21,7 @@ from kernbench.common.units import format_ns
 from kernbench.report.rows import rows_as_text
 from kernbench.report.run_figures import figures_of, rows_of, run_as_json
 from kernbench.report.run_summary import plain, summary_as_text
+from kernbench.report.runs.saved_run import open_run
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
@@ -143,6 +144,9 @@ def run(
         click.echo(summary_as_text(figures, paint if in_colour() else plain))
         if rows := rows_of(result):
             click.echo(f"\n{rows_as_text(rows)}")
+        if result.launches and result.completion.ok:
+            heading = (paint if in_colour() else plain)("What bounds it", "title")
+            click.echo(f"\n{heading}\n{_headline(result, save)}")
         for name in (oplog, save):
             if name is not None and result.op_log is not None:
                 click.echo(f"wrote {name}: {len(result.op_log):,} ops")
@@ -153,6 +157,19 @@ def run(
             hint="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
         )
     return 0 if result.ok else 1
+
+
+def _headline(result: BenchResult, saved: str | None) -> str:
+    """What bounded the run, as far as it is cheap to say."""
+    from kernbench.report.explain.headline import headline, wrapped
+    from kernbench.report.runs.live_run import live_run
+
+    if saved is not None:
+        return wrapped(headline(open_run(saved)))
+    run = live_run(result)
+    if run is None:
+        return wrapped("save the run with --save DIR: `kernbench explain DIR` says it")
+    return wrapped(f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where.")
 
 
 def _save(
