@@ -81,7 +81,7 @@ def _folder(spec: BenchSpec, options: EvaluationOptions) -> Path:
 
 
 def _redraw(spec: BenchSpec, options: EvaluationOptions, out: Path) -> EvaluationReport:
-    given = {"--topology": options.topology, "--set": options.settings, "--param": options.params}
+    given: dict[str, object] = {"--topology": options.topology, "--set": options.settings, "--param": options.params}
     given |= {"--workers": options.workers, "--cluster": options.cluster}
     for option, value in given.items():
         if value:

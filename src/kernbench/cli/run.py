@@ -69,6 +69,15 @@ from kernbench.topology.graph import TopologyGraph
     help="Write what every engine did, and when, to FILE as Parquet; it is replaced when the run is over.",
 )
 @click.option(
+    "--out",
+    metavar="DIR",
+    default=None,
+    help="Evaluate the bench into DIR: results, figures.  [default for an evaluation: kernbench-out/BENCH]",
+)
+@click.option("--fast", is_flag=True, help="Of an evaluation: draw the figures again from the results in DIR.")
+@click.option("--workers", type=click.IntRange(min=1), help="Of an evaluation: processes.  [default: one per core]")
+@click.option("--cluster", metavar="ADDRESS", help="Of an evaluation: run on the workers of a dask scheduler.")
+@click.option(
     "--save",
     metavar="DIR",
     default=None,
@@ -82,15 +91,6 @@ from kernbench.topology.graph import TopologyGraph
     show_default=True,
     help="With --save: at most so many bins for what links do over time.",
 )
-@click.option(
-    "--out",
-    metavar="DIR",
-    default=None,
-    help="Evaluate the bench into DIR: results, figures.  [default for an evaluation: kernbench-out/BENCH]",
-)
-@click.option("--fast", is_flag=True, help="Of an evaluation: draw the figures again from the results in DIR.")
-@click.option("--workers", type=click.IntRange(min=1), help="Of an evaluation: processes.  [default: one per core]")
-@click.option("--cluster", metavar="ADDRESS", help="Of an evaluation: run on the workers of a dask scheduler.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     identifier: str,
@@ -102,12 +102,12 @@ def run(
     debug_ops: bool,
     check_races: bool,
     oplog: str | None,
-    save: str | None,
-    bins: int,
     out: str | None,
     fast: bool,
     workers: int | None,
     cluster: str | None,
+    save: str | None,
+    bins: int,
     as_json: bool,
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
@@ -118,8 +118,8 @@ def run(
     with stdout_for_json(as_json):
         spec = resolve(identifier)
     of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
-    of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races, "--oplog": oplog}
-    of_runs["--save"] = save
+    of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
+    of_runs |= {"--oplog": oplog is not None, "--save": save is not None}
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
         asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster)

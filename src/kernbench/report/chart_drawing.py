@@ -17,6 +17,7 @@ from kernbench.report.charts import BarPanel, Bars, Chart, DiagramPanel, Line, L
 from kernbench.report.figures import drawing, save_figure
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 PAGE_IN = 7.2
@@ -72,7 +73,7 @@ def draw_chart(chart: Chart, stem: Path) -> list[Path]:
             _draw_panel(axes, panel, looks, PANEL_CHARS // columns)
         for axes in places[len(chart.panels) :]:
             axes.set_axis_off()
-        handles: dict[str, object] = {}
+        handles: dict[str, Artist] = {}
         for axes in places:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
@@ -180,7 +181,7 @@ class _Text:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
 
-    def __call__(self, value: float, _: int = 0) -> str:
+    def __call__(self, value: float, _: float = 0.0) -> str:
         if self._unit == "bytes":
             return bytes_text(value)
         if self._unit == "percent":

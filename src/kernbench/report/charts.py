@@ -112,8 +112,11 @@ class Chart:
         """Every label once, in order."""
         labels: dict[str, None] = {}
         for panel in self.panels:
-            parts = panel.lines if isinstance(panel, LinePanel) else ()
-            bars = (*panel.bars, *panel.marks) if isinstance(panel, BarPanel) else ()
-            arrows = panel.arrows if isinstance(panel, DiagramPanel) else ()
-            labels |= dict.fromkeys(part.label for part in (*parts, *bars, *arrows))
+            if isinstance(panel, LinePanel):
+                found = [line.label for line in panel.lines]
+            elif isinstance(panel, BarPanel):
+                found = [bars.label for bars in (*panel.bars, *panel.marks)]
+            else:
+                found = [arrow.label for arrow in panel.arrows]
+            labels |= dict.fromkeys(found)
         return tuple(labels)

@@ -68,7 +68,8 @@ def prefill_kernel(
         held = tuple(tl.load(x.local + at * row_bytes, shape=shape) for x in (k, v))
         for step in range(ranks):
             moving = ring.pass_on(held) if step + 1 < ranks else []
-            so_far = _attend(tl, queries, *held, so_far)
+            keys_here, values_here = held
+            so_far = _attend(tl, queries, keys_here, values_here, so_far)
             held = ring.arrived(moving)
     tl.store(out.local, tl.cast(so_far.result / so_far.total, out.dtype))
 
