@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
 from kernbench.report.explain.explanation import Explanation, explain
-from kernbench.report.explain.sentence import NAMES, bound_of, stalls_of
+from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import what_if as foresee
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import place_id
@@ -54,35 +56,24 @@ def explained(view: RunView, scope: str | None) -> Explanation:
     """The explanation of a scope, made once."""
     name = scope or "run"
     view.scope(name)
-    with view.lock:
-        key = ("explained", name)
-        if key not in view.kept:
-            launch = None if name == "run" else int(name.partition(":")[2])
-            view.kept[key] = explain(view.run, launch)
-        found: Explanation = view.kept[key]
-        return found
+    launch = None if name == "run" else int(name.partition(":")[2])
+    return view.keep("explained", name, 16, lambda: explain(view.run, launch))
 
 
 def columns(view: RunView, scope: str | None) -> PathColumns:
-    found = explained(view, scope)
-    with view.lock:
-        key = ("columns", scope or "run")
-        if key not in view.kept:
-            view.kept[key] = PathColumns(found)
-        kept: PathColumns = view.kept[key]
-        return kept
+    return view.keep("columns", scope or "run", 16, lambda: PathColumns(explained(view, scope)))
 
 
 def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
     """Of every row of ops, whether it is on the path of the scope."""
-    key = ("flags", scope or "run")
-    if key not in view.kept:
+
+    def make() -> NDArray[np.uint8]:
         flags = np.zeros(len(view.run.ops), np.uint8)
         ops = columns(view, scope).op
         flags[view.run.ops.row_of[ops[ops >= 0]]] = ON_PATH
-        view.kept[key] = flags
-    kept: NDArray[np.uint8] = view.kept[key]
-    return kept
+        return flags
+
+    return view.keep("flags", scope or "run", 8, make)
 
 
 def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Json:
@@ -134,9 +125,7 @@ def path_sums(view: RunView, scope: str | None, t0: float, t1: float) -> list[Js
     return class_sums(found.cls[inside > 0], inside[inside > 0])
 
 
-def _shares(
-    found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int
-) -> list[list[float]]:
+def _shares(found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int) -> list[list[float]]:
     """For each class, the share of every pixel column that short pieces take; a piece goes where its middle is."""
     middle = (found.t0[rows] + found.t1[rows]) / 2
     at = np.clip(((middle - t0) / bin_ns).astype(np.int64), 0, px - 1)
@@ -208,7 +197,7 @@ def explanation(view: RunView, scope: str | None) -> Json:
             for kind, parts in found.lane_kinds.items()
         ],
         "lane_counts": _lane_counts(found),
-        "what_if": what_if(found),
+        "what_if": what_if(view, found),
     }
 
 
@@ -227,22 +216,14 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
     return counts
 
 
-def what_if(found: Explanation) -> list[Json]:
-    """What would be gained at most without a part: its share of the path, as long as ops keep their order."""
-    total = found.scope.total_ns
-    rows: list[Json] = []
-    queues = {name: ns for name, ns in found.by_link.items() if name != "not queued"}
-    for name, ns in [*found.by_class.items(), *queues.items()]:
-        if ns <= 0 or name == "queue":
-            continue
-        label = NAMES.get(name, name)
-        rows.append({"name": label, "id": name, "ns": ns, "at_most": ns / (total - ns) if ns < total else None})
-    rows.sort(key=lambda row: -_ns(row))
-    return rows[:8]
-
-
-def _ns(row: Json) -> float:
-    value = row["ns"]
-    assert isinstance(value, float)
-    return value
-
+def what_if(view: RunView, found: Explanation) -> list[Json]:
+    """What would be gained at best if a component were free, as long as ops keep their order; largest first."""
+    if len(found.path) > MOST_PIECES:
+        return []
+    foreseen = [foresee(view.run, found, name) for name in TARGETS]
+    rows: list[Json] = [
+        {"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share}
+        for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name))
+        if one.gain_ns > 0
+    ]
+    return rows

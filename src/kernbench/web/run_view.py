@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Floats, SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 
+Made = TypeVar("Made")
 LETTERS = "".join(KINDS)  # a kind's number in binary answers is its place here
 
 
@@ -22,8 +24,22 @@ class RunView:
 
     def __init__(self, run: SavedRun) -> None:
         self.run = run
-        self.lock = RLock()
-        self.kept: dict[object, Any] = {}  # what handlers keep, by what it depends on
+        self._lock = RLock()
+        self._kept: dict[str, dict[object, Any]] = {}
+
+    def keep(self, kind: str, key: object, most: int, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made once for a key; of each kind the `most` recent are kept."""
+        with self._lock:
+            own = self._kept.setdefault(kind, {})
+            if key in own:
+                own[key] = own.pop(key)  # the most recent is last
+            else:
+                made = make()
+                while len(own) >= most:
+                    del own[next(iter(own))]
+                own[key] = made
+            found: Made = own[key]
+            return found
 
     @property
     def id(self) -> str:
@@ -35,7 +51,7 @@ class RunView:
 
     @cached_property
     def machine(self) -> MachineMap:
-        with self.lock:
+        with self._lock:
             return MachineMap(self.run.graph)
 
     @cached_property

@@ -33,7 +33,7 @@ export function startTimeline(pane, fail) {
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
   subscribe(['open', 'w', 't', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
-    if (changed.has('sel')) selected().catch(() => {});
+    if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
     draw();
   });
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
@@ -50,7 +50,9 @@ async function rebuild() {
   show(tl.body, tl.canvas);
   const scope = scopeOf();
   if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
+  tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
+  tl.pane.style.setProperty('--labels', `${labelWidth()}px`);
   const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
   show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {
     class: 'kind', title: `Show only ${KIND_NAMES[kind]}`, 'aria-pressed': state.kinds.includes(kind) ? 'true' : 'false',
@@ -96,8 +98,8 @@ function mostOf(sums) {
 
 async function selected() {
   const sel = state.sel || '';
-  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : '';
-  tl.tiles && (tl.tiles.mark = tl.mark);
+  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
+  if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
   draw();
@@ -127,7 +129,7 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124);
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 7) ? 26 : 0);
 export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
 const hasLaunches = () => run.a && run.a.scopes.length > 1;
 
@@ -161,7 +163,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark) || Boolean(state.q), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
