@@ -77,7 +77,7 @@ def test_bins_are_never_more_than_full(view: RunView) -> None:
 def test_a_group_is_the_mean_of_its_lanes_by_kind(view: RunView) -> None:
     loads = [lane.index for lane in view.run.lanes if lane.kind == "R"]
     _, arrays = group_rows(view, [loads], 40.0, 120.0, 2)
-    # From 40 to 80 PE p loads until p + 20 - 20 = p less than a full 20 ns at one end and p more at the other: 20 of 40.
+    # PE p loads from 40 + p to 60 + p, so 20 of the 40 ns of each bin.
     assert arrays["busy"][0, LETTERS.index("R")].tolist() == [128, 128]
 
 
@@ -102,7 +102,7 @@ def test_ops_on_the_path_are_marked(view: RunView) -> None:
 
 def test_totals_of_a_window_are_of_that_window(view: RunView) -> None:
     rows = {row["kind"]: row for row in totals(view, 40.0, 80.0, None)["engines"]}  # type: ignore[union-attr]
-    # PE p loads from 40 + p to 60 + p: all 8 loads, whole. PE 1 to 7 end a load before 40: none reaches into the window.
+    # PE p loads from 40 + p to 60 + p: all 8 loads, whole; the loads before end at 20 + p.
     assert (rows["R"]["ops"], rows["R"]["busy_ns"], rows["R"]["nbytes"]) == (8, 160.0, 8 * 2048)
     assert (rows["R"]["mean_ns"], rows["R"]["min_ns"], rows["R"]["max_ns"]) == (20.0, 20.0, 20.0)
     # Stores: 34 + p to 38 + p and 74 + p to 78 + p; those of PE 3 to 7 reach, from before or whole, into the window.

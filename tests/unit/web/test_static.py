@@ -32,10 +32,9 @@ def test_every_import_is_a_file_of_ours_and_names_what_it_exports() -> None:
         for names, source in re.findall(r"import \{([^}]*)\} from '\./([\w.]+)'", text):
             assert source in files, f"{name} imports {source}"
             for one in (part.strip() for part in names.split(",") if part.strip()):
-                exported = re.search(
-                    rf"export (?:async )?(?:function|const|class|let) {re.escape(one)}(?!\w)", files[source]
-                )
-                listed = re.search(rf"export \{{[^}}]*\b{re.escape(one)}(?!\w)", files[source])
+                name_of_it = rf"{re.escape(one)}(?!\w)"
+                exported = re.search(rf"export (?:async )?(?:function|const|class|let) {name_of_it}", files[source])
+                listed = re.search(rf"export \{{[^}}]*{name_of_it}", files[source])
                 assert exported or listed, f"{name} imports {one} of {source}"
 
 
