@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from kernbench.common.errors import UsageError
 from kernbench.report.explain.as_json import TABLES
 from kernbench.report.explain.classes import CLASSES, HOST, LAUNCH
 from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.headline import headline, main_scope
 from kernbench.report.explain.path import clipped, critical_path, ops_on_path, scope_of
 from kernbench.report.explain.sentence import bound_of, stalls_of
 from kernbench.report.explain.what_if import TARGETS, what_if
@@ -181,3 +183,30 @@ def test_runs_lists_what_there_is_and_what_is_damaged(saved_runs, tmp_path):
     assert "cannot be read" in listed
     (tmp_path / "empty").mkdir()
     assert "no saved runs" in CliRunner().invoke(kernbench, ["runs", str(tmp_path / "empty")]).output
+
+
+# ---- the sentence that a run ends with
+
+
+@pytest.mark.parametrize("name", ["qkv", "flash"])
+def test_a_run_ends_with_what_bounded_it_whether_it_is_saved_or_not(saved_runs, tmp_path, name):
+    """Without --save neither lines nor places are known; the class, and its share, are the same."""
+    run = ["run", "--bench", *RUNS[name]]
+    saved = CliRunner().invoke(kernbench, [*run, "--save", str(tmp_path / "run")], catch_exceptions=False).output
+    assert headline(saved_runs[name]) == saved.splitlines()[-2]
+    (sentence,) = (line for line in CliRunner().invoke(kernbench, run).output.splitlines() if "Try: " in line)
+    assert sentence.endswith("`--save DIR` and `kernbench explain DIR` say where.")
+    share = re.search(r"is ([0-9.]+%) of the critical path", headline(saved_runs[name]))
+    assert share is not None
+    assert f"is {share[1]} of the critical path" in sentence
+
+
+def test_several_launches_are_judged_from_the_first_to_the_end_of_the_last(saved_runs):
+    run = saved_runs["ccl"]
+    scope = main_scope(run).scope
+    assert (scope.begin_ns, scope.end_ns) == (
+        min(launch.start_ns for launch in run.launches),
+        max(launch.end_ns for launch in run.launches),
+    )
+    assert sum(piece.ns for piece in main_scope(run).path) == scope.total_ns
+    assert headline(run).startswith("2 launches, ")

@@ -24,6 +24,8 @@ COMMANDS = {
         "kernbench.cli.explain:explain",
         "Where the time of a saved run went, and what would bound it instead.",
     ),
+    "trace": ("kernbench.cli.trace:trace", "A saved run as a trace for Perfetto."),
+    "diff": ("kernbench.cli.diff:diff", "What changed between two saved runs, and where."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
     "probe": (

@@ -20,6 +20,7 @@ from kernbench.common.units import format_ns
 from kernbench.report.rows import rows_as_text
 from kernbench.report.run_figures import figures_of, rows_of, run_as_json
 from kernbench.report.run_summary import plain, summary_as_text
+from kernbench.report.runs.saved_run import open_run
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
@@ -120,6 +121,8 @@ def run(
         click.echo(summary_as_text(figures, paint if in_colour() else plain))
         if rows := rows_of(result):
             click.echo(f"\n{rows_as_text(rows)}")
+        if result.launches and result.completion.ok:
+            click.echo(f"\n{_headline(result, save)}")
         for name in (oplog, save):
             if name is not None and result.op_log is not None:
                 click.echo(f"wrote {name}: {len(result.op_log):,} ops")
@@ -130,6 +133,19 @@ def run(
             hint="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
         )
     return 0 if result.ok else 1
+
+
+def _headline(result: BenchResult, saved: str | None) -> str:
+    """What bounded the run, as far as it is cheap to say."""
+    from kernbench.report.explain.headline import headline
+    from kernbench.report.runs.live_run import live_run
+
+    if saved is not None:
+        return headline(open_run(saved))
+    run = live_run(result)
+    if run is None:
+        return "What bounded it: save the run with --save DIR, then `kernbench explain DIR`."
+    return f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where."
 
 
 def _save(

@@ -210,6 +210,14 @@ class OpLog:
         for at in sorted(range(len(records)), key=lambda at: records[at].t_start):
             yield first + at, records[at]
 
+    def entries(self) -> Iterator[tuple[OpRecord, LaunchStream]]:
+        """Records in order of id, and for which of its PE's two launches each was done."""
+        self._prepare_to_read()
+        for row in range(len(self._firsts)):
+            stream = self._describers[row].stream
+            for record in self._row(row):
+                yield record, stream
+
     def rows_since(self, first: int) -> Rows:
         """The rows with records of numbers `first` and up, as far as they are here and not in order yet; a row is never
         cut.

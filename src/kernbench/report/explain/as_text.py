@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
+from kernbench.report.explain.headline import headline
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
 Paint = Callable[[str, str], str]  # text, role
@@ -17,6 +18,8 @@ MOST_LINES = 12
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
     """The whole explanation."""
     lines = [title, "", f"{format_ns(explanation.scope.total_ns)}. {bound_of(explanation).sentence}", ""]
+    if explanation.scope.launch < 0 and explanation.run.launches:
+        lines[3:] = [headline(explanation.run), ""]
     lines += [paint("Critical path by class (# work, / waiting)", "title"), *_bars(explanation, explanation.by_class)]
     lines += ["", paint("By engine", "title"), *_bars(explanation, explanation.by_lane, solid=True)]
     if len(explanation.by_link) > 1:

@@ -113,7 +113,8 @@ def _waiting(explanation: Explanation, cls: str, link_class: str, pieces: list[P
     ns = sum(piece.ns for piece in pieces)
     share = explanation.share(ns)
     name = link_class or cls
-    what = f"{NAMES[name]} is {share:.1%} of the critical path{_lines(explanation, pieces)}."
+    called = NAMES[name] if cls != LATENCY or explanation.run.places else "Latency and queueing of transfers"
+    what = f"{called} is {share:.1%} of the critical path{_lines(explanation, pieces)}."
     of_kinds = {explanation.run.lanes[piece.lane].kind for piece in pieces if piece.lane >= 0}
     hint = TRY[name]
     if cls == QUEUE:

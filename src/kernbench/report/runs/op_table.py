@@ -149,7 +149,8 @@ def _add_rows(
     base = len(rows["id"])
     for at, number in enumerate(chunk["id"]):
         component, op_kind, name = chunk["component_id"][at], chunk["op_kind"][at], chunk["op_name"][at]
-        params = json.loads(chunk["params"][at])
+        params = chunk["params"][at]
+        params = json.loads(params) if isinstance(params, str) else dict(params)
         letter, port = lane_of(op_kind, name)
         group = (component, port)
         groups.setdefault(group, []).append(base + at)

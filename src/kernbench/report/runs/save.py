@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,11 +21,11 @@ import numpy as np
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import Message
-from kernbench.common.messages import KernelLaunchMsg, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.common.version import __version__
 from kernbench.report.run_figures import figures_of
 from kernbench.report.runs.files import arrow
+from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
@@ -43,13 +43,11 @@ from kernbench.report.runs.layout import (
     SCHEMA,
     SOURCES,
 )
-from kernbench.report.runs.op_table import Launches, LaunchPart, Lines, Split, TensorRange, op_columns
+from kernbench.report.runs.op_table import Lines, Split, op_columns
 from kernbench.report.runs.place_table import activity_columns, place_columns
 from kernbench.report.runs.run_log import RunLog
-from kernbench.report.runs.saved_run import PeRun
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_runner import BenchResult
-from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.alone import Alone
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
 from kernbench.topology.machine_hash import machine_hash
@@ -82,11 +80,11 @@ class RunFolder:
         """Write all files; returns the hash of the content."""
         self.log.close()
         spec = result.engine.graph.spec
-        launches = [_launch_row(launch) for launch in result.launches]
+        launches = [launch_row(launch) for launch in result.launches]
         used = sorted(self.activity.tracks)
         lines = Lines()
         splits = _Splits(result, self.activity, {place: at for at, place in enumerate(used)})
-        ops, lanes = op_columns(self._records(), _launches_of(result), lines, splits.of)
+        ops, lanes = op_columns(self._records(), launches_of(result), lines, splits.of)
         (self._path / RAW).unlink()
         bins = max((len(self.activity.tracks[place].nbytes) for place in used), default=0)
         bins = max(bins, int(result.total_ns // self.activity.bin_ns) + 1)
@@ -211,50 +209,6 @@ def _verified(result: BenchResult) -> str:
     if not result.data:
         return "not compared"
     return "verified" if all(check.ok for check in (*result.data, *result.ops)) else "wrong"
-
-
-# ---- launches
-
-
-def _launch_row(launch: Launch) -> dict[str, object]:
-    request = launch.handles[0].request
-    pes = [PeRun(r.sip, r.cube, r.pe, r.start_ns, r.end_ns, r.dma_ns, r.compute_ns) for r in launch.pes if r.pe_exec_ns]
-    return {
-        "name": launch.name,
-        "kernel": launch.kernel_ref,
-        "stream": request.stream if isinstance(request, KernelLaunchMsg) else "compute",
-        "sips": list(launch.sips),
-        "start_ns": launch.start_ns,
-        "end_ns": launch.end_ns,
-        "flops": launch.flops,
-        "bytes_hbm": launch.bytes_hbm,
-        "pes": [asdict(pe) for pe in pes],
-    }
-
-
-def _launches_of(result: BenchResult) -> Launches:
-    found = Launches()
-    for index, launch in enumerate(result.launches):
-        for handle in launch.handles:
-            request = handle.request
-            if not isinstance(request, KernelLaunchMsg):
-                continue
-            for pe in handle.results:
-                key = (f"sip{pe.sip}.cube{pe.cube}.pe{pe.pe}", request.stream)
-                found.parts.setdefault(key, []).append(LaunchPart(pe.start_ns, index))
-            tensors = found.tensors.setdefault(index, [])
-            for arg in (*request.args, *request.named_args.values()):
-                if isinstance(arg, TensorArg):
-                    tensors += _ranges(arg)
-    for parts in found.parts.values():
-        parts.sort(key=lambda part: part.start_ns)
-    return found
-
-
-def _ranges(arg: TensorArg) -> list[TensorRange]:
-    if arg.va_base is not None:
-        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes)]
-    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes) for shard in arg.shards]
 
 
 # ---- what transfers took

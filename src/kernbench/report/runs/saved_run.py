@@ -334,12 +334,7 @@ class SavedRun:
     def launches(self) -> tuple[SavedLaunch, ...]:
         rows = read_json(self.path, LAUNCHES)
         with self._damage(LAUNCHES):
-            return tuple(
-                SavedLaunch(
-                    **{**row, "index": i, "sips": tuple(row["sips"]), "pes": tuple(PeRun(**pe) for pe in row["pes"])}
-                )
-                for i, row in enumerate(rows)
-            )
+            return tuple(launch_of_row(i, row) for i, row in enumerate(rows))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
@@ -388,6 +383,12 @@ class SavedRun:
 
     def _damage(self, name: str) -> _Damage:
         return _Damage(self.path, name)
+
+
+def launch_of_row(index: int, row: Mapping[str, Any]) -> SavedLaunch:
+    """A launch as `launches.json` has it."""
+    pes = tuple(PeRun(**pe) for pe in row["pes"])
+    return SavedLaunch(**{**row, "index": index, "sips": tuple(row["sips"]), "pes": pes})
 
 
 class _Damage:

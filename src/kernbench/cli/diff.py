@@ -1,0 +1,79 @@
+"""`kernbench diff`: what changed between two saved runs, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from kernbench.cli.options import print_json
+from kernbench.cli.terminal import in_colour, paint
+from kernbench.common.units import format_ns
+from kernbench.report.explain.diff import Difference, Row, diff_runs
+from kernbench.report.run_summary import plain
+from kernbench.report.runs.saved_run import open_run
+
+MOST_ROWS = 10
+TITLES = {
+    "class": "By class",
+    "launch": "By launch",
+    "engine": "By engine",
+    "link": "By link (queueing)",
+    "line": "By kernel line",
+}
+
+
+@click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(a: str, b: str, as_json: bool) -> int:
+    """What is different in run B from run A: in total, and on the critical path by class, launch, engine, link, line.
+
+    A and B are folders that `kernbench run --save` wrote. The rows of each table sum to the change of the total.
+    """
+    found = diff_runs(open_run(a), open_run(b))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        click.echo("\n".join(_text(found)))
+    return 0
+
+
+def _text(found: Difference) -> Iterator[str]:
+    title = paint if in_colour() else plain
+    a, b = found.a, found.b
+    share = f" ({found.delta_ns / a.total_ns:+.1%})" if a.total_ns else ""
+    yield f"A {a.name}: {format_ns(a.total_ns)}. {found.sentence_a}"
+    yield f"B {b.name}: {format_ns(b.total_ns)}. {found.sentence_b}"
+    yield f"B - A: {_signed(found.delta_ns)}{share}"
+    for name, rows in found.tables.items():
+        yield ""
+        yield title(TITLES[name], "title")
+        yield from _table(rows)
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows that changed most, the others as one, and their sum."""
+    shown = [row for row in rows[:MOST_ROWS] if row.delta_ns or row.only]
+    rest = rows[len(shown) :]
+    lines = [
+        (row.name, _time(row.a_ns), _time(row.b_ns), _signed(row.delta_ns), f"only in {row.only}" if row.only else "")
+        for row in shown
+    ]
+    if rest:
+        a, b = (sum(getattr(row, name) or 0.0 for row in rest) for name in ("a_ns", "b_ns"))
+        lines.append((f"{len(rest)} others", _time(a), _time(b), _signed(b - a), ""))
+    total = sum(row.delta_ns for row in rows)
+    lines.append(("sum", "", "", _signed(total), ""))
+    width = min(70, max(len(line[0]) for line in lines))
+    for name, before, after, delta, note in lines:
+        yield f"  {name[:width]:<{width}}  {before:>10}  {after:>10}  {delta:>11}  {note}".rstrip()
+
+
+def _time(ns: float | None) -> str:
+    return "-" if ns is None else format_ns(ns)
+
+
+def _signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"

@@ -1,0 +1,31 @@
+"""The sentence that a run ends with: what bounded it, and what to try first.
+
+It is about the launch where there is one, else about the time from the first launch to the end of the last: what the
+host does to set a run up is seldom the question. The command and the page say the same.
+"""
+
+from __future__ import annotations
+
+from kernbench.common.units import format_ns
+from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.path import RunData, Scope
+from kernbench.report.explain.sentence import bound_of
+
+
+def main_scope(run: RunData) -> Explanation:
+    """The scope that a run is judged by."""
+    if len(run.launches) < 2:
+        return explain(run, 0 if run.launches else None)
+    begin = min(launch.start_ns for launch in run.launches)
+    end = max(launch.end_ns for launch in run.launches)
+    return Explanation(run, Scope(begin, min(end, run.total_ns)))
+
+
+def headline(run: RunData) -> str:
+    """What bounded a run, and what to try first."""
+    explanation = main_scope(run)
+    bound, ns = bound_of(explanation), format_ns(explanation.scope.total_ns)
+    if not run.launches:
+        return bound.sentence
+    who = f"Launch {run.launches[0].name}" if len(run.launches) == 1 else f"{len(run.launches)} launches"
+    return f"{who}, {ns}: {bound.sentence}"

@@ -1,0 +1,54 @@
+"""Launches of a run that has ended: what `launches.json` holds, and which ops and tensors are whose."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kernbench.common.messages import KernelLaunchMsg, TensorArg
+from kernbench.report.runs.op_table import Launches, LaunchPart, TensorRange
+from kernbench.report.runs.saved_run import PeRun
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.launches import Launch
+
+
+def launch_row(launch: Launch) -> dict[str, object]:
+    """A launch as it is saved."""
+    request = launch.handles[0].request
+    pes = [PeRun(r.sip, r.cube, r.pe, r.start_ns, r.end_ns, r.dma_ns, r.compute_ns) for r in launch.pes if r.pe_exec_ns]
+    return {
+        "name": launch.name,
+        "kernel": launch.kernel_ref,
+        "stream": request.stream if isinstance(request, KernelLaunchMsg) else "compute",
+        "sips": list(launch.sips),
+        "start_ns": launch.start_ns,
+        "end_ns": launch.end_ns,
+        "flops": launch.flops,
+        "bytes_hbm": launch.bytes_hbm,
+        "pes": [asdict(pe) for pe in pes],
+    }
+
+
+def launches_of(result: BenchResult) -> Launches:
+    """To find the launch of an op, and its tensors."""
+    found = Launches()
+    for index, launch in enumerate(result.launches):
+        for handle in launch.handles:
+            request = handle.request
+            if not isinstance(request, KernelLaunchMsg):
+                continue
+            for pe in handle.results:
+                key = (f"sip{pe.sip}.cube{pe.cube}.pe{pe.pe}", request.stream)
+                found.parts.setdefault(key, []).append(LaunchPart(pe.start_ns, index))
+            tensors = found.tensors.setdefault(index, [])
+            for arg in (*request.args, *request.named_args.values()):
+                if isinstance(arg, TensorArg):
+                    tensors += _ranges(arg)
+    for parts in found.parts.values():
+        parts.sort(key=lambda part: part.start_ns)
+    return found
+
+
+def _ranges(arg: TensorArg) -> list[TensorRange]:
+    if arg.va_base is not None:
+        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes)]
+    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes) for shard in arg.shards]

@@ -1,0 +1,94 @@
+"""A run that has just ended, as what explains runs reads it: from its op log in memory.
+
+What only a saved run has is missing: lines of kernels and places of queueing are not known, and what a transfer takes
+beyond its bytes over the PE's own port counts as latency, though it may have been held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.units import on_grid
+from kernbench.report.runs.launch_table import launch_row, launches_of
+from kernbench.report.runs.layout import OP_COLUMNS
+from kernbench.report.runs.op_table import Lines, Split, op_columns
+from kernbench.report.runs.saved_run import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words, launch_of_row
+from kernbench.runtime_api.bench_runner import BenchResult
+
+MOST_OPS = 20_000  # more would take longer than some runs do
+_MOVED = ("read", "write")
+
+
+class LiveRun:
+    """See `explain.path.RunData`."""
+
+    places: Sequence[Place] = ()
+    lines: Sequence[SourceLine] = ()
+
+    def __init__(self, result: BenchResult) -> None:
+        self.total_ns = result.total_ns
+        self.launches: tuple[SavedLaunch, ...] = tuple(
+            launch_of_row(i, launch_row(launch)) for i, launch in enumerate(result.launches)
+        )
+        port_gbs = result.engine.graph.spec.cube.links.pe_dma_to_router_bw_gbs
+        chunk = _chunk(result)
+
+        def split_of(number: int, port: str, lasted_ns: float) -> Split | None:
+            if port not in _MOVED or chunk["op_kind"][number] == "host":
+                return None
+            nbytes = chunk["params"][number].get("nbytes", 0)
+            transfer_ns = min(on_grid(nbytes / port_gbs), lasted_ns)
+            return Split(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
+
+        columns, lanes = op_columns(iter([chunk]), launches_of(result), Lines(), split_of)
+        self.ops = _ops(columns)
+        firsts = np.searchsorted(self.ops.lane, np.arange(len(lanes["name"]) + 1))
+        rows = [dict(zip(lanes, row, strict=True)) for row in zip(*lanes.values(), strict=True)]
+        self.lanes: tuple[Lane, ...] = tuple(
+            Lane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows)
+        )
+
+
+def live_run(result: BenchResult) -> LiveRun | None:
+    """A run that has ended; None where it has too many ops, or its log is not in memory."""
+    log = result.op_log
+    if log is None or len(log) > MOST_OPS or hasattr(log, "path"):
+        return None
+    return LiveRun(result)
+
+
+def _chunk(result: BenchResult) -> dict[str, list[Any]]:
+    log = result.op_log
+    assert log is not None
+    names = ("t_start", "t_end", "component_id", "op_kind", "op_name", "params", "dependency_ids")
+    causes = ("t_asked", "t_ready", "release", "released_by")
+    chunk: dict[str, list[Any]] = {name: [] for name in (*names, *causes, "stream")}
+    for record, stream in log.entries():
+        for name in (*names, *causes):
+            chunk[name].append(getattr(record, name))
+        chunk["stream"].append(stream)
+    chunk["id"] = list(range(len(chunk["stream"])))
+    chunk["flops"] = [0] * len(chunk["stream"])
+    return chunk
+
+
+def _ops(columns: dict[str, Any]) -> Ops:
+    found: dict[str, Any] = {}
+    for name, kind in OP_COLUMNS.items():
+        column = columns[name]
+        if name == "params":
+            found["_params"] = column
+        elif kind == "string":
+            words = dict.fromkeys(column)
+            codes = {word: code for code, word in enumerate(words)}
+            found[name] = Words(np.asarray([codes[word] for word in column], np.int64), tuple(words))
+        elif kind.startswith("list"):
+            starts = np.concatenate(([0], np.cumsum([len(row) for row in column], dtype=np.int64)))
+            dtype: Any = {"list<float64>": np.float64, "list<string>": object}.get(kind, np.int64)
+            found[name] = Lists(starts, np.asarray([item for row in column for item in row], dtype))
+        else:
+            found[name] = column.astype(np.float64 if kind == "float64" else np.int64)
+    return Ops(**found)

@@ -1,0 +1,1 @@
+"""Runs as traces that other tools open."""
