@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
+from kernbench.report.explain.diff import diff_runs
 from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
 from kernbench.report.explain.what_if import TARGETS
 from kernbench.report.explain.what_if import what_if as foresee
@@ -56,8 +58,13 @@ def explained(view: RunView, scope: str | None) -> Explanation:
     """The explanation of a scope, made once."""
     name = scope or "run"
     view.scope(name)
-    launch = None if name == "run" else int(name.partition(":")[2])
-    return view.keep("explained", name, 16, lambda: explain(view.run, launch))
+
+    def make() -> Explanation:
+        if name == "kernels":
+            return Explanation(view.run, Scope(*view.scope(name)))
+        return explain(view.run, None if name == "run" else int(name.partition(":")[2]))
+
+    return view.keep("explained", name, 16, make)
 
 
 def columns(view: RunView, scope: str | None) -> PathColumns:
@@ -199,6 +206,27 @@ def explanation(view: RunView, scope: str | None) -> Json:
         "lane_counts": _lane_counts(found),
         "what_if": what_if(view, found),
     }
+
+
+def difference(a: RunView, b: RunView) -> Json:
+    """What changed from one run to the other: the rows of `kernbench diff --json`, and both bars."""
+    data = diff_runs(a.run, b.run).as_json()
+    for name, view in (("a", a), ("b", b)):
+        about = data[name]
+        assert isinstance(about, dict)
+        found = columns(view, "run")
+        about["sums"] = class_sums(found.cls, found.t1 - found.t0)
+    notes = []
+    if a.run.manifest.bench != b.run.manifest.bench:
+        notes.append(f"A is {a.run.manifest.bench}, B is {b.run.manifest.bench}: rows are matched by name alone.")
+    if a.run.manifest.machine_hash != b.run.manifest.machine_hash:
+        notes.append(f"The machines differ: {a.run.manifest.machine} and {b.run.manifest.machine}.")
+    params = {**a.run.manifest.params, **b.run.manifest.params}
+    changed = [name for name in params if a.run.manifest.params.get(name) != b.run.manifest.params.get(name)]
+    if changed and a.run.manifest.bench == b.run.manifest.bench:
+        values = [f"{n} {a.run.manifest.params.get(n)} → {b.run.manifest.params.get(n)}" for n in changed]
+        notes.append(f"Parameters: {', '.join(values)}.")
+    return {**data, "notes": notes}
 
 
 def _class_letters() -> dict[str, str]:

@@ -80,14 +80,32 @@ class RunView:
         return np.where(at < 0, 0.0, busy)
 
     def scope(self, text: str | None) -> tuple[float, float]:
-        """From when to when a scope is: `run`, or `launch:N`."""
+        """From when to when a scope is: `run`, `kernels` (from the first launch to the end of the last), `launch:N`."""
         if not text or text == "run":
             return 0.0, self.t_end
+        if text == "kernels" and self.run.launches:
+            ends = max(launch.end_ns for launch in self.run.launches)
+            return min(launch.start_ns for launch in self.run.launches), min(ends, self.t_end)
         name, _, number = text.partition(":")
         if name == "launch" and number.isdecimal() and int(number) < len(self.run.launches):
             launch = self.run.launches[int(number)]
-            return launch.start_ns, launch.end_ns
-        raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, or launch:0 to launch:N")
+            return launch.start_ns, min(launch.end_ns, self.t_end)
+        raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, kernels, or launch:0 to launch:N")
+
+    @property
+    def main_scope(self) -> str:
+        """What a run is judged by, as `kernbench run` does: its launch, or the time from first to last."""
+        return ("run", "launch:0")[len(self.run.launches)] if len(self.run.launches) < 2 else "kernels"
+
+    def _scopes(self) -> list[Json]:
+        scopes: list[Json] = [{"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end}]
+        if len(self.run.launches) > 1:
+            t0, t1 = self.scope("kernels")
+            scopes.append({"id": "kernels", "name": f"all {len(self.run.launches)} launches", "t0": t0, "t1": t1})
+        for launch in self.run.launches:
+            t0, t1 = self.scope(f"launch:{launch.index}")
+            scopes.append({"id": f"launch:{launch.index}", "name": launch.name, "t0": t0, "t1": t1})
+        return scopes
 
     def listed(self) -> Json:
         m = self.run.manifest
@@ -120,20 +138,8 @@ class RunView:
             "bin_ns": m.bin_ns,
             "bins": m.bins,
             "kinds": KINDS,
-            "scopes": [
-                {"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end},
-                *(
-                    {
-                        "id": f"launch:{launch.index}",
-                        "name": launch.name,
-                        "kernel": launch.kernel,
-                        "stream": launch.stream,
-                        "t0": launch.start_ns,
-                        "t1": launch.end_ns,
-                    }
-                    for launch in run.launches
-                ),
-            ],
+            "main": self.main_scope,
+            "scopes": self._scopes(),
             "lanes": [
                 {
                     "i": lane.index,

@@ -2,7 +2,7 @@
 import {empty, h, say, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
-import {KIND_NAMES, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
+import {KIND_NAMES, launchesOf, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
 import {dragSheet} from './panes.js';
 import {partsBar} from './parts.js';
 import {sparkline} from './spark.js';
@@ -68,7 +68,7 @@ async function op(ui, id, name) {
     found.line && row('line', lineLink(found.line)),
     found.tensors.length > 0 && row('tensors', found.tensors.join(', ')),
     found.flops > 0 && row('work', `${count(found.flops)} flops, ${sig(found.flops / found.took)} per ns`),
-    found.launch >= 0 && row('launch', h('button', {class: 'plain', onclick: () => change({scope: `launch:${found.launch}`, w: null})}, run.a.scopes[found.launch + 1]?.name || found.launch)),
+    found.launch >= 0 && row('launch', h('button', {class: 'plain', onclick: () => change({scope: `launch:${found.launch}`, w: null})}, launchesOf(run.a)[found.launch]?.name || found.launch)),
     h('details', {}, h('summary', {}, 'all parameters'), h('pre', {class: 'cmd'}, JSON.stringify(found.params, null, 1))));
   say(`op ${found.id}: ${found.label}, ${ns(found.took)}`);
 }

@@ -32,7 +32,7 @@ export function startExplain(place, fail) {
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
         h('div', {class: 'wide'}, table([{name: 'component made free', cell: r => r.name}, {name: 'gains at best', num: true, cell: r => ns(r.gain_ns)}, {name: 'then', num: true, cell: r => ns(r.at_best_ns)}, {name: '', num: true, cell: r => `−${pct(r.share)}`}], found.what_if)),
         h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. To measure it, run again with the component made free:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if ${found.what_if[0]?.name || 'pe_dma'}${scopeOf().id === 'run' ? '' : ` --launch ${scopeOf().id.slice(7)}`}`)),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if ${found.what_if[0]?.name || 'pe_dma'}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`}`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));

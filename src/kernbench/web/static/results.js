@@ -42,7 +42,7 @@ export function startResults(place, fail) {
     const box = place.querySelector('.chosen');
     const folder = row.run || row.run_dir || row.saved;
     const entry = folder && run.list.find(e => e.kind === 'run' && (e.dir === folder || e.dir.endsWith(`/${folder}`)));
-    if (entry) { change({a: entry.id, view: 'run', scope: 'run', w: null, sel: null, range: null, open: null, root: null}); return; }
+    if (entry) { change({a: entry.id, view: 'run', scope: '', w: null, sel: null, range: null, open: null, root: null}); return; }
     const params = Object.entries(row).filter(([k, v]) => k.startsWith('params.') && v !== null).map(([k, v]) => ` --param ${k.slice(7)}=${v}`).join('');
     const machine = Object.entries(row).filter(([k, v]) => k.startsWith('machine.') && v !== null).map(([k, v]) => ` --set ${k.slice(8)}=${v}`).join('');
     show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), h('p', {class: 'muted'}, 'Save this point as a run to look at it:'),

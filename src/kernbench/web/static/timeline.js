@@ -3,7 +3,7 @@ import {empty, h, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {onKey} from './keys.js';
-import {KIND_NAMES, kb, run, scopeOf, windowOf} from './run.js';
+import {KIND_NAMES, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
 import {colour} from './theme.js';
 import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
 import {drawRows} from './timeline_draw.js';
@@ -16,7 +16,9 @@ import {asTable} from './timeline_table.js';
 import {Tiles} from './tiles.js';
 import {ns} from './units.js';
 
-export const AXIS_H = 18, PATH_H = 22, LAUNCH_H = 14;
+export const AXIS_H = 18;
+export const PATH_H = 22;
+export const LAUNCH_H = 14;
 export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
 
 export function startTimeline(pane, fail) {
@@ -131,7 +133,7 @@ export function clampWindow(t0, t1) {
 
 export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 7) ? 26 : 0);
 export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
-const hasLaunches = () => run.a && run.a.scopes.length > 1;
+const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
 
 export function viewNow() {
   const [t0, t1] = windowOf();
@@ -172,7 +174,7 @@ function drawNow() {
   } else moveLast(pen, view) || (drawLabels(pen, shown, view, tl, run.a, scopeOf()), items = drawRows(pen, shown, view, tl.tiles, look));
   pen.restore();
   if (isWhole && hasGroups) keepFrame(view);
-  if (hasLaunches()) drawLaunches(pen, view, run.a, AXIS_H, LAUNCH_H);
+  if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
   if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
   if (tl.flows) drawFlows(pen, view, tl, shown);
   drawOverlay(pen, view, tl);

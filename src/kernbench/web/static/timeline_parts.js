@@ -1,4 +1,5 @@
 // Around the lanes: axis, launches, the critical path, labels, cursor and range.
+import {scopeOf} from './run.js';
 import {state} from './state.js';
 import {colour, hatch} from './theme.js';
 import {FONT, fit} from './timeline_draw.js';
@@ -26,14 +27,14 @@ export function drawAxis(pen, view) {
   }
 }
 
-export function drawLaunches(pen, view, run, y, tall) {
+export function drawLaunches(pen, view, launches, y, tall) {
   label(pen, 'launches', y + 11, colour('muted'), view);
-  const shown = run.scopes.slice(1).filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
+  const shown = launches.filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
   let until = -Infinity;
   const ends = scope => [Math.max(xOf(view, scope.t0), view.left), Math.min(xOf(view, scope.t1), view.right)];
   for (const scope of shown.slice(0, 2000)) {
     const [x0, x1] = ends(scope);
-    pen.fillStyle = state.scope === scope.id ? colour('selected') : colour('raised');
+    pen.fillStyle = scopeOf().id === scope.id ? colour('selected') : colour('raised');
     pen.fillRect(x0, y + 1, Math.max(x1 - x0 - 1, 1), tall - 3);
     pen.strokeStyle = colour('muted');
     pen.lineWidth = 1;
