@@ -62,6 +62,7 @@ def write_generated_run(folder: Path, pes: int, rounds: int) -> int:
         "latency_ns": np.where(is_load, 4.0, np.where(step == 3, 2.0, 0.0)), "queue_ns": np.where(is_load, 8.0, 0.0),
         "wait_places": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array((pe % 8)[is_load], pa.int32())),
         "wait_ns": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array(np.full(int(is_load.sum()), 8.0))),
+        "route": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array((pe % 8 + 8)[is_load], pa.int32())),
         "deps": pa.ListArray.from_arrays(pa.array(deps, pa.int32()), pa.array(released[released >= 0])),
         "tensors": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array(["x"] * int(is_load.sum()))),
         "params": pa.array(["{}"] * n),
@@ -111,6 +112,10 @@ def _write_places(folder: Path, total: float, pes: int) -> None:
     places = [
         {"kind": "channel", "src": f"sip0.cube0.hbm_ctrl.pe{p}", "dst": "", "channel": 0, "link_class": "hbm channel",
          "gbs": 32.0, "nbytes": each * bins, "wait_ns": 8.0 * bins, "contended_ns": 8.0 * bins}
+        for p in range(count)
+    ] + [
+        {"kind": "link", "src": f"sip0.cube0.hbm_ctrl.pe{p}", "dst": f"sip0.cube0.noc.r{p // 4}c{p % 2}", "channel": -1,
+         "link_class": "hbm port", "gbs": 256.0, "nbytes": 0.0, "wait_ns": 0.0, "contended_ns": 0.0}
         for p in range(count)
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(places), folder / PLACES)

@@ -14,9 +14,7 @@ from kernbench.common.errors import UsageError
 @click.command()
 @click.argument("folders", nargs=-1, metavar="[RUN ...]")
 @machine_options
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Listen there; 0 takes a free one.  [default]"
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen there; 0 takes a free one.  [default]")
 @click.option("--host", default="127.0.0.1", metavar="NAME", help="Listen on that address.  [default: 127.0.0.1]")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 def web(

@@ -15,7 +15,7 @@ from kernbench.web.answers import arrays_answer
 from kernbench.web.heat import heat
 from kernbench.web.machine_map import TRAY, Json, MachineMap
 from kernbench.web.op_view import longest_ops, op_at, op_details, selected_rows, totals
-from kernbench.web.path_view import answer, explanation, flags_of, path, path_sums
+from kernbench.web.path_view import answer, difference, explanation, flags_of, path, path_sums
 from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import RunView
 from kernbench.web.shelf import Damaged, Shelf
@@ -143,6 +143,14 @@ def _ops(shelf: Shelf, request: Request) -> Json:
     return longest_ops(view, *_window(request, view))
 
 
+def _diff(shelf: Shelf, request: Request) -> Json:
+    found = [shelf.find(_text(request, name)) for name in ("a", "b")]
+    a, b = found
+    if not isinstance(a, RunView) or not isinstance(b, RunView):
+        raise NotThere("two runs are compared, and one of these is none", hint="/api/runs lists what there is")
+    return difference(a, b)
+
+
 def _results(shelf: Shelf, request: Request) -> Json:
     entry = shelf.find(request.path_params["r"])
     if isinstance(entry, Damaged):
@@ -170,6 +178,7 @@ ROUTES: Final[Mapping[str, Handler]] = {
     "/runs/{r}/explain": _explain,
     "/runs/{r}/totals": _totals,
     "/runs/{r}/source": _sources,
+    "/diff": _diff,
     "/results/{r}": _results,
 }
 

@@ -174,19 +174,18 @@ def _bytes(values: Floats, scale: float) -> NDArray[np.uint8]:
 
 def _hbm_mean(view: RunView, first: int, merged: int, count: int) -> list[float]:
     """Mean utilisation of the HBM channels that were used: the line above the slider."""
-    key = ("hbm", first, merged, count)
-    if key not in view.kept:
+
+    def make() -> list[float]:
         channels = [place for place in view.run.places if place.kind == "channel"]
         channels = channels or [place for place in view.run.places if place.kind == "link"]
-        total = np.zeros(count)
         activity = view.run.activity
         used = np.isin(activity.place, [place.index for place in channels])
-        sums = np.bincount(activity.bin[used], activity.nbytes[used], minlength=activity.bins)
+        sums: Floats = np.bincount(activity.bin[used], activity.nbytes[used], activity.bins).astype(np.float64)
         gbs = sum(place.gbs for place in channels) or 1.0
         total = _merged(sums, first, merged, count) / (gbs * merged * activity.bin_ns)
-        view.kept[key] = [round(float(x), 4) for x in total]
-    found: list[float] = view.kept[key]
-    return found
+        return [round(float(x), 4) for x in total]
+
+    return view.keep("hbm", (first, merged, count), 16, make)
 
 
 def _pe_kinds(view: RunView, root: str, first: int, merged: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
@@ -195,7 +194,7 @@ def _pe_kinds(view: RunView, root: str, first: int, merged: int, count: int) -> 
     if root == TRAY or at.cube < 0:
         return [], np.zeros((0, count), np.uint8)
     width = view.run.activity.bin_ns * merged
-    edges = first * view.run.activity.bin_ns + np.arange(count + 1) * width
+    edges: Floats = (first * view.run.activity.bin_ns + np.arange(count + 1) * width).astype(np.float64)
     lanes = [
         lane
         for lane in view.run.lanes

@@ -127,21 +127,10 @@ def place_id(view: RunView, index: int) -> str:
     return f"{place.src}>{place.dst}" if place.kind == "link" else f"{place.src}#{place.channel}"
 
 
-def route_of(view: RunView, row: int) -> Json | None:
-    """The nodes an op's bytes pass, where the log says which PE and memory they go between."""
-    ops = view.run.ops
-    if ops.kind[row] not in "RWC":
-        return None
-    params = ops.params(row)
-    src = view.run.lanes[int(ops.lane[row])].component
-    dst = next((params[name] for name in ("memory", "dst", "peer", "target", "node") if name in params), None)
-    if not isinstance(dst, str) or dst not in view.machine.graph.nodes:
-        return None
-    route = view.machine.route(src, dst)
-    nodes = route["nodes"]
-    assert isinstance(nodes, list)
-    names = [node["id"] for node in nodes]
-    return {"nodes": names if ops.kind[row] != "R" else names[::-1], "ns": route["ns"]}
+def route_of(view: RunView, row: int) -> list[str] | None:
+    """The nodes that an op's bytes passed, in order."""
+    places = [view.run.places[int(place)] for place in view.run.ops.route.of(row)]
+    return [places[0].src, *(place.dst for place in places)] if places else None
 
 
 # ------------------------------------------------------------------------------------------------------------- totals
@@ -183,38 +172,61 @@ def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_]
 
 
 def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
-    """Of every row of ops, whether it belongs to `op:16`, `line:3`, `node:sip0.cube0.pe3`, `link:A>B` or `lane:4`."""
-    key = ("selected", selection)
-    if key in view.kept:
-        kept: NDArray[np.bool_] = view.kept[key]
-        return kept
+    """Of every row of ops, whether it belongs to a selection.
+
+    That is `op:16`, `line:3`, `lane:4`, `kind:G`, `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
+    """
     what, _, name = selection.partition(":")
     ops = view.run.ops
-    if what in ("op", "line", "lane") and name.lstrip("-").isdecimal():
-        column = {"op": ops.id, "line": ops.line, "lane": ops.lane}[what]
-        found = column == int(name)
-    elif what == "kind" and len(name) == 1:
-        found = ops.kind.are(name)
-    elif what == "node":
-        lanes = [lane.index for lane in view.run.lanes if f"{lane.component}.".startswith(f"{name}.")]
-        found = np.isin(ops.lane, lanes)
-        if not lanes:
-            found = waited_at(view, [place.index for place in places_of(view, name)])
-    elif what == "link":
-        found = waited_at(view, [place.index for place in places_of(view, name)])
-    else:
+
+    def make() -> NDArray[np.bool_]:
+        if what in ("op", "line", "lane") and name.isdecimal():
+            column = {"op": ops.id, "line": ops.line, "lane": ops.lane}[what]
+            return np.equal(column, int(name))
+        if what == "q":
+            return matching(view, name)
+        if what == "kind" and len(name) == 1:
+            return ops.kind.are(name)
+        if what == "node":
+            lanes = [lane.index for lane in view.run.lanes if f"{lane.component}.".startswith(f"{name}.")]
+            return np.isin(ops.lane, lanes) if lanes else passed(view, name)
+        if what == "link":
+            return passed(view, name)
         raise UsageError(f"no selection '{selection[:60]}'", hint="use op:N, line:N, lane:N, node:NAME or link:A>B")
-    if len(view.kept) < 4096:
-        view.kept[key] = found
-    return found
+
+    return view.keep("selected", selection, 8, make)
 
 
-def waited_at(view: RunView, places: list[int]) -> NDArray[np.bool_]:
-    """Of every row, whether its bytes were held up at one of these places."""
-    waits = view.run.ops.wait_places
-    at = np.flatnonzero(np.isin(waits.values, places))
+def matching(view: RunView, words: str) -> NDArray[np.bool_]:
+    """Of every row, whether the op's name, one of its tensors or its number has all the words."""
+    wanted, ops = words.lower().split(), view.run.ops
+
+    def fits(text: str) -> bool:
+        return all(word in text.lower() for word in wanted)
+
+    hit: NDArray[np.bool_] = np.isin(ops.name.codes, [code for code, word in enumerate(ops.name.words) if fits(word)])
+    at = np.flatnonzero(np.isin(ops.tensors.values.astype(str), [name for name in tensor_names(view) if fits(name)]))
+    hit[np.searchsorted(ops.tensors.starts, at, side="right") - 1] = True
+    if len(wanted) == 1 and wanted[0].isdecimal() and int(wanted[0]) < len(ops):
+        hit[ops.row_of[int(wanted[0])]] = True
+    return hit
+
+
+def tensor_names(view: RunView) -> list[str]:
+    values = view.run.ops.tensors.values
+    return [str(name) for name in np.unique(values.astype(str))] if len(values) else []
+
+
+def passed(view: RunView, name: str) -> NDArray[np.bool_]:
+    """Of every row, whether its bytes passed a link, a node, or a channel's controller."""
+    block = name.partition("#")[0]
+    links = [place.index for place in places_of(view, block) if place.kind == "link"]
+    if not links:
+        links = [place.index for place in view.run.places if place.kind == "link" and block in (place.src, place.dst)]
+    route = view.run.ops.route
+    at = np.flatnonzero(np.isin(route.values, links))
     found = np.zeros(len(view.run.ops), bool)
-    found[np.searchsorted(waits.starts, at, side="right") - 1] = True
+    found[np.searchsorted(route.starts, at, side="right") - 1] = True
     return found
 
 
@@ -261,7 +273,9 @@ def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
         lasts = view.run.ops.t_end[rows] - view.run.ops.t_start[rows]
         slowest = rows[np.argsort(-lasts, kind="stable")[:MOST]]
         data["slowest"] = [brief(view, int(row)) for row in slowest]
-        data["components"] = sorted({view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])})
+        data["components"] = sorted(
+            {view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])}
+        )
         data["held_up_at"] = _held_up_at(view, rows)
         what, _, name = selection.partition(":")
         if what in ("node", "link"):

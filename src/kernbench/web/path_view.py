@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
+from kernbench.report.explain.diff import diff_runs
 from kernbench.report.explain.explanation import Explanation, explain
-from kernbench.report.explain.sentence import NAMES, bound_of, stalls_of
+from kernbench.report.explain.path import Scope
+from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import what_if as foresee
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import place_id
@@ -54,35 +58,29 @@ def explained(view: RunView, scope: str | None) -> Explanation:
     """The explanation of a scope, made once."""
     name = scope or "run"
     view.scope(name)
-    with view.lock:
-        key = ("explained", name)
-        if key not in view.kept:
-            launch = None if name == "run" else int(name.partition(":")[2])
-            view.kept[key] = explain(view.run, launch)
-        found: Explanation = view.kept[key]
-        return found
+
+    def make() -> Explanation:
+        if name == "kernels":
+            return Explanation(view.run, Scope(*view.scope(name)))
+        return explain(view.run, None if name == "run" else int(name.partition(":")[2]))
+
+    return view.keep("explained", name, 16, make)
 
 
 def columns(view: RunView, scope: str | None) -> PathColumns:
-    found = explained(view, scope)
-    with view.lock:
-        key = ("columns", scope or "run")
-        if key not in view.kept:
-            view.kept[key] = PathColumns(found)
-        kept: PathColumns = view.kept[key]
-        return kept
+    return view.keep("columns", scope or "run", 16, lambda: PathColumns(explained(view, scope)))
 
 
 def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
     """Of every row of ops, whether it is on the path of the scope."""
-    key = ("flags", scope or "run")
-    if key not in view.kept:
+
+    def make() -> NDArray[np.uint8]:
         flags = np.zeros(len(view.run.ops), np.uint8)
         ops = columns(view, scope).op
         flags[view.run.ops.row_of[ops[ops >= 0]]] = ON_PATH
-        view.kept[key] = flags
-    kept: NDArray[np.uint8] = view.kept[key]
-    return kept
+        return flags
+
+    return view.keep("flags", scope or "run", 8, make)
 
 
 def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Json:
@@ -134,9 +132,7 @@ def path_sums(view: RunView, scope: str | None, t0: float, t1: float) -> list[Js
     return class_sums(found.cls[inside > 0], inside[inside > 0])
 
 
-def _shares(
-    found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int
-) -> list[list[float]]:
+def _shares(found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int) -> list[list[float]]:
     """For each class, the share of every pixel column that short pieces take; a piece goes where its middle is."""
     middle = (found.t0[rows] + found.t1[rows]) / 2
     at = np.clip(((middle - t0) / bin_ns).astype(np.int64), 0, px - 1)
@@ -208,8 +204,29 @@ def explanation(view: RunView, scope: str | None) -> Json:
             for kind, parts in found.lane_kinds.items()
         ],
         "lane_counts": _lane_counts(found),
-        "what_if": what_if(found),
+        "what_if": what_if(view, found),
     }
+
+
+def difference(a: RunView, b: RunView) -> Json:
+    """What changed from one run to the other: the rows of `kernbench diff --json`, and both bars."""
+    data = diff_runs(a.run, b.run).as_json()
+    for name, view in (("a", a), ("b", b)):
+        about = data[name]
+        assert isinstance(about, dict)
+        found = columns(view, "run")
+        about["sums"] = class_sums(found.cls, found.t1 - found.t0)
+    notes = []
+    if a.run.manifest.bench != b.run.manifest.bench:
+        notes.append(f"A is {a.run.manifest.bench}, B is {b.run.manifest.bench}: rows are matched by name alone.")
+    if a.run.manifest.machine_hash != b.run.manifest.machine_hash:
+        notes.append(f"The machines differ: {a.run.manifest.machine} and {b.run.manifest.machine}.")
+    params = {**a.run.manifest.params, **b.run.manifest.params}
+    changed = [name for name in params if a.run.manifest.params.get(name) != b.run.manifest.params.get(name)]
+    if changed and a.run.manifest.bench == b.run.manifest.bench:
+        values = [f"{n} {a.run.manifest.params.get(n)} → {b.run.manifest.params.get(n)}" for n in changed]
+        notes.append(f"Parameters: {', '.join(values)}.")
+    return {**data, "notes": notes}
 
 
 def _class_letters() -> dict[str, str]:
@@ -227,22 +244,14 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
     return counts
 
 
-def what_if(found: Explanation) -> list[Json]:
-    """What would be gained at most without a part: its share of the path, as long as ops keep their order."""
-    total = found.scope.total_ns
-    rows: list[Json] = []
-    queues = {name: ns for name, ns in found.by_link.items() if name != "not queued"}
-    for name, ns in [*found.by_class.items(), *queues.items()]:
-        if ns <= 0 or name == "queue":
-            continue
-        label = NAMES.get(name, name)
-        rows.append({"name": label, "id": name, "ns": ns, "at_most": ns / (total - ns) if ns < total else None})
-    rows.sort(key=lambda row: -_ns(row))
-    return rows[:8]
-
-
-def _ns(row: Json) -> float:
-    value = row["ns"]
-    assert isinstance(value, float)
-    return value
-
+def what_if(view: RunView, found: Explanation) -> list[Json]:
+    """What would be gained at best if a component were free, as long as ops keep their order; largest first."""
+    if len(found.path) > MOST_PIECES:
+        return []
+    foreseen = [foresee(view.run, found, name) for name in TARGETS]
+    rows: list[Json] = [
+        {"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share}
+        for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name))
+        if one.gain_ns > 0
+    ]
+    return rows

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Floats, SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 
+Made = TypeVar("Made")
 LETTERS = "".join(KINDS)  # a kind's number in binary answers is its place here
 
 
@@ -22,8 +24,22 @@ class RunView:
 
     def __init__(self, run: SavedRun) -> None:
         self.run = run
-        self.lock = RLock()
-        self.kept: dict[object, Any] = {}  # what handlers keep, by what it depends on
+        self._lock = RLock()
+        self._kept: dict[str, dict[object, Any]] = {}
+
+    def keep(self, kind: str, key: object, most: int, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made once for a key; of each kind the `most` recent are kept."""
+        with self._lock:
+            own = self._kept.setdefault(kind, {})
+            if key in own:
+                own[key] = own.pop(key)  # the most recent is last
+            else:
+                made = make()
+                while len(own) >= most:
+                    del own[next(iter(own))]
+                own[key] = made
+            found: Made = own[key]
+            return found
 
     @property
     def id(self) -> str:
@@ -35,7 +51,7 @@ class RunView:
 
     @cached_property
     def machine(self) -> MachineMap:
-        with self.lock:
+        with self._lock:
             return MachineMap(self.run.graph)
 
     @cached_property
@@ -64,14 +80,32 @@ class RunView:
         return np.where(at < 0, 0.0, busy)
 
     def scope(self, text: str | None) -> tuple[float, float]:
-        """From when to when a scope is: `run`, or `launch:N`."""
+        """From when to when a scope is: `run`, `kernels` (from the first launch to the end of the last), `launch:N`."""
         if not text or text == "run":
             return 0.0, self.t_end
+        if text == "kernels" and self.run.launches:
+            ends = max(launch.end_ns for launch in self.run.launches)
+            return min(launch.start_ns for launch in self.run.launches), min(ends, self.t_end)
         name, _, number = text.partition(":")
         if name == "launch" and number.isdecimal() and int(number) < len(self.run.launches):
             launch = self.run.launches[int(number)]
-            return launch.start_ns, launch.end_ns
-        raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, or launch:0 to launch:N")
+            return launch.start_ns, min(launch.end_ns, self.t_end)
+        raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, kernels, or launch:0 to launch:N")
+
+    @property
+    def main_scope(self) -> str:
+        """What a run is judged by, as `kernbench run` does: its launch, or the time from first to last."""
+        return ("run", "launch:0")[len(self.run.launches)] if len(self.run.launches) < 2 else "kernels"
+
+    def _scopes(self) -> list[Json]:
+        scopes: list[Json] = [{"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end}]
+        if len(self.run.launches) > 1:
+            t0, t1 = self.scope("kernels")
+            scopes.append({"id": "kernels", "name": f"all {len(self.run.launches)} launches", "t0": t0, "t1": t1})
+        for launch in self.run.launches:
+            t0, t1 = self.scope(f"launch:{launch.index}")
+            scopes.append({"id": f"launch:{launch.index}", "name": launch.name, "t0": t0, "t1": t1})
+        return scopes
 
     def listed(self) -> Json:
         m = self.run.manifest
@@ -104,20 +138,8 @@ class RunView:
             "bin_ns": m.bin_ns,
             "bins": m.bins,
             "kinds": KINDS,
-            "scopes": [
-                {"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end},
-                *(
-                    {
-                        "id": f"launch:{launch.index}",
-                        "name": launch.name,
-                        "kernel": launch.kernel,
-                        "stream": launch.stream,
-                        "t0": launch.start_ns,
-                        "t1": launch.end_ns,
-                    }
-                    for launch in run.launches
-                ),
-            ],
+            "main": self.main_scope,
+            "scopes": self._scopes(),
             "lanes": [
                 {
                     "i": lane.index,

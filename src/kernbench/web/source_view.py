@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.web.machine_map import Json
-from kernbench.web.op_view import MOST, brief
+from kernbench.web.op_view import MOST, brief, selected_rows, tensor_names
 from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
 
 
 def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
-    """All files, and of each line: its part of the critical path in the window, ops, engine time by kind, stall, bytes."""
+    """All files, and of each line: its part of the path in the window, ops, engine time by kind, stall, bytes."""
     shares = line_shares(view, scope, t0, t1)
     none: Json = {"ns": 0.0, "parts": []}
     ops = view.run.ops
@@ -66,18 +66,10 @@ def search(view: RunView, words: str, limit: int = 50) -> Json:
     lines = [line for line in view.run.lines if fits(f"{line.name} {line.text}")]
     found["lines"] = _hits([{"id": x.index, "text": f"{x.name}  {x.text}"} for x in lines], limit)
     ops = view.run.ops
-    names = [code for code, word in enumerate(ops.name.words) if fits(word)]
-    hit = np.isin(ops.name.codes, names)
-    distinct = np.unique(ops.tensors.values.astype(str)) if len(ops.tensors.values) else np.zeros(0, str)
-    tensors = [str(name) for name in distinct if fits(str(name))]
-    if tensors:
-        at = np.flatnonzero(np.isin(ops.tensors.values.astype(str), tensors))
-        hit[np.searchsorted(ops.tensors.starts, at, side="right") - 1] = True
-    if wanted and wanted[0].isdecimal() and len(wanted) == 1 and int(wanted[0]) < len(ops):
-        hit[ops.row_of[int(wanted[0])]] = True
+    tensors = [name for name in tensor_names(view) if fits(name)]
+    hit = selected_rows(view, f"q:{words}")
     rows = np.flatnonzero(hit)
     rows = rows[np.argsort(ops.t_start[rows], kind="stable")]
-    view.kept["match", words] = hit
     found["tensors"] = _hits([{"id": name, "text": name} for name in tensors], limit)
     found["ops"] = {
         "count": len(rows),

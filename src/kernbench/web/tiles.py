@@ -143,19 +143,14 @@ def group_rows(
 
 
 def _rounded_share(view: RunView, members: Sequence[int], edges: Floats) -> NDArray[np.uint8]:
-    key = ("group", tuple(members), float(edges[0]), float(edges[-1]), len(edges))
-    kept = view.kept.get(key)
-    if kept is not None:
-        found: NDArray[np.uint8] = kept
-        return found
-    total = np.zeros((len(LETTERS), len(edges) - 1))
-    count = np.zeros(len(LETTERS))
-    for lane in members:
-        kind = LETTERS.index(view.run.lanes[lane].kind)
-        total[kind] += np.diff(view.busy_until(lane, edges))
-        count[kind] += 1
-    mean = total / np.maximum(count, 1)[:, None] / np.diff(edges)
-    shares = np.where(total > 0, np.clip(np.rint(255 * mean), 1, 255), 0).astype(np.uint8)
-    if len(view.kept) < 4096:
-        view.kept[key] = shares
-    return shares
+    def make() -> NDArray[np.uint8]:
+        total = np.zeros((len(LETTERS), len(edges) - 1))
+        count = np.zeros(len(LETTERS))
+        for lane in members:
+            kind = LETTERS.index(view.run.lanes[lane].kind)
+            total[kind] += np.diff(view.busy_until(lane, edges))
+            count[kind] += 1
+        mean = total / np.maximum(count, 1)[:, None] / np.diff(edges)
+        return np.where(total > 0, np.clip(np.rint(255 * mean), 1, 255), 0).astype(np.uint8)
+
+    return view.keep("group", (tuple(members), float(edges[0]), float(edges[-1]), len(edges)), 1024, make)

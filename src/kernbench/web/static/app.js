@@ -69,7 +69,7 @@ function pickers() {
 const nameOf = entry => [entry.name, entry.device].filter(Boolean).join(', ');
 
 function pick(key, id) {
-  if (key === 'a') change({a: id || null, b: state.b === id ? null : state.b, scope: 'run', w: null, t: null, range: null, sel: null, open: null, root: null});
+  if (key === 'a') change({a: id || null, b: state.b === id ? null : state.b, scope: '', w: null, t: null, range: null, sel: null, open: null, root: null});
   else change({b: id || null});
 }
 
@@ -97,8 +97,8 @@ async function loadRuns() {
   if (a !== state.a || b !== state.b) return;
   run.a = first;
   run.b = second;
-  const scopes = first ? first.scopes.map(scope => scope.id) : ['run'];
-  if (!scopes.includes(state.scope)) state.scope = 'run';
+  const scopes = first ? first.scopes.map(scope => scope.id) : [];
+  if (!scopes.includes(state.scope)) state.scope = '';
   $('view-run').classList.toggle('norun', !first);
   if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
   document.title = first ? `${first.name} - KernBench` : 'KernBench';

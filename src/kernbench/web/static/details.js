@@ -2,7 +2,7 @@
 import {empty, h, say, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
-import {KIND_NAMES, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
+import {KIND_NAMES, launchesOf, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
 import {dragSheet} from './panes.js';
 import {partsBar} from './parts.js';
 import {sparkline} from './spark.js';
@@ -55,7 +55,7 @@ async function op(ui, id, name) {
     h('h3', {}, `${found.label}${found.nbytes ? `, ${bytes(found.nbytes)}` : ''}`), h('div', {class: 'muted'}, `${found.lane_name}, ${found.kind_name}`),
     found.took > 0 && partsBar(parts, parts.reduce((x, p) => x + p.ns, 0), {small: true, width: ui.body.clientWidth - 20, title: 'Service split'}),
     split && [h('div', {class: 'fact'}, h('span', {}, key('T'), ' transfer'), h('span', {}, exactNs(split.transfer), h('span', {class: 'muted'}, moved))),
-      h('div', {class: 'fact'}, h('span', {}, key('L'), ' latency'), h('span', {}, exactNs(split.latency), h('span', {class: 'muted'}, found.route ? `, ${plural(found.route.nodes.length - 1, 'link')}` : ''))),
+      h('div', {class: 'fact'}, h('span', {}, key('L'), ' latency'), h('span', {}, exactNs(split.latency), h('span', {class: 'muted'}, found.route ? `, ${plural(found.route.length - 1, 'link')}` : ''))),
       h('div', {class: 'fact'}, h('span', {}, key('Q'), ' queue'), h('span', {}, exactNs(split.queue)))],
     row('took', h('b', {}, exactNs(found.took)), split ? h('span', {class: 'muted'}, `, uncontended ${exactNs(split.transfer + split.latency)}`) : null),
     row('time', `${exactNs(found.t0)} to ${exactNs(found.t1)}`),
@@ -68,7 +68,7 @@ async function op(ui, id, name) {
     found.line && row('line', lineLink(found.line)),
     found.tensors.length > 0 && row('tensors', found.tensors.join(', ')),
     found.flops > 0 && row('work', `${count(found.flops)} flops, ${sig(found.flops / found.took)} per ns`),
-    found.launch >= 0 && row('launch', h('button', {class: 'plain', onclick: () => change({scope: `launch:${found.launch}`, w: null})}, run.a.scopes[found.launch + 1]?.name || found.launch)),
+    found.launch >= 0 && row('launch', h('button', {class: 'plain', onclick: () => change({scope: `launch:${found.launch}`, w: null})}, launchesOf(run.a)[found.launch]?.name || found.launch)),
     h('details', {}, h('summary', {}, 'all parameters'), h('pre', {class: 'cmd'}, JSON.stringify(found.params, null, 1))));
   say(`op ${found.id}: ${found.label}, ${ns(found.took)}`);
 }
@@ -101,7 +101,7 @@ async function some(ui, id, what, name) {
   const line = what === 'line' && run.a ? (await getJson(`/runs/${id}/answer?${query({scope: scopeOf().id})}`)).lines[Number(name)] : null;
   const place = found?.place?.count ? found.place : null;
   show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : name.replace('>', ' → ')),
-    place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), sparkline(place.spark_queue, 'queue', null)),
+    place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),
       row('queue', `${sig(place.queue, 2)} flits on average, ${ns(place.wait_ns)} waited in total`), row('bytes', bytes(Math.round(place.nbytes))),
       row('bandwidth', `${gbs(place.gbs)}${place.count > 1 ? `, ${plural(place.count, 'link or channel')} together` : ''}`)],
@@ -109,7 +109,7 @@ async function some(ui, id, what, name) {
     node && Object.entries(node.holds || {}).map(([kind, n]) => row(kind, count(n))),
     node && Object.entries(node.attrs).map(([key, value]) => row(key.replace(/_ns$/, ', ns').replace(/_gbs$/, ', GB/s').replace(/_bytes$/, ', bytes').replaceAll('_', ' '), String(value))),
     found && found.engines.length > 0 && h('div', {class: 'wide'}, table(ENGINES, found.engines)),
-    found && ['link', 'node'].includes(what) && found.ops > 0 && h('p', {class: 'muted'}, what === 'link' ? `${plural(found.ops, 'op')} waited here behind others.` : plural(found.ops, 'op')),
+    found && ['link', 'node'].includes(what) && found.ops > 0 && h('p', {class: 'muted'}, what === 'link' ? `${plural(found.ops, 'op')} passed here.` : plural(found.ops, 'op')),
     found?.slowest?.length > 0 && [h('b', {}, 'longest'), h('ol', {class: 'ops'}, found.slowest.slice(0, 8).map(one => h('li', {}, opLink(one), ` ${ns(one.t1 - one.t0)}`)))],
     what === 'node' && h('p', {class: 'muted'}, 'Click another node in Machine for the route between the two.'));
 }

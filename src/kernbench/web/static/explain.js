@@ -30,9 +30,9 @@ export function startExplain(place, fail) {
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        h('div', {class: 'wide'}, table([{name: 'without', cell: r => r.name}, {name: 'on the path', num: true, cell: r => ns(r.ns)}, {name: 'at most', num: true, cell: r => (r.at_most === null ? '' : `${(100 * r.at_most).toFixed(1)} % faster`)}], found.what_if)),
-        h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. Measured, by running again with a component made free:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if pe_dma`)),
+        h('div', {class: 'wide'}, table([{name: 'component made free', cell: r => r.name}, {name: 'gains at best', num: true, cell: r => ns(r.gain_ns)}, {name: 'then', num: true, cell: r => ns(r.at_best_ns)}, {name: '', num: true, cell: r => `−${pct(r.share)}`}], found.what_if)),
+        h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. To measure it, run again with the component made free:'),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if ${found.what_if[0]?.name || 'pe_dma'}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`}`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));

@@ -41,15 +41,22 @@ export class Heat {
     return this.mostBytes;
   }
 
-  doing(pe, [first]) {
+  // What a PE did: the kind that had most of the bins.
+  doing(pe, [first, last]) {
     const row = this.pe.get(pe);
-    const code = row === undefined ? 0 : this.arrays.doing[row * this.header.bins + first];
-    return code ? this.header.kinds[code - 1] : '';
+    if (row === undefined) return '';
+    const times = new Map();
+    for (let i = first; i <= last; i++) {
+      const code = this.arrays.doing[row * this.header.bins + i];
+      if (code) times.set(code, (times.get(code) || 0) + 1);
+    }
+    const best = [...times].sort((x, y) => y[1] - x[1])[0];
+    return best ? this.header.kinds[best[0] - 1] : '';
   }
 
   // Places sorted by queue, then by utilisation. Queues name the bottleneck, utilisation does not.
   longest(bins, limit) {
-    return this.header.rows.filter(row => row.kind !== 'block' && row.kind !== 'node')
+    return this.header.rows.filter(row => row.kind !== 'block' && row.kind !== 'channel')
       .map(row => ({id: row.id, util: this.value(row.id, 'util', bins), queue: this.value(row.id, 'queue', bins)}))
       .filter(row => row.util > 0 || row.queue > 0)
       .sort((x, y) => y.queue - x.queue || y.util - x.util).slice(0, limit);

@@ -5,7 +5,8 @@ import {change, state, toHash} from './state.js';
 const keys = new Map();
 // `keys` of one entry do one thing; `act(event)` returns false to leave the key to the browser.
 export function onKey(names, about, act) {
-  for (const name of names) keys.set(name, {about, act, names});
+  const entry = {about, act, names};
+  for (const name of names) keys.set(name, entry);
 }
 
 export function shown() {

@@ -9,6 +9,7 @@ import {diffStep, loadHeat, step} from './heat.js';
 import {startSlider} from './slider.js';
 import {marksOf} from './machine_marks.js';
 import {legend, queueList} from './machine_legend.js';
+import {levelOf} from './search.js';
 import {pct, sig, bytes} from './units.js';
 
 const METRICS = [['util', 'Utilisation'], ['queue', 'Queue'], ['bytes', 'Bytes']];
@@ -43,6 +44,8 @@ export function startMachine(pane, fail) {
 // Without a choice: the cube where most happened, or the tray.
 function rootNow() {
   if (state.root) return state.root;
+  const chosen = /^(?:node|link|route):([^>#]+)/.exec(state.sel || '');
+  if (chosen) return levelOf(chosen[1]);
   if (!run.a) return 'tray';
   const busy = new Map();
   for (const lane of run.a.lanes) if (lane.cube >= 0) { const id = `sip${lane.sip}.cube${lane.cube}`; busy.set(id, (busy.get(id) || 0) + lane.busy_ns); }

@@ -12,7 +12,7 @@ export function drawLevel(data) {
   const back = s('g'), lines = s('g', {class: 'links'}), front = s('g'), words = s('g', {class: 'words'}), top = s('g', {class: 'marks'});
   for (const node of data.nodes) {
     const [x, y, w, h] = node.box;
-    const rect = s('rect', {x, y, width: w, height: h, rx: node.shape === 'box' ? Math.min(0.4 * unit, w / 8, h / 8) : 0, class: `box ${node.shape} k-${node.kind}`, 'stroke-width': 0.22 * unit});
+    const rect = s('rect', {x, y, width: w, height: h, rx: node.shape === 'box' ? Math.min(0.4 * unit, w / 8, h / 8) : 0, class: `box ${node.shape} k-${node.kind}`, 'stroke-width': 0.22 * unit, 'stroke-dasharray': node.shape === 'zone' ? `${1.2 * unit} ${unit}` : null});
     if (node.shape !== 'box') { back.append(rect); if (node.shape === 'zone') words.append(label(node, unit)); continue; }
     const cells = node.kind === 'hbm_ctrl' ? channelCells(node, unit) : null;
     const group = s('g', {class: 'node', 'data-id': node.id, tabindex: node.opens || node.kind === 'hbm_ctrl' ? 0 : -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group);

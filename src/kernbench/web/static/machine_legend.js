@@ -19,8 +19,8 @@ export function legend(metric, isDiff, heat) {
 export function queueList(heat, bins, isRange) {
   const rows = heat.longest(bins, 5), hasQueue = rows.some(row => row.queue >= 0.05);
   return h('div', {class: 'queues'}, h('b', {}, isRange ? 'longest queues, mean of the range' : 'longest queue at t'),
-    !rows.length && h('p', {class: 'muted'}, 'No bytes move at t. Move the slider, or play.'),
-    rows.length > 0 && !hasQueue && h('p', {class: 'muted'}, 'No queue at t; the busiest links:'),
+    !rows.length && h('p', {class: 'muted'}, isRange ? 'No bytes move in the range.' : 'No bytes move at t. Move the slider, or play.'),
+    rows.length > 0 && !hasQueue && h('p', {class: 'muted'}, isRange ? 'No queue in the range; the busiest:' : 'No queue at t; the busiest:'),
     rows.map(row => h('button', {class: 'plain row', title: row.id, onclick: () => change({sel: row.id.includes('>') ? `link:${row.id}` : `node:${row.id}`})},
       h('span', {class: 'grow'}, shortLink(row.id)), h('b', {}, `${pct(row.util, 0)}${row.queue >= 0.05 ? `, q ${sig(row.queue, 2)}` : ''}`))));
 }

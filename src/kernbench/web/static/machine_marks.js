@@ -47,7 +47,7 @@ async function marked(sel) {
   if (!run.a) return null;
   if (what === 'op') {
     const op = await getJson(`/runs/${id}/op/${name}`);
-    return {nodes: [op.component, ...(op.route ? [op.route.nodes[0], op.route.nodes.at(-1)] : [])], hops: op.route ? pairs(op.route.nodes) : []};
+    return {nodes: [op.component, ...(op.route ? [op.route[0], op.route.at(-1)] : [])], hops: op.route ? pairs(op.route) : []};
   }
   const scope = scopeOf();
   const used = await getJson(`/runs/${id}/totals?${query({t0: scope.t0, t1: scope.t1, sel})}`);

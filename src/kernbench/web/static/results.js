@@ -13,7 +13,7 @@ export function startResults(place, fail) {
   async function load() {
     if (state.view !== 'results') return;
     const id = run_of();
-    if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --param m=32,64,128 --out out/sweep\nkernbench web out/sweep'))); return; }
+    if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --over m=32,64,128 --out out/sweep\nkernbench web out/sweep'))); return; }
     const found = await getJson(`/results/${id}`);
     if (id === run_of()) draw(found);
   }
@@ -31,7 +31,7 @@ export function startResults(place, fail) {
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
         h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
       h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true)),
-      numeric.length > 1 ? scatter(rows.filter(r => !failed(r)), ui, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
+      numeric.length > 1 ? scatter(rows.filter(r => !failed(r)), {...ui, width: place.clientWidth - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => { ui.all = !ui.all; draw(found); }}, ui.all ? 'fewer columns' : 'all columns')),
         rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => { ui.up = ui.sort === c ? -ui.up : 1; ui.sort = c; draw(found); }}, short(c) + (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
           h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, onclick: () => open(r, found)}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]))))))))
@@ -42,7 +42,7 @@ export function startResults(place, fail) {
     const box = place.querySelector('.chosen');
     const folder = row.run || row.run_dir || row.saved;
     const entry = folder && run.list.find(e => e.kind === 'run' && (e.dir === folder || e.dir.endsWith(`/${folder}`)));
-    if (entry) { change({a: entry.id, view: 'run', scope: 'run', w: null, sel: null, range: null, open: null, root: null}); return; }
+    if (entry) { change({a: entry.id, view: 'run', scope: '', w: null, sel: null, range: null, open: null, root: null}); return; }
     const params = Object.entries(row).filter(([k, v]) => k.startsWith('params.') && v !== null).map(([k, v]) => ` --param ${k.slice(7)}=${v}`).join('');
     const machine = Object.entries(row).filter(([k, v]) => k.startsWith('machine.') && v !== null).map(([k, v]) => ` --set ${k.slice(8)}=${v}`).join('');
     show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), h('p', {class: 'muted'}, 'Save this point as a run to look at it:'),

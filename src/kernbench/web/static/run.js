@@ -10,9 +10,11 @@ export const KIND_NAMES = {G: 'GEMM', M: 'MATH', R: 'DMA read', W: 'DMA write', 
 // From when to when the chosen scope is.
 export function scopeOf(which = run.a) {
   if (!which) return null;
-  const found = which.scopes.find(scope => scope.id === state.scope);
-  return found || which.scopes[0];
+  const found = which.scopes.find(scope => scope.id === (state.scope || which.main));
+  return found || which.scopes.find(scope => scope.id === which.main);
 }
+
+export const launchesOf = which => which.scopes.filter(scope => scope.id.startsWith('launch:'));
 
 // What is on screen: the window of the timeline, inside the scope.
 export function windowOf() {

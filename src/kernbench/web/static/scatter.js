@@ -2,21 +2,22 @@
 import {empty, h, s, tip} from './dom.js';
 import {sig, ticks} from './units.js';
 
-const W = 900, H = 300, LEFT = 64, FOOT = 34;
+const H = 300, LEFT = 64, FOOT = 34;
 
-export function scatter(rows, {x, y, size}, found, onopen) {
+export function scatter(rows, {x, y, size, width}, found, onopen) {
+  const W = Math.max(320, Math.min(width, 1200));
   const points = rows.filter(r => typeof r[x] === 'number' && typeof r[y] === 'number');
   if (!points.length) return empty('No row has numbers in both columns.', h('p', {}, 'Choose other columns, or take back the filter.'));
   const scale = (name, from, to) => {
     const values = points.map(p => p[name]), lo = Math.min(...values), hi = Math.max(...values), pad = (hi - lo || Math.abs(hi) || 1) * 0.06;
     const [a, b] = [lo >= 0 ? Math.max(0, lo - pad) : lo - pad, hi + pad];
-    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, 6).found};
+    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? W / 120 : 6).found};
   };
   const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
-  const front = frontOf(points, x, y), best = new Set(found.best || []);
+  const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1));
   const name = c => c.replace(/^(params|machine|returned)\./, '');
-  const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : sig(v, 3));
+  const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
   return h('div', {class: 'plot'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${name(y)} over ${name(x)}`},
     sx.ticks.map(t => [s('line', {x1: sx.at(t), x2: sx.at(t), y1: 10, y2: H - FOOT, class: 'grid'}), s('text', {x: sx.at(t), y: H - FOOT + 14, class: 'tick', 'text-anchor': 'middle', text: words(t)})]).flat(),
     sy.ticks.map(t => [s('line', {x1: LEFT, x2: W - 12, y1: sy.at(t), y2: sy.at(t), class: 'grid'}), s('text', {x: LEFT - 6, y: sy.at(t) + 4, class: 'tick', 'text-anchor': 'end', text: words(t)})]).flat(),
@@ -29,7 +30,7 @@ export function scatter(rows, {x, y, size}, found, onopen) {
       onclick: () => onopen(p), onkeydown: event => { if (event.key === 'Enter') onopen(p); },
       onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}`, event.clientX, event.clientY),
       onpointerleave: () => tip(''),
-    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of the search. Click a point to open its run.`));
+    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points. Click a point to open its run.`));
 }
 
 // Points that no other beats in both columns.

@@ -1,6 +1,6 @@
 // The one state of the page, and the URL that holds it. Views subscribe; none writes to another.
 const DEFAULT = {
-  view: 'run', pane: 'timeline', a: null, b: null, scope: 'run', w: null, t: null, range: null, sel: null, open: null,
+  view: 'run', pane: 'timeline', a: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
   m: 'util', q: '', root: null, path: true, waits: false, kinds: '', by: 'class', mode: '', results: null,
 };
 export const state = {...DEFAULT};
@@ -38,7 +38,7 @@ export function toHash(s = state) {
   const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>')}`); };
   put('a', s.a);
   put('b', s.b);
-  put('scope', s.scope === 'run' ? '' : s.scope);
+  put('scope', s.scope);
   put('pane', s.pane === DEFAULT.pane ? '' : s.pane);
   put('w', s.w && `${num(s.w[0])}-${num(s.w[1])}`);
   put('t', s.t === null ? '' : num(s.t));

@@ -7,7 +7,7 @@ const MOST = 3000, LANES = 60;
 
 export class Tiles {
   constructor(id, onArrival) {
-    Object.assign(this, {id, onArrival, mark: '', path: '', kept: new Map(), asked: new Map(), gone: null});
+    Object.assign(this, {id, onArrival, mark: '', scope: 'run', kept: new Map(), asked: new Map(), gone: null});
   }
 
   // Bin width in ns for a window: from half a pixel to one.
@@ -19,7 +19,7 @@ export class Tiles {
     return found.slice(0, 4);
   }
 
-  key(k, i, lane) { return `${k}/${i}/${lane}/${this.mark}`; }
+  key(k, i, lane) { return `${k}/${i}/${lane}/${this.scope}/${this.mark}`; }
   get(k, i, lane) { return this.kept.get(this.key(k, i, lane)); }
 
   // Asks for what is not here; true when all is.
@@ -36,11 +36,11 @@ export class Tiles {
   }
 
   async fetch(k, numbers, lanes, signal) {
-    const mark = this.mark;
+    const {mark, scope} = this;
     lanes.forEach(lane => numbers.forEach(i => this.asked.set(this.key(k, i, lane), true)));
     try {
-      const found = await getArrays(`/runs/${this.id}/tiles?${query({k, i: numbers.join(','), lanes: lanes.join(','), mark})}`, signal);
-      this.keep(found, mark);
+      const found = await getArrays(`/runs/${this.id}/tiles?${query({k, i: numbers.join(','), lanes: lanes.join(','), mark, scope})}`, signal);
+      this.keep(found, `${scope}/${mark}`);
       this.onArrival();
     } catch (error) { if (error.name !== 'AbortError') throw error; }
     finally { lanes.forEach(lane => numbers.forEach(i => this.asked.delete(this.key(k, i, lane)))); }

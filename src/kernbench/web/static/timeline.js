@@ -3,7 +3,7 @@ import {empty, h, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {onKey} from './keys.js';
-import {KIND_NAMES, kb, run, scopeOf, windowOf} from './run.js';
+import {KIND_NAMES, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
 import {colour} from './theme.js';
 import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
 import {drawRows} from './timeline_draw.js';
@@ -16,7 +16,9 @@ import {asTable} from './timeline_table.js';
 import {Tiles} from './tiles.js';
 import {ns} from './units.js';
 
-export const AXIS_H = 18, PATH_H = 22, LAUNCH_H = 14;
+export const AXIS_H = 18;
+export const PATH_H = 22;
+export const LAUNCH_H = 14;
 export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
 
 export function startTimeline(pane, fail) {
@@ -33,7 +35,7 @@ export function startTimeline(pane, fail) {
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
   subscribe(['open', 'w', 't', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
-    if (changed.has('sel')) selected().catch(() => {});
+    if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
     draw();
   });
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
@@ -50,7 +52,9 @@ async function rebuild() {
   show(tl.body, tl.canvas);
   const scope = scopeOf();
   if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
+  tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
+  tl.pane.style.setProperty('--labels', `${labelWidth()}px`);
   const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
   show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {
     class: 'kind', title: `Show only ${KIND_NAMES[kind]}`, 'aria-pressed': state.kinds.includes(kind) ? 'true' : 'false',
@@ -96,8 +100,8 @@ function mostOf(sums) {
 
 async function selected() {
   const sel = state.sel || '';
-  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : '';
-  tl.tiles && (tl.tiles.mark = tl.mark);
+  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
+  if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
   draw();
@@ -127,9 +131,9 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124);
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 7) ? 26 : 0);
 export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
-const hasLaunches = () => run.a && run.a.scopes.length > 1;
+const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
 
 export function viewNow() {
   const [t0, t1] = windowOf();
@@ -161,7 +165,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark) || Boolean(state.q), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
@@ -170,7 +174,7 @@ function drawNow() {
   } else moveLast(pen, view) || (drawLabels(pen, shown, view, tl, run.a, scopeOf()), items = drawRows(pen, shown, view, tl.tiles, look));
   pen.restore();
   if (isWhole && hasGroups) keepFrame(view);
-  if (hasLaunches()) drawLaunches(pen, view, run.a, AXIS_H, LAUNCH_H);
+  if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
   if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
   if (tl.flows) drawFlows(pen, view, tl, shown);
   drawOverlay(pen, view, tl);

@@ -2,7 +2,7 @@
 import {say, tip} from './dom.js';
 import {change, state} from './state.js';
 import {onKey} from './keys.js';
-import {KIND_NAMES, LETTERS, kb, run, scopeOf, windowOf} from './run.js';
+import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
 import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, draw, headHeight, labelWidth, viewNow} from './timeline.js';
 import {Tiles} from './tiles.js';
 import {ns, pct} from './units.js';
@@ -17,9 +17,9 @@ export function startInput(canvas, tl) {
   // What is at a place: {row, lane, op?, t} or {part: axis | launches | path | label}.
   function pick(x, y) {
     if (!run.a || !tl.tiles) return null;
-    const t = timeAt(x), launches = run.a.scopes.length > 1 ? LAUNCH_H : 0;
+    const t = timeAt(x), launches = launchesOf(run.a).length ? LAUNCH_H : 0;
     if (y < AXIS_H) return {part: 'axis', t};
-    if (y < AXIS_H + launches) return {part: 'launches', t, scope: run.a.scopes.slice(1).find(scope => scope.t0 <= t && t < scope.t1)};
+    if (y < AXIS_H + launches) return {part: 'launches', t, scope: launchesOf(run.a).find(scope => scope.t0 <= t && t < scope.t1)};
     if (y < headHeight()) return {part: 'path', t, piece: pieceAt(t)};
     const row = tl.rows.find(one => y - headHeight() + tl.scroll >= one.y && y - headHeight() + tl.scroll < one.y + one.h);
     if (!row) return null;
@@ -118,7 +118,7 @@ export function startInput(canvas, tl) {
   async function click(at) {
     if (!at) return;
     if (at.part === 'label') { toggle(at.row.group.id); return; }
-    if (at.part === 'launches') { change(at.scope ? {scope: state.scope === at.scope.id ? 'run' : at.scope.id, w: null, range: null} : {}); return; }
+    if (at.part === 'launches') { change(at.scope ? {scope: scopeOf().id === at.scope.id ? 'run' : at.scope.id, w: null, range: null} : {}); return; }
     if (at.part === 'axis') { change({t: at.t}); return; }
     if (at.part === 'path') { if (at.piece && at.piece.op >= 0) change({sel: `op:${at.piece.op}`, t: at.t}); return; }
     if (at.row.type === 'group') { toggle(at.row.group.id); return; }

@@ -1,4 +1,5 @@
 // Around the lanes: axis, launches, the critical path, labels, cursor and range.
+import {scopeOf} from './run.js';
 import {state} from './state.js';
 import {colour, hatch} from './theme.js';
 import {FONT, fit} from './timeline_draw.js';
@@ -26,17 +27,21 @@ export function drawAxis(pen, view) {
   }
 }
 
-export function drawLaunches(pen, view, run, y, tall) {
+export function drawLaunches(pen, view, launches, y, tall) {
   label(pen, 'launches', y + 11, colour('muted'), view);
-  const shown = run.scopes.slice(1).filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
+  const shown = launches.filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
   let until = -Infinity;
+  const ends = scope => [Math.max(xOf(view, scope.t0), view.left), Math.min(xOf(view, scope.t1), view.right)];
   for (const scope of shown.slice(0, 2000)) {
-    const x0 = Math.max(xOf(view, scope.t0), view.left), x1 = Math.min(xOf(view, scope.t1), view.right);
-    pen.fillStyle = state.scope === scope.id ? colour('selected') : colour('raised');
+    const [x0, x1] = ends(scope);
+    pen.fillStyle = scopeOf().id === scope.id ? colour('selected') : colour('raised');
     pen.fillRect(x0, y + 1, Math.max(x1 - x0 - 1, 1), tall - 3);
     pen.strokeStyle = colour('muted');
     pen.lineWidth = 1;
     pen.strokeRect(x0 + 0.5, y + 1.5, Math.max(x1 - x0 - 2, 0.5), tall - 4);
+  }
+  for (const scope of shown.slice(0, 2000)) {
+    const [x0, x1] = ends(scope);
     if (x1 - x0 > 24 && x0 >= until) {
       pen.fillStyle = colour('text');
       pen.font = `10px ${FONT}`;

@@ -1,7 +1,9 @@
 // Which rows the timeline has: PEs with their engines, cubes where there are many PEs, the host last.
 const ORDER = ['R', 'G', 'M', 'F', 'C', 'W', 'S', 'H'];
 const PORTS = {R: 'DMA read', W: 'DMA write', G: 'GEMM', M: 'MATH', F: 'fetch, store', C: 'comm.', S: 'spans', H: 'host'};
-export const LANE_H = 20, STRIP_H = 28, SPAN_H = 8;
+export const LANE_H = 20;
+export const SPAN_H = 8;
+const STRIP_H = 28;
 const MANY = 16;
 
 // Groups of lanes: {id, name, lanes, kind: pe | cube | other, children}

@@ -1,0 +1,183 @@
+"""Tiles, group rows, heat map, path and totals of a run whose every time can be worked out by hand.
+
+A round of the generated run takes 40 ns: load 20 (8 transfer, 4 latency, 8 queue), product 8, math 6, store 4, issue 2.
+PE p starts at p ns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("starlette")
+
+from tests.browser.generated_run import write_generated_run
+
+from kernbench.report.runs.saved_run import open_run
+from kernbench.topology import load_topology
+from kernbench.web.heat import heat, totals_of_link
+from kernbench.web.machine_map import MachineMap
+from kernbench.web.op_view import op_at, op_details, selected_rows, totals
+from kernbench.web.path_view import flags_of, line_shares, path, path_sums
+from kernbench.web.run_view import LETTERS, RunView
+from kernbench.web.source_view import search
+from kernbench.web.tiles import BINS, ON_PATH, group_rows, tiles
+
+ROUNDS = 50
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    folder = tmp_path_factory.mktemp("run") / "generated"
+    write_generated_run(folder, pes=8, rounds=ROUNDS)
+    return RunView(open_run(folder))
+
+
+def busy_in_tile(arrays: dict[str, np.ndarray], k: int) -> float:
+    """What a tile of one lane adds up to."""
+    width = 2.0**k
+    begin = np.maximum(arrays["start"], 0.0)
+    end = np.minimum(arrays["start"] + arrays["dur"], BINS * width)
+    return float((end - begin).sum() + (arrays["busy"] / 255.0 * width).sum())
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1, 3, 5])
+def test_tiles_of_any_width_add_up_to_the_lane(view: RunView, k: int) -> None:
+    flags = np.zeros(len(view.run.ops), np.uint8)
+    count = int(np.ceil(view.t_end / (BINS * 2.0**k)))
+    busy = 0.0
+    for number in range(count):
+        header, arrays = tiles(view, k, [number], [0], flags)
+        assert len(arrays["start"]) <= 343
+        assert header["counts"] == [[len(arrays["start"]), len(arrays["index"])]]
+        busy += busy_in_tile(arrays, k)
+    assert busy == pytest.approx(ROUNDS * 20.0, rel=1 / 255)  # loads of PE 0
+
+
+def test_slices_are_sent_as_themselves_from_three_bins_on(view: RunView) -> None:
+    flags = np.zeros(len(view.run.ops), np.uint8)
+    _, whole = tiles(view, 2, [0], [0], flags)  # bins of 4 ns: loads of 20 ns are slices
+    assert whole["start"].tolist() == [40.0 * n for n in range(ROUNDS)]
+    assert set(whole["dur"].tolist()) == {20.0}
+    assert set(whole["queue"].tolist()) == {102}  # 8 of 20 ns
+    assert len(whole["index"]) == 0
+    _, binned = tiles(view, 3, [0], [0], flags)  # bins of 8 ns: 20 ns are less than three
+    assert len(binned["start"]) == 0
+    assert (binned["index"][:4].tolist(), binned["busy"][:4].tolist()) == ([0, 1, 2, 5], [255, 255, 128, 255])
+    assert {LETTERS[kind] for kind in binned["bkind"]} == {"R"}
+
+
+def test_bins_are_never_more_than_full(view: RunView) -> None:
+    flags = np.zeros(len(view.run.ops), np.uint8)
+    _, arrays = tiles(view, 4, [0], list(range(32)), flags)
+    assert arrays["busy"].max() <= 255
+
+
+def test_a_group_is_the_mean_of_its_lanes_by_kind(view: RunView) -> None:
+    loads = [lane.index for lane in view.run.lanes if lane.kind == "R"]
+    _, arrays = group_rows(view, [loads], 40.0, 120.0, 2)
+    # PE p loads from 40 + p to 60 + p, so 20 of the 40 ns of each bin.
+    assert arrays["busy"][0, LETTERS.index("R")].tolist() == [128, 128]
+
+
+def test_the_path_adds_up_to_the_scope_and_to_any_window(view: RunView) -> None:
+    whole = path(view, "launch:0", 0.0, view.t_end, 1000)
+    assert sum(part["ns"] for part in whole["sums"]) == view.t_end  # type: ignore[union-attr]
+    pieces = whole["pieces"]
+    assert pieces["t0"][1:] == pieces["t1"][:-1]  # type: ignore[index]
+    for t0, t1 in np.random.default_rng(0).uniform(0, view.t_end, (20, 2)):
+        low, high = sorted((t0, t1))
+        sums = path_sums(view, "launch:0", low, high)
+        assert sum(part["ns"] for part in sums) == pytest.approx(high - low, abs=1e-9)  # type: ignore[misc]
+        shares = line_shares(view, "launch:0", low, high)
+        assert sum(share["ns"] for share in shares.values()) == pytest.approx(high - low, abs=1e-9)  # type: ignore[misc]
+
+
+def test_ops_on_the_path_are_marked(view: RunView) -> None:
+    flags = flags_of(view, "launch:0")
+    on_path = view.run.ops.lane[flags == ON_PATH]
+    assert set(on_path.tolist()) == {28, 29, 30, 31}  # the four lanes of PE 7, which ends last
+
+
+def test_totals_of_a_window_are_of_that_window(view: RunView) -> None:
+    rows = {row["kind"]: row for row in totals(view, 40.0, 80.0, None)["engines"]}  # type: ignore[union-attr]
+    # PE p loads from 40 + p to 60 + p: all 8 loads, whole; the loads before end at 20 + p.
+    assert (rows["R"]["ops"], rows["R"]["busy_ns"], rows["R"]["nbytes"]) == (8, 160.0, 8 * 2048)
+    assert (rows["R"]["mean_ns"], rows["R"]["min_ns"], rows["R"]["max_ns"]) == (20.0, 20.0, 20.0)
+    # Stores: 34 + p to 38 + p and 74 + p to 78 + p; those of PE 3 to 7 reach, from before or whole, into the window.
+    before = sum(38 + p - max(34 + p, 40) for p in range(8) if 38 + p > 40)
+    after = sum(min(78 + p, 80) - (74 + p) for p in range(8) if 74 + p < 80)
+    assert rows["W"]["busy_ns"] == before + after
+
+
+def test_details_of_an_op_say_what_let_it_start_and_what_it_let_start(view: RunView) -> None:
+    found = op_details(view, 33)  # round 1, PE 0, product
+    assert (found["t0"], found["t1"], found["release"]) == (60.0, 68.0, "data")
+    assert found["released_by"]["id"] == 32  # type: ignore[index]
+    assert [one["id"] for one in found["released"]] == [34]  # type: ignore[union-attr]
+    load = op_details(view, 32)
+    assert load["split"] == {"transfer": 8.0, "latency": 4.0, "queue": 8.0}
+    assert load["queued_at"][0]["ns"] == 8.0  # type: ignore[index]
+    assert (load["before"], load["after"]) == (0, 64)
+
+
+def test_the_op_at_a_time_is_the_one_there_or_the_nearest(view: RunView) -> None:
+    assert op_at(view, 0, 50.0)["id"] == 32
+    assert op_at(view, 0, 22.0)["id"] == 0
+    assert op_at(view, 0, 39.0)["id"] == 32
+
+
+def test_selections_by_line_lane_kind_node_and_words_agree(view: RunView) -> None:
+    loads = selected_rows(view, "kind:R")
+    assert loads.sum() == 8 * ROUNDS
+    assert (selected_rows(view, "line:0") == loads).all()
+    assert (selected_rows(view, "q:dma_read") == loads).all()
+    assert (selected_rows(view, "q:x") == (loads | selected_rows(view, "kind:M"))).all()  # tensor x, and exp
+    assert selected_rows(view, "node:sip0.cube0.pe3").sum() == 4 * ROUNDS
+    assert search(view, "exp")["ops"]["count"] == 8 * ROUNDS  # type: ignore[index]
+
+
+def test_heat_is_bytes_over_bandwidth_and_queue_is_flits_waiting(view: RunView) -> None:
+    header, arrays = heat(view, "sip0.cube0", 0.0, view.t_end, 512)
+    rows = [row["id"] for row in header["rows"]]  # type: ignore[union-attr]
+    at = rows.index("sip0.cube0.hbm_ctrl.pe0#0")
+    assert set(arrays["util"][at].tolist()) == {128}  # half
+    scale = header["scale"]["queue"]  # type: ignore[index]
+    assert arrays["queue"][at][0] / 255 * scale == pytest.approx(8.0 / view.run.activity.bin_ns, rel=0.01)
+    assert header["pes"] == [f"sip0.cube0.pe{p}" for p in range(8)]
+    exact = totals_of_link(view, "sip0.cube0.hbm_ctrl.pe0#0", 0.0, view.t_end)
+    assert exact["util"] == 0.5
+
+
+# ---- the machine
+
+
+def test_every_level_draws_each_link_between_its_boxes_once() -> None:
+    graph = load_topology()
+    machine = MachineMap(graph)
+    cube = machine.links("sip1.cube5")
+    members = [edge for link in cube for edge in link.members]
+    assert len(members) == len(set(members))
+    inside = [
+        edge for edge in graph.edges
+        if edge.bw_gbs is not None and edge.kind not in ("pe_internal", "ucie_mesh", "io_to_cube", "cube_to_io")
+        and edge.src.startswith("sip1.cube5.") and edge.dst.startswith("sip1.cube5.")
+    ]  # fmt: skip
+    assert {edge for edge in members if edge.bw_gbs is not None} >= set(inside)
+    assert {link.id for link in machine.links("tray")} == {
+        "host>fabric.switch0", "fabric.switch0>host", "fabric.switch0>sip0", "sip0>fabric.switch0",
+        "fabric.switch0>sip1", "sip1>fabric.switch0",
+    }  # fmt: skip
+
+
+def test_a_route_adds_up_nodes_and_wires() -> None:
+    machine = MachineMap(load_topology())
+    found = machine.route("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0")
+    # PE 0, its router (2 ns), its memory; no distance between them.
+    assert [node["id"] for node in found["nodes"]] == [  # type: ignore[union-attr]
+        "sip0.cube0.pe0.pe_dma", "sip0.cube0.noc.r0c0", "sip0.cube0.hbm_ctrl.pe0",
+    ]  # fmt: skip
+    assert (found["nodes_ns"], found["ns"]) == (2.0, 2.0 + found["wire_ns"])  # type: ignore[operator]
+    far = machine.route("sip0.cube0", "sip1.cube3")
+    assert far["narrowest"]["gbs"] == 128.0  # type: ignore[index]

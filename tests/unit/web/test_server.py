@@ -1,0 +1,171 @@
+"""The server answers to its own names, by GET, with what it was given and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("pyarrow")
+
+from tests.browser.generated_run import write_generated_run
+
+from kernbench.cli.main import main
+from kernbench.common.errors import UsageError
+from kernbench.testing import tiny_machine
+from kernbench.web.answers import packed
+from kernbench.web.server import bind, make_app, static_files
+from kernbench.web.shelf import Shelf
+
+LOCAL = "127.0.0.1:8000"
+
+
+def ask(
+    app: object, path: str, host: str = LOCAL, method: str = "GET", more: Sequence[tuple[bytes, bytes]] = ()
+) -> tuple[int, dict[str, str], bytes]:
+    """One request, without a network: status, headers, body."""
+    sent: list[dict[str, object]] = []
+    name, _, query = path.partition("?")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": name, "raw_path": name.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"host", host.encode()), *more], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
+    }  # fmt: skip
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))  # type: ignore[operator]
+    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}  # type: ignore[attr-defined]
+    body = b"".join(m.get("body", b"") for m in sent[1:])  # type: ignore[misc]
+    return int(sent[0]["status"]), headers, body  # type: ignore[call-overload]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    write_generated_run(folder / "good", pes=2, rounds=5)
+    write_generated_run(folder / "damaged", pes=1, rounds=2)
+    (folder / "damaged" / "ops.parquet").write_bytes(b"short")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def app(runs: Path) -> object:
+    return make_app(Shelf([runs], tiny_machine()))
+
+
+def run_id(app: object) -> str:
+    listed = json.loads(ask(app, "/api/runs")[2])["runs"]
+    return next(entry["id"] for entry in listed if entry["kind"] == "run")
+
+
+def test_a_page_of_ours_is_served_with_headers_that_keep_it_to_itself(app: object) -> None:
+    status, headers, body = ask(app, "/")
+    assert status == 200
+    assert b"<html" in body
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("host", [LOCAL, "localhost:8000", "localhost", "[::1]:8000"])
+def test_the_server_answers_to_its_own_names(app: object, host: str) -> None:
+    assert ask(app, "/", host)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8000", "", "localhost.evil"])
+def test_a_foreign_host_is_refused(app: object, host: str) -> None:
+    assert ask(app, "/api/runs", host)[0] == 421
+
+
+def test_a_server_for_all_addresses_answers_to_addresses_but_not_to_foreign_names(runs: Path) -> None:
+    app = make_app(Shelf([], tiny_machine()), "0.0.0.0")
+    assert ask(app, "/", "10.0.0.1:8000")[0] == 200
+    assert ask(app, "/", "evil.example")[0] == 421
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/server.py", "/static/app.js", "/api/none", "//etc/passwd",
+     "/api/runs/../../etc", "/api/runs/aaaaaaaaaaaa", "/api/results/aaaaaaaaaaaa"],
+)  # fmt: skip
+def test_nothing_else_can_be_asked_for(app: object, path: str) -> None:
+    status, _, body = ask(app, path)
+    assert status == 404
+    assert set(json.loads(body)) == {"schema", "what", "where", "hint"}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_only_get_is_answered(app: object, method: str) -> None:
+    assert ask(app, "/api/runs", method=method)[0] == 405
+
+
+def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: object, runs: Path) -> None:
+    listed = {Path(entry["dir"]).name: entry for entry in json.loads(ask(app, "/api/runs")[2])["runs"]}
+    error = listed["damaged"]["error"]
+    assert "ops.parquet has 5 bytes" in error["what"]
+    assert error["where"] == str(runs / "damaged")
+    assert "save the run again" in error["hint"]
+    assert ask(app, f"/api/runs/{listed['damaged']['id']}")[0] == 400
+    good = json.loads(ask(app, f"/api/runs/{listed['good']['id']}")[2])
+    assert (good["ops"], len(good["lanes"]), good["total_ns"]) == (40, 8, 201.0)  # 2 PEs, 5 rounds of 40 ns, one later
+
+
+def test_a_folder_that_is_written_later_is_found(tmp_path: Path) -> None:
+    shelf = Shelf([tmp_path], tiny_machine())
+    app = make_app(shelf)
+    write_generated_run(tmp_path / "new", pes=1, rounds=1)
+    assert "new" in {Path(entry["dir"]).name for entry in json.loads(ask(app, "/api/runs")[2])["runs"]}
+
+
+def test_an_answer_that_has_not_changed_is_not_sent_again(app: object) -> None:
+    _, headers, body = ask(app, "/app.js")
+    status, _, again = ask(app, "/app.js", more=[(b"if-none-match", headers["etag"].encode())])
+    assert (status, again) == (304, b"")
+    assert body == static_files()["app.js"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["tiles?k=99&i=0&lanes=0", "tiles?k=0&i=0&lanes=77", "tiles?k=0&i=zero&lanes=0", "tiles", "op/400", "op/x",
+     "totals?t0=5&t1=5", "totals?sel=nothing", "heat?root=sip9", "path?scope=launch:7", "groups?lanes=0&bins=0",
+     "machine?root=../..", "at?lane=99&t=0", "search", "route?from=host&to=nowhere"],
+)  # fmt: skip
+def test_a_wrong_question_is_told_what_is_wrong(app: object, question: str) -> None:
+    status, _, body = ask(app, f"/api/runs/{run_id(app)}/{question}")
+    assert status == 400
+    assert json.loads(body)["what"]
+
+
+def test_arrays_stand_at_multiples_of_eight_bytes() -> None:
+    np = pytest.importorskip("numpy")
+    body = packed({"schema": 1}, {"a": np.array([1, 2, 3], "u1"), "b": np.array([0.5, 1.5], "f4")})
+    length = int.from_bytes(body[:4], "little")
+    fields = json.loads(body[4 : 4 + length])["fields"]
+    assert (4 + length) % 8 == 0
+    assert [fields["a"]["offset"], fields["b"]["offset"], len(body) - 4 - length] == [0, 8, 16]
+    assert np.frombuffer(body, "<f4", 2, 4 + length + 8).tolist() == [0.5, 1.5]
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:
+    first = bind("127.0.0.1", 0)
+    first.listen()
+    try:
+        with pytest.raises(UsageError, match="cannot listen on"):
+            bind("127.0.0.1", first.getsockname()[1])
+    finally:
+        first.close()
+
+
+def test_a_folder_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["web", "/nowhere/at/all", "--no-open"])
+    assert stopped.value.code == 2
+    assert "there is no folder '/nowhere/at/all'" in capsys.readouterr().err
