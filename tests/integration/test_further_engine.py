@@ -44,7 +44,7 @@ class SfuStage(MathStage):
         return {"function": self.op, "functions": self.elements}
 
     @property
-    def flops(self):
+    def amount(self):
         return 8 * self.elements
 
 

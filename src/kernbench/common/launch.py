@@ -183,6 +183,11 @@ class KernelLaunchMsg(CubeCommand):
         yield from self.args
         yield from self.named_args.values()
 
+    def has_target(self, cube: int, pe: int) -> bool:
+        """Whether it runs on that PE of its SIP."""
+        on_cube = self.target_cubes == "all" or cube in self.target_cubes
+        return on_cube and (self.target_pes == "all" or pe in self.target_pes)
+
     def located(self) -> KernelLaunchMsg:
         """The launch with targets for each of those left "all": the cubes, and the PE numbers, that hold a shard."""
         if self.target_cubes != "all" and self.target_pes != "all":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernbench.report.energy import Area, RunEnergy, area_of, energy_of
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
 from kernbench.report.tiles import TileUse, tiles_of
 from kernbench.runtime_api.bench_runner import BenchResult
@@ -69,6 +70,8 @@ class RunFigures:
     peak: Peak  # of the whole machine
     n_pes: int
     links: tuple[LinkUse, ...]
+    energy: RunEnergy
+    area: Area
     tiles: tuple[tuple[TileUse, ...], ...] = ()  # of each launch's composites
 
 
@@ -85,6 +88,8 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
+        energy=energy_of(result),
+        area=area_of(result.engine.graph),
         tiles=tuple(tiles_of(launch, result.engine.graph) for launch in result.launches),
     )
 
@@ -146,8 +151,11 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
             "links": [{"src": src, "dst": dst, "busy_ns": busy_ns} for (src, dst), busy_ns in busiest_links(launch)],
             "roofline": roofline.as_json(),
             "tiles": [use.as_json() for use in tiles],
+            "energy": energy.as_json(),
         }
-        for (launch, roofline), tiles in zip(figures.launches, figures.tiles, strict=True)
+        for (launch, roofline), tiles, energy in zip(
+            figures.launches, figures.tiles, figures.energy.launches, strict=True
+        )
     ]
     data |= {
         "machine": figures.machine,
@@ -157,6 +165,8 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
         "totals": figures.totals.as_json(),
         "peak": figures.peak.as_json(),
         "links": [link.as_json() for link in figures.links],
+        "energy": figures.energy.as_json(),
+        "area": figures.area.as_json(),
     }
     rows = rows_of(result)
     if rows:

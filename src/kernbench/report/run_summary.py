@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernbench.common.ids import PeId
-from kernbench.common.units import format_bytes, format_ns
+from kernbench.common.units import format_bytes, format_joules, format_ns
 from kernbench.report.roofline import Roofline
 from kernbench.report.run_figures import RunFigures, busiest_links
 from kernbench.runtime_api.launches import Launch
@@ -45,6 +45,8 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
             lines += ["", *_launch_links(slowest[0], paint)]
     if figures.links:
         lines += ["", *_links(figures, paint)]
+    if figures.energy.run.joules:
+        lines += ["", *_energy(figures, paint)]
     lines += ["", *_verdict(figures, paint)]
     if figures.result.engine.races is not None:
         lines += ["", *_races(figures, paint)]
@@ -225,6 +227,20 @@ def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
         for link in figures.links
     ]
     yield from _table(rows, left=(0, 2, 3))
+
+
+def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    """Joules by block, most first, and what has no coefficient."""
+    energy = figures.energy.run
+    yield paint("Energy", "title")
+    yield (
+        f"  {format_joules(energy.total_j)}, {_figure(energy.average_w)} W on average, "
+        f"{_figure(figures.energy.peak_w)} W at most over a launch or the run"
+    )
+    found = sorted(energy.joules.items(), key=lambda item: -item[1])
+    yield from _table([(name, format_joules(j), _bar(j, energy.total_j)) for name, j in found], left=(0, 2))
+    if energy.not_counted:
+        yield f"  not counted, no coefficient: {', '.join(key.removeprefix('energy.') for key in energy.not_counted)}"
 
 
 def _queue(ns: float) -> str:

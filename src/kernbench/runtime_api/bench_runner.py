@@ -13,16 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
 from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
@@ -89,6 +91,7 @@ class RunOptions:
     threads: int | None = None
     backend: Backend = "numpy"
     progress: Callable[[float], None] | None = None
+    activity: Activity | None = None  # sees every flit on every link and channel
 
 
 def run(
@@ -165,7 +168,13 @@ def run_bench(
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     log = chosen.op_log if chosen.op_log is not None else OpLog()
     engine = GraphEngine(
-        graph, mode=chosen.mode, op_log=log, data=chosen.data, check_races=chosen.check_races, fast=chosen.fast
+        graph,
+        mode=chosen.mode,
+        op_log=log,
+        data=chosen.data,
+        check_races=chosen.check_races,
+        fast=chosen.fast,
+        activity=chosen.activity,
     )
     engine.progress = chosen.progress
     ranks = devices[:1] if is_whole(chosen.device) else devices
@@ -210,7 +219,11 @@ def _on_device(
     torch.ahbm.set_device(device)
     if team is not None:
         torch.workers.bind(Worker(team, device))
-    returned = fn(torch, **params)
+    try:
+        returned = fn(torch, **params)
+    except KernBenchError as error:
+        at_host_line(error)
+        raise
     torch.wait_all()
     if team is not None:
         team.ended.append(device)

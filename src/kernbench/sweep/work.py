@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.report.energy import area_of, energy_of
 from kernbench.report.roofline import roofline_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
@@ -128,6 +129,8 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
         bytes_hbm_requested=sum(launch.bytes_hbm_requested for launch in launches),
         bound=max(bound_ns, key=lambda name: bound_ns[name]) if any(bound_ns.values()) else "neither",
         roofline_share=sum(bound_ns.values()) / kernels_ns if kernels_ns else 0.0,
+        energy_j=energy_of(result).run.total_j,
+        area_mm2=area_of(machine.graph).counted_mm2,
         cost=machine.cost,
         returned=_numbers(result.returned[0] if result.returned else None),
         wrong=any(not check.ok for check in result.data),

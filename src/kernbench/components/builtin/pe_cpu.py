@@ -238,7 +238,9 @@ class PeCpuComponent(ActiveComponent):
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
         turn.watch = self._watch(launch, kernel)
-        runner = turn.runner = KernelRunner(_Commands(self, launch), turn.watch)
+        runner = turn.runner = KernelRunner(
+            _Commands(self, launch), turn.watch, lines=self.ctx.log is not None and self.ctx.log.lines
+        )
         try:
             tcm = self.ctx.lease_tcm(*self.key, launch.stream)
             tl = TLContext(self._environment(launch, kernel, runner, tcm))

@@ -147,10 +147,25 @@ class PeIpcqComponent(PeEngine):
                 op, taken = "send", tx.occupancy if tx is not None else 0
             else:
                 op, taken = "recv", len(rx.arrived) if rx is not None else 0
-            found.append(
-                RingWait(op, direction, peer.pe, taken, communicator.config.n_slots, communicator.failure or "")
-            )
+            is_choice = cmd.direction is None
+            outside = peer.pe[0] == self.key[0] and not launch.has_target(*peer.pe[1:])
+            unread = () if op == "send" or is_choice else self._unread_of(communicator, peer.pe, direction)
+            n_slots, failure = communicator.config.n_slots, communicator.failure or ""
+            found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread))
         return tuple(found)
+
+    def _unread_of(self, communicator: Communicator, peer: PeKey, direction: str) -> tuple[str, ...]:
+        """What a neighbour has sent here that lies in another direction than the one that is asked."""
+        left = [left for left in communicator.left_over() if (left.receiver, left.message.sender) == (self.key, peer)]
+        by_direction: dict[tuple[str, str], int] = {}
+        for each in left:
+            if each.direction != direction:
+                key = each.direction, each.message.line
+                by_direction[key] = by_direction.get(key, 0) + 1
+        return tuple(
+            f"{count} message{'s' if count > 1 else ''} of the same PE unread in {where}, sent at {line}"
+            for (where, line), count in by_direction.items()
+        )
 
     def _user(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> User:
         user = self._users.get(launch.id)
@@ -344,6 +359,8 @@ class PeIpcqComponent(PeEngine):
         assert op.start_ns is not None
         params = _params(message, ring)
         params |= {"src_addr": op.cmd.source.address, "handle_id": op.cmd.handle_id}
+        if log.lines:
+            params["line"] = message.line
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
         message.record = log.record(
             op.start_ns,
@@ -490,6 +507,8 @@ class PeIpcqComponent(PeEngine):
         assert op.start_ns is not None
         params = _params(message, ring)
         params["handle_id"] = op.cmd.handle_id
+        if log.lines:
+            params["line"] = op.cmd.line
         sent = () if message.record is None else (message.record,)
         causes = (0, op.cause[0], op.asked_ns, op.cause[1], *self._released(ring, op, message))
         record = log.record(
