@@ -18,7 +18,7 @@ JSON_KEYS = [
 ]  # fmt: skip
 ROW_KEYS = [
     "point", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm",
-    "bytes_hbm_requested", "bound", "roofline_share", "cost", "returned", "wrong", "error",
+    "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "area_mm2", "cost", "returned", "wrong", "error",
     "table",
 ]  # fmt: skip
 
