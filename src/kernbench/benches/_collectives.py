@@ -26,7 +26,7 @@ CollectiveName = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter"
 ]
 OpName = Literal["sum", "prod", "min", "max", "avg"]
-COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
+COLLECTIVE_NAMES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 OPS: tuple[OpName, ...] = get_args(OpName)
 REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")

@@ -37,7 +37,7 @@ FILE: Final = "ccl.yaml"
 SHIPPED: Final = "kernbench/ccl/ccl.yaml"
 VARIABLE: Final = "KERNBENCH_CCL"
 AUTO: Final = "auto"
-COLLECTIVES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
+COLLECTIVE_NAMES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
 PER_CUBE: Final = "all_reduce_per_cube"
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -275,7 +275,7 @@ class _Checked:
     def config(self) -> CclConfig:
         sections = self._mapping(self._tree, "", _SECTIONS)
         defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *_SETTINGS))
-        others = tuple(name for name in COLLECTIVES if name != "all_reduce")
+        others = tuple(name for name in COLLECTIVE_NAMES if name != "all_reduce")
         chosen = self._mapping(sections["collectives"], "collectives", others)
         entries = self._open(sections["algorithms"], "algorithms")
         algorithms = {name: self._algorithm(name, entry) for name, entry in entries.items()}
@@ -283,7 +283,7 @@ class _Checked:
         collectives = {"all_reduce": self._known(defaults["algorithm"], "defaults.algorithm", names)}
         collectives |= {name: self._known(node, f"collectives.{name}", names) for name, node in chosen.items()}
         settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in _SETTINGS.items()}
-        tables = self._mapping(sections["auto"], "auto", (*COLLECTIVES, PER_CUBE))
+        tables = self._mapping(sections["auto"], "auto", (*COLLECTIVE_NAMES, PER_CUBE))
         auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
         if not self._faults:
             self._check_rings(settings, algorithms, defaults, entries)

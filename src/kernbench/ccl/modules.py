@@ -5,7 +5,7 @@ kernel           the kernel: (t_ptr, *kernel_args(...), sip_rank, sip_topo_kind,
 kernel_args      (world_size, n_elem, *, cube_w, cube_h) -> the arguments after the tensor
 TOPO_NAME_TO_KIND   optional: the grid of SIPs by name to the number that the kernel knows it by
 COLLECTIVES      optional: which collectives it does; all_reduce without it
-refuse           optional: (Work) -> why it cannot do that, or None
+refuse           optional: (Assignment) -> why it cannot do that, or None
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from traceback import walk_tb
 from types import ModuleType
 from zlib import crc32
 
-from kernbench.ccl.config import COLLECTIVES, AlgorithmConfig
-from kernbench.ccl.work import Work
+from kernbench.ccl.config import COLLECTIVE_NAMES, AlgorithmConfig
+from kernbench.ccl.work import Assignment
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest
 from kernbench.triton_emu.binding import signature_of
@@ -40,7 +40,7 @@ class Algorithm:
     kernel_args: Callable[..., tuple[object, ...]]
     kinds: Mapping[str, int]
     collectives: tuple[str, ...]
-    refuse: Callable[[Work], str | None] | None
+    refuse: Callable[[Assignment], str | None] | None
     names: tuple[str, ...]
     takes_any: bool
     says_collectives: bool  # whether the module has COLLECTIVES
@@ -103,9 +103,9 @@ def _collectives(module: ModuleType, config: AlgorithmConfig) -> tuple[str, ...]
         raise UsageError(f"{config.module}.COLLECTIVES is {said!r}", where=config.where, hint=hint)
     names = tuple(said)
     for name in names:
-        if name not in COLLECTIVES:
-            what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVES)}"
-            raise UsageError(what, where=config.where, hint=f"use some of {', '.join(COLLECTIVES)}")
+        if name not in COLLECTIVE_NAMES:
+            what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVE_NAMES)}"
+            raise UsageError(what, where=config.where, hint=f"use some of {', '.join(COLLECTIVE_NAMES)}")
     return names
 
 

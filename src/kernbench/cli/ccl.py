@@ -7,7 +7,15 @@ import re
 import click
 
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import COLLECTIVES, OPS, REDUCES, CollectiveName, Measured, Wanted, sizes_between
+from kernbench.benches._collectives import (
+    COLLECTIVE_NAMES,
+    OPS,
+    REDUCES,
+    CollectiveName,
+    Measured,
+    Wanted,
+    sizes_between,
+)
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.dtypes import dtype_of
@@ -25,7 +33,7 @@ DTYPES = {
     "uint32": "u32", "u32": "u32",
 }  # fmt: skip
 NAMES = {
-    name.replace("_", ""): name for name in COLLECTIVES
+    name.replace("_", ""): name for name in COLLECTIVE_NAMES
 }  # `alltoall`, `allreduce`: as nccl-tests calls its programs
 
 
@@ -106,7 +114,7 @@ def _print(rows: list[Measured], collective: str, machine: str, ranks: int, as_j
 def _collective(text: str) -> CollectiveName:
     name = NAMES.get(text.lower().replace("_", "").replace("-", "").removesuffix("perf"))
     if name is None:
-        raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVES)}")
+        raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVE_NAMES)}")
     return name
 
 

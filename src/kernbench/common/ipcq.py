@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kernbench.common.envelope import Request, Targets
+from kernbench.common.ids import PeKey
 
 BufferKind = Literal["tcm", "sram", "hbm"]
 Backpressure = Literal["sleep", "poll"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("tcm", "sram", "hbm")
 BACKPRESSURES: tuple[Backpressure, ...] = ("sleep", "poll")
-
-PeKey = tuple[int, int, int]  # sip, cube, pe
 
 
 class RingConfig(NamedTuple):

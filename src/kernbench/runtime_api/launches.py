@@ -22,7 +22,7 @@ from kernbench.common.ids import PeId
 from kernbench.common.ipcq import Unreceived
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.sim_engine.handles import Handle
-from kernbench.sim_engine.op_tally import Work
+from kernbench.sim_engine.op_tally import EngineWork
 
 PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns", "tcm_peak_bytes")  # of a PeResult, for JSON
 # Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
@@ -189,10 +189,10 @@ class Launch:
         }
 
 
-def engine_use(work: Mapping[str, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
+def engine_use(work: Mapping[str, EngineWork], results: Sequence[PeResult]) -> dict[str, EngineUse]:
     """What the engines of the PEs that gave these results did, by kind of engine."""
     answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
-    found: dict[str, list[Work]] = {}
+    found: dict[str, list[EngineWork]] = {}
     for component, did in work.items():
         pe, _, kind = component.rpartition(".")
         if pe in answers:

@@ -23,15 +23,15 @@ from kernbench.sim_engine.op_rows import FoldedRows
 IntArray = NDArray[np.int64]
 
 
-class Work(NamedTuple):
+class EngineWork(NamedTuple):
     """What one engine did."""
 
     ops: int = 0
     busy_ns: float = 0.0
     flops: int = 0
 
-    def plus(self, more: Work) -> Work:
-        return Work(self.ops + more.ops, self.busy_ns + more.busy_ns, self.flops + more.flops)
+    def plus(self, more: EngineWork) -> EngineWork:
+        return EngineWork(self.ops + more.ops, self.busy_ns + more.busy_ns, self.flops + more.flops)
 
 
 class LaunchMark(NamedTuple):
@@ -47,7 +47,7 @@ class OpTally:
     def __init__(self, log: OpLog) -> None:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
-        self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
+        self._launches: dict[RequestId, dict[str, EngineWork]] = {}  # those that are watched, by component
         # By PE and stream, in order; all but the last are for records not yet in the sums.
         self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
         log.before_order = self._update
@@ -66,7 +66,7 @@ class OpTally:
         else:
             marks.append(mark)
 
-    def take(self, launch: RequestId) -> dict[str, Work]:
+    def take(self, launch: RequestId) -> dict[str, EngineWork]:
         """What every engine has done for a launch that was watched, by component id; the sums are then forgotten."""
         self._update()
         return self._launches.pop(launch)
@@ -108,11 +108,11 @@ class OpTally:
         if own is not None:
             for part, did in rows.course.work().items():
                 component = f"{pe}.{part}"
-                own[component] = own.get(component, _NOTHING).plus(Work(*did))
+                own[component] = own.get(component, _NOTHING).plus(EngineWork(*did))
 
     def _add(
         self,
-        own: dict[str, Work],
+        own: dict[str, EngineWork],
         describer: OpDescriber,
         subjects: Sequence[object],
         lasted_ns: NDArray[np.float64],
@@ -123,7 +123,7 @@ class OpTally:
         for at, ((component, _, name, _), flops) in enumerate(zip(heads, describer.flops(subjects), strict=True)):
             if not name.startswith("composite"):
                 busy_ns = float(lasted_ns[places + at].sum())  # exact in any order: times are on the grid
-                did = Work(len(subjects), busy_ns, flops)
+                did = EngineWork(len(subjects), busy_ns, flops)
                 own[component] = own.get(component, _NOTHING).plus(did)
 
     def _parts(self, describer: OpDescriber, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
@@ -140,4 +140,4 @@ class OpTally:
             yield launch, rows
 
 
-_NOTHING = Work()
+_NOTHING = EngineWork()

@@ -13,7 +13,7 @@ from kernbench.common.messages import RequestId
 from kernbench.components.recording import NOBODY, Release, op_ref, stage_ref
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
-from kernbench.sim_engine.op_tally import OpTally, Work
+from kernbench.sim_engine.op_tally import EngineWork, OpTally
 
 PE = "sip0.cube0.pe0"
 
@@ -211,15 +211,15 @@ def test_a_file_that_cannot_be_is_a_clear_error(tmp_path: Path, bad: str) -> Non
 
 LAUNCH, OTHER = ("c", "r0"), ("c", "r1")
 THREE_OPS = {
-    f"{PE}.pe_dma": Work(1, 2.0, 0),
-    f"{PE}.pe_math": Work(1, 1.0, 10),
-    f"{PE}.pe_gemm": Work(1, 4.0, 2 * 2 * 3 * 4),
+    f"{PE}.pe_dma": EngineWork(1, 2.0, 0),
+    f"{PE}.pe_math": EngineWork(1, 1.0, 10),
+    f"{PE}.pe_gemm": EngineWork(1, 4.0, 2 * 2 * 3 * 4),
 }
 
 
-def times(n: int) -> dict[str, Work]:
+def times(n: int) -> dict[str, EngineWork]:
     """The three ops, `n` times."""
-    return {part: Work(n * ops, n * busy_ns, n * flops) for part, (ops, busy_ns, flops) in THREE_OPS.items()}
+    return {part: EngineWork(n * ops, n * busy_ns, n * flops) for part, (ops, busy_ns, flops) in THREE_OPS.items()}
 
 
 def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
@@ -272,7 +272,7 @@ def test_launches_of_two_streams_of_one_pe_have_sums_of_their_own() -> None:
     tally.begin(PE, later, "compute")  # the other stream's launch goes on
     log.record(0.0, 4.0, f"{PE}.pe_math", "math", "exp", {}, flops=5, stream="communication")
     three_ops(log)
-    assert tally.take(OTHER) == {f"{PE}.pe_math": Work(3, 7.0, 15)}
+    assert tally.take(OTHER) == {f"{PE}.pe_math": EngineWork(3, 7.0, 15)}
     assert tally.take(LAUNCH) == times(2)
     assert tally.take(later) == THREE_OPS
 
@@ -295,4 +295,4 @@ def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
     tally = tally_of(log, LAUNCH)
     log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1}, flops=2)
     log.record(0.0, 99.0, f"{PE}.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
-    assert tally.take(LAUNCH) == {f"{PE}.pe_gemm": Work(1, 16.0, 2)}
+    assert tally.take(LAUNCH) == {f"{PE}.pe_gemm": EngineWork(1, 16.0, 2)}

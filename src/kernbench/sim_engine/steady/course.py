@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 
 MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
-Work = dict[str, tuple[int, float, int]]  # by part of the PE: ops, for how long it was busy, flops
+WorkByPart = dict[str, tuple[int, float, int]]  # by part of the PE: ops, for how long it was busy, flops
 
 
 class Stretch(NamedTuple):
@@ -48,7 +48,7 @@ class Course:
         self.stretches: list[Stretch] = []  # in the order in which tiles end
         self.kept_rows = 0
         self.records = 0
-        self.work: Work = {}
+        self.work: WorkByPart = {}
         self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)
         self.moved: dict[MovedKind, tuple[int, int]] = {}
         self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
