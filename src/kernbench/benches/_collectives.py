@@ -28,7 +28,7 @@ CollectiveName = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter"
 ]
 OpName = Literal["sum", "prod", "min", "max", "avg"]
-COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
+COLLECTIVE_NAMES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 OPS: tuple[OpName, ...] = get_args(OpName)
 REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 BLOCKWISE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # tensors hold a block for each rank

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
 from kernbench.benches.registry import bench
 from kernbench.common.errors import UsageError
-from kernbench.common.ids import PeId
-from kernbench.common.ipcq import BufferKind, PeKey
+from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ipcq import BufferKind
 from kernbench.common.units import format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
@@ -47,6 +47,17 @@ class Hop(NamedTuple):
     there: str
     back: str
     receiver: PeKey
+
+
+class Where(NamedTuple):
+    """The PEs of a launch."""
+
+    sips: tuple[int, ...]
+    cubes: tuple[int, ...]
+    pes: tuple[int, ...]
+
+    def launch(self, torch: RuntimeContext, name: str, kernel: object, *args: object) -> Launch:
+        return torch.launch(name, kernel, *args, sips=self.sips, target_cubes=self.cubes, target_pes=self.pes)
 
 
 def _is_sender(tl: TLContext) -> bool:
@@ -102,9 +113,8 @@ def hops(spec: MachineSpec) -> Iterator[Hop]:
 
 def _measured(torch: RuntimeContext, hop: Hop, n: int) -> dict[str, object]:
     sip, cube, pe = hop.receiver
-    both: dict[str, Any] = {"sips": sorted({0, sip}), "target_cubes": sorted({0, cube}), "target_pes": sorted({0, pe})}
-    to_sender: dict[str, Any] = {"sips": 0, "target_cubes": 0, "target_pes": 0}
-    to_receiver: dict[str, Any] = {"sips": sip, "target_cubes": cube, "target_pes": pe}
+    both = Where(tuple(sorted({0, sip})), tuple(sorted({0, cube})), tuple(sorted({0, pe})))
+    sender, receiver = Where((0,), (0,), (0,)), Where((sip,), (cube,), (pe,))
     holders = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=cube + 1, num_pes=pe + 1)
     n_rows, row = (cube + 1) * (pe + 1), (cube + 1) * (pe + 1) - 1
     right = np.zeros((n_rows, n), np.int32)
@@ -115,14 +125,14 @@ def _measured(torch: RuntimeContext, hop: Hop, n: int) -> dict[str, object]:
         return torch.zeros(n_rows, n, dtype=DTYPE, dp=holders, name=f"{what}, {hop.name}, {n * ITEM_BYTES} bytes")
 
     messages = partial(message_kernel, there=hop.there, back=hop.back)
-    one_sided = _took(torch.launch("send", partial(messages, reads_slots=False), n, **both))
-    consumed = _took(torch.launch("send_recv", messages, n, **both))
+    one_sided = _took(both.launch(torch, "send", partial(messages, reads_slots=False), n))
+    consumed = _took(both.launch(torch, "send_recv", messages, n))
     received = zeros("IPCQ")
-    torch.launch("send_recv_store", messages, n, received, row, **both)
+    both.launch(torch, "send_recv_store", messages, n, received, row)
     torch.check(received, right)
     written = zeros("DMA")
-    stored = _took(torch.launch("store", store_kernel, written, n, row, **to_sender))
-    loaded = _took(torch.launch("load", load_kernel, written, n, row, **to_receiver))
+    stored = _took(sender.launch(torch, "store", store_kernel, written, n, row))
+    loaded = _took(receiver.launch(torch, "load", load_kernel, written, n, row))
     torch.check(written, right)
     return {
         "hop": hop.name,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast, get_args
 
 from kernbench.ccl.config_layers import SECTIONS, beside, shipped
-from kernbench.ccl.config_spec import AUTO, COLLECTIVES, PER_CUBE, AutoRow, CclConfig, Root
+from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow, CclConfig, Root
 from kernbench.common.errors import CclConfigError, Fault
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
 from kernbench.topology.readers import (
@@ -63,7 +63,7 @@ class _Checked:
     def config(self) -> CclConfig:
         sections = self._mapping(self._tree, "", SECTIONS)
         defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *_SETTINGS))
-        others = tuple(name for name in COLLECTIVES if name != "all_reduce")
+        others = tuple(name for name in COLLECTIVE_NAMES if name != "all_reduce")
         chosen = self._mapping(sections["collectives"], "collectives", others)
         entries = self._open(sections["algorithms"], "algorithms")
         algorithms = {name: self._algorithm(name, entry) for name, entry in entries.items()}
@@ -71,7 +71,7 @@ class _Checked:
         collectives = {"all_reduce": self._known(defaults["algorithm"], "defaults.algorithm", names)}
         collectives |= {name: self._known(node, f"collectives.{name}", names) for name, node in chosen.items()}
         settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in _SETTINGS.items()}
-        tables = self._mapping(sections["auto"], "auto", (*COLLECTIVES, PER_CUBE))
+        tables = self._mapping(sections["auto"], "auto", (*COLLECTIVE_NAMES, PER_CUBE))
         auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
         if not self._faults:
             self._check_rings(settings, algorithms, defaults, entries)

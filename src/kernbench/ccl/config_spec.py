@@ -14,7 +14,7 @@ Root = Literal["center", "corner"]
 Param = float | int | str | bool
 
 AUTO: Final = "auto"
-COLLECTIVES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
+COLLECTIVE_NAMES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
 PER_CUBE: Final = "all_reduce_per_cube"
 
 

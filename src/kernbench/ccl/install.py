@@ -13,10 +13,10 @@ from numbers import Integral
 from typing import NamedTuple
 
 from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
-from kernbench.ccl.topologies import Group, directions_of, group_of, peer_of
+from kernbench.ccl.topologies import SipGroup, directions_of, group_of, peer_of
 from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
-from kernbench.common.ids import PeId
-from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Communicator, PeKey, RingConfig, Unreceived
+from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Communicator, RingConfig, Unreceived
 from kernbench.common.units import is_power_of_two
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
@@ -60,7 +60,7 @@ class Communicators:
         self._sips: dict[int, None] = {}  # that have TCM reserved
         self._lent: dict[str, dict[int, Lent]] = {}  # by communicator and address
 
-    def install(self, name: str, group: Group, config: RingConfig | None = None) -> Communicator:
+    def install(self, name: str, group: SipGroup, config: RingConfig | None = None) -> Communicator:
         """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, or while
         kernels use the one there is, and AllocationError where a PE's TCM has no room for rings, or a kernel that runs
         there has it.
@@ -88,7 +88,7 @@ class Communicators:
         self._engine.communicators[name] = made
         return made
 
-    def reserve(self, group: Group) -> None:
+    def reserve(self, group: SipGroup) -> None:
         """Keep TCM for communication on the PEs of a group, if that is not done yet."""
         self._engine.reserve_communication_tcm(group.sips, self.ring_bytes, self.work_bytes)
         self._sips |= dict.fromkeys(group.sips)

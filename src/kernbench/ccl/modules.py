@@ -6,7 +6,7 @@ kernel_args      (world_size, n_elem, *, cube_w, cube_h) -> the arguments after 
 TOPO_NAME_TO_KIND   optional: the grid of SIPs by name to the number that the kernel knows it by
 COLLECTIVES      optional: which collectives it does; all_reduce without it
 docstring        optional: its first sentence is what `kernbench ccl --list` says of it
-refuse           optional: (Work) -> why it cannot do that, or None
+refuse           optional: (Assignment) -> why it cannot do that, or None
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from traceback import walk_tb
 from types import ModuleType
 from zlib import crc32
 
-from kernbench.ccl.config_spec import COLLECTIVES, AlgorithmConfig
-from kernbench.ccl.work import Work
+from kernbench.ccl.config_spec import COLLECTIVE_NAMES, AlgorithmConfig
+from kernbench.ccl.work import Assignment
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest
 from kernbench.triton_emu.binding import signature_of
@@ -41,7 +41,7 @@ class Algorithm:
     kernel_args: Callable[..., tuple[object, ...]]
     kinds: Mapping[str, int]
     collectives: tuple[str, ...]
-    refuse: Callable[[Work], str | None] | None
+    refuse: Callable[[Assignment], str | None] | None
     names: tuple[str, ...]
     takes_any: bool
     says_collectives: bool  # whether the module has COLLECTIVES
@@ -120,9 +120,9 @@ def _collectives(module: ModuleType, config: AlgorithmConfig) -> tuple[str, ...]
         raise UsageError(f"{config.module}.COLLECTIVES is {said!r}", where=config.where, hint=hint)
     names = tuple(said)
     for name in names:
-        if name not in COLLECTIVES:
-            what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVES)}"
-            raise UsageError(what, where=config.where, hint=f"use some of {', '.join(COLLECTIVES)}")
+        if name not in COLLECTIVE_NAMES:
+            what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVE_NAMES)}"
+            raise UsageError(what, where=config.where, hint=f"use some of {', '.join(COLLECTIVE_NAMES)}")
     return names
 
 

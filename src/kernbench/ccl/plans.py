@@ -31,7 +31,7 @@ from kernbench.ccl.config import choose, resolve_algorithm_config
 from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
 from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm, place_of
 from kernbench.ccl.topologies import group_of
-from kernbench.ccl.work import LISTS, Work, work_of
+from kernbench.ccl.work import LISTS, Assignment, work_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError, KernBenchError, UsageError
 from kernbench.common.launch import LaunchStream, TensorArg
@@ -105,7 +105,7 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
     )
 
 
-def own_args(module: Algorithm, world_size: int, work: Work) -> tuple[object, ...]:
+def own_args(module: Algorithm, world_size: int, work: Assignment) -> tuple[object, ...]:
     """What an algorithm's `kernel_args` returns; raises ComponentError where that is no tuple, or it raises itself."""
     hint = "def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4): return n_elem, cube_w, cube_h, world_size"
     try:
@@ -163,7 +163,7 @@ def _tensors(call: CollectiveCall) -> dict[str, TensorArg]:
     return dict(zip(("t_ptr",), call.inputs or call.outputs, strict=False))
 
 
-def _facts(call: CollectiveCall, work: Work, config: AlgorithmConfig) -> dict[str, object]:
+def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> dict[str, object]:
     ring = config.rings.n_slots * config.slot_size
     facts: dict[str, object] = {
         "collective": call.name,

@@ -13,7 +13,8 @@ from kernbench.ccl.config_spec import AlgorithmConfig
 from kernbench.ccl.install import Communicators
 from kernbench.ccl.topologies import directions_of, group_of, peer_of
 from kernbench.common.errors import UsageError
-from kernbench.common.ipcq import Communicator, PeKey
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import Communicator
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.spec import MachineSpec
 

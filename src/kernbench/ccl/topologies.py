@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.common.errors import UsageError
-from kernbench.common.ipcq import Peer, PeKey
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import Peer
 from kernbench.topology.spec import MachineSpec
 
 GridKind = Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
@@ -56,7 +57,7 @@ def _step(rank: int, w: int, h: int, side: str, *, wraps: bool) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SipGroup:
     """SIPs in the order of their ranks, on a grid; and what a SIP is made of."""
 
     sips: tuple[int, ...]
@@ -75,7 +76,7 @@ class Group:
         return self.sips.index(sip) if sip in self.sips else None
 
 
-def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> Group:
+def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> SipGroup:
     """All SIPs of a machine on the grid that it describes, or some of them, in that order, as a ring.
 
     Some that are all, in order, are on the machine's grid. Raises UsageError for a grid that does not hold them.
@@ -84,7 +85,7 @@ def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> Group:
     chosen = everyone if sips is None else tuple(sips)
     mesh, n_pes = spec.sip.cube_mesh, spec.cube.n_pes
     if chosen != everyone:
-        return Group(chosen, "ring_1d", len(chosen), 1, mesh.w, mesh.h, n_pes)
+        return SipGroup(chosen, "ring_1d", len(chosen), 1, mesh.w, mesh.h, n_pes)
     w, h = spec.system.sips.grid
     kind = spec.system.sips.topology
     if w * h != len(chosen):
@@ -95,10 +96,10 @@ def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> Group:
         )
     if kind == "ring_1d":  # in the order of ranks, whatever rows it is drawn in
         w, h = len(chosen), 1
-    return Group(chosen, kind, w, h, mesh.w, mesh.h, n_pes)
+    return SipGroup(chosen, kind, w, h, mesh.w, mesh.h, n_pes)
 
 
-def peer_of(group: Group, pe: PeKey, direction: str) -> Peer | None:
+def peer_of(group: SipGroup, pe: PeKey, direction: str) -> Peer | None:
     """Who is in a direction of a PE, and which of its directions leads back; None where nobody is."""
     sip, cube, number = pe
     rank = group.rank_of(sip)
@@ -120,7 +121,7 @@ def peer_of(group: Group, pe: PeKey, direction: str) -> Peer | None:
     return None
 
 
-def _in_cube(group: Group, pe: PeKey, rest: str) -> Peer | None:
+def _in_cube(group: SipGroup, pe: PeKey, rest: str) -> Peer | None:
     sip, cube, number = pe
     n = group.n_pes
     if _is_other(rest, number, n):
@@ -136,7 +137,7 @@ def _is_other(text: str, own: int, count: int) -> bool:
     return text.isascii() and text.isdecimal() and str(int(text)) == text and int(text) < count and int(text) != own
 
 
-def direction_names(group: Group) -> tuple[str, ...]:
+def direction_names(group: SipGroup) -> tuple[str, ...]:
     """Every direction that some PE may have, the short ones first."""
     sides = [*SIDES, *(f"intra_{side}" for side in SIDES), *(f"global_{side}" for side in SIDES)]
     ranks = [f"rank_{k}" for k in range(len(group.sips))]
@@ -144,7 +145,7 @@ def direction_names(group: Group) -> tuple[str, ...]:
     return (*sides, *ranks, *(f"intra_{k}" for k in range(group.n_pes)), *cubes)
 
 
-def directions_of(group: Group, pe: PeKey) -> tuple[str, ...]:
+def directions_of(group: SipGroup, pe: PeKey) -> tuple[str, ...]:
     """The directions in which a PE has a neighbour."""
     return tuple(name for name in direction_names(group) if peer_of(group, pe, name) is not None)
 

@@ -76,7 +76,7 @@ class Signature(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Assignment:
     """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
     where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
     of a gather or scatter, or else a part has; 0 for an all_to_all, whose blocks may differ.
@@ -100,12 +100,12 @@ class Work:
         return Signature(self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own, columns)
 
 
-def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
+def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
     """Who does what; `takes` are the arguments that the kernel has by name. Raises UsageError for tensors whose
     placement the collective cannot handle.
     """
     if not call.tensors:
-        return Work(None, (0,), (0,), 0)
+        return Assignment(None, (0,), (0,), 0)
     if call.per == "cube":
         return _per_cube(call, spec, takes)
     many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
@@ -127,21 +127,21 @@ def _tensor(call: CollectiveCall) -> TensorArg:
     return (call.inputs or call.outputs)[0]
 
 
-def _elementwise(tensor: TensorArg, spec: MachineSpec, takes: Sequence[str]) -> Work:
+def _elementwise(tensor: TensorArg, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
     at, n_pes = Placement.of(tensor), spec.cube.n_pes
     n_elem = _elements(tensor, tensor.shards[0].nbytes)
     everyone = tuple(range(n_pes))
     has_replicas = at.pe_replicas or at.cube_replicas
     if has_replicas and "replicas" in takes:
-        return Work(tensor, at.cubes, at.pes, n_elem, replicas=(at.pe_replicas, at.cube_replicas))
+        return Assignment(tensor, at.cubes, at.pes, n_elem, replicas=(at.pe_replicas, at.cube_replicas))
     is_reachable = tensor.va_base is not None or len(tensor.shards) == 1
     is_on_few = not at.pe_replicas and len(at.shards) < len(at.cubes) * n_pes
     if "spread" in takes and is_reachable and is_on_few and tensor.span_bytes >= SPREAD_FROM_BYTES:
-        return Work(tensor, at.cubes, everyone, n_elem, spread=(True, not at.cube_replicas))
-    return Work(tensor, at.cubes, at.pes, n_elem)
+        return Assignment(tensor, at.cubes, everyone, n_elem, spread=(True, not at.cube_replicas))
+    return Assignment(tensor, at.cubes, at.pes, n_elem)
 
 
-def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
+def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
     """Tensors that are blocks of several ranks, one after the other: by address, so rows must lie end to end."""
     source, target = call.inputs[0], call.outputs[0]
     for tensor in (source, target):
@@ -162,11 +162,11 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Work:
     n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
-        return Work(target, at.cubes, at.pes, n_elem, spread=(False, False))
+        return Assignment(target, at.cubes, at.pes, n_elem, spread=(False, False))
     is_small = target.span_bytes < SPREAD_FROM_BYTES and not is_uneven
     pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
     cubes = at.cubes if at.cube_replicas or not is_uneven else tuple(range(spec.sip.n_cubes))
-    return Work(target, cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
+    return Assignment(target, cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
@@ -189,7 +189,7 @@ def _check_alike(call: CollectiveCall, tensor: TensorArg, many: Sequence[TensorA
             )
 
 
-def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Work:
+def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
     """Every cube's part is an addend: they must be of one size, and lie on the same PEs."""
     tensor = call.inputs[0]
     at = Placement.of(tensor)
@@ -210,8 +210,8 @@ def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> 
     is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
     if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_CUBE_FROM_BYTES:
         pes = tuple(range(spec.cube.n_pes))
-        return Work(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
-    return Work(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)
+        return Assignment(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))
+    return Assignment(tensor, at.cubes, at.pes, n_elem, *shape, is_rectangle, replicas=replicas)
 
 
 def _rectangle(cubes: Sequence[int], mesh_w: int) -> tuple[int, int]:

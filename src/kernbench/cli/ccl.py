@@ -10,7 +10,7 @@ import click
 
 from kernbench.benches._ccl_runs import check_algorithms, measure_alone
 from kernbench.benches._collectives import (
-    COLLECTIVES,
+    COLLECTIVE_NAMES,
     OPS,
     REDUCES,
     CollectiveName,
@@ -40,7 +40,7 @@ DTYPES = {
     "uint32": "u32", "u32": "u32",
 }  # fmt: skip
 NAMES = {
-    name.replace("_", ""): name for name in COLLECTIVES
+    name.replace("_", ""): name for name in COLLECTIVE_NAMES
 }  # `alltoall`, `allreduce`: as nccl-tests calls its programs
 
 # Options of nccl-tests that there is nothing to do for here.
@@ -176,7 +176,7 @@ def _print_end(found: list[Measured], graph: TopologyGraph, as_json: bool) -> No
 
 def _print_list(ccl_file: str | None, as_json: bool) -> None:
     config = load_ccl_config(ccl_file)
-    chosen: dict[str, str] = {name: config.collectives[name] for name in COLLECTIVES}
+    chosen: dict[str, str] = {name: config.collectives[name] for name in COLLECTIVE_NAMES}
     loaded = [load_algorithm(resolve_algorithm_config(config, name)) for name in config.algorithms]
     rows: list[dict[str, object]] = [
         {"algorithm": each.name, "collectives": list(each.collectives), "summary": each.summary} for each in loaded
@@ -190,7 +190,7 @@ def _print_list(ccl_file: str | None, as_json: bool) -> None:
 def _collective(text: str) -> CollectiveName:
     name = NAMES.get(text.lower().replace("_", "").replace("-", "").removesuffix("perf"))
     if name is None:
-        raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVES)}")
+        raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVE_NAMES)}")
     return name
 
 

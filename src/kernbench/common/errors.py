@@ -13,7 +13,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
     DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
-    UnreceivedError            a run has ended with messages that nobody received; carries each of them
+    UnreceivedError            a launch or a run has ended with messages that nobody received; carries each of them
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 HOST = "host"
 SWITCH = "fabric.switch0"
+PeKey = tuple[int, int, int]  # sip, cube, pe: the plain form, for tables
 
 _PLACE = re.compile(r"sip(\d+)(?:\.(?:cube(\d+)|(io\d+))(?:\.pe(\d+))?)?(?:\.|$)")
 

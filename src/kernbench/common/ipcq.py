@@ -8,19 +8,18 @@ slot later can change it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kernbench.common.envelope import Request, Targets
+from kernbench.common.ids import PeKey
 from kernbench.common.message_traffic import MessageCounter, Path
 
 BufferKind = Literal["tcm", "sram", "hbm"]
 Backpressure = Literal["sleep", "poll"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("tcm", "sram", "hbm")
 BACKPRESSURES: tuple[Backpressure, ...] = ("sleep", "poll")
-
-PeKey = tuple[int, int, int]  # sip, cube, pe
 
 
 class RingConfig(NamedTuple):
@@ -146,18 +145,19 @@ class Communicator:
 
     def left_over_by(self, origin: LaunchOrigin) -> list[Unreceived]:
         """Those of a launch that is over whose receivers were part of it: nobody can receive them any more."""
-        if not self.unreceived:
-            return []
-        return [
-            left for left in self.left_over() if left.message.origin.key == origin.key and origin.has(left.receiver)
-        ]
+        key = origin.key
+        mine = self._told([message for message in self.unreceived if message.origin.key == key])
+        return [left for left in mine if origin.has(left.receiver)]
 
     def left_over(self) -> list[Unreceived]:
         """The messages that were sent and not received, in the order of sending; none after a failure."""
+        return self._told(self.unreceived)
+
+    def _told(self, messages: Iterable[Message]) -> list[Unreceived]:
         if self.failure is not None:
             return []
         found: list[Unreceived] = []
-        for message in self.unreceived:
+        for message in messages:
             peer = self.peer_of(message.sender, message.direction)
             assert peer is not None
             found.append(Unreceived(peer.pe, peer.direction, message))

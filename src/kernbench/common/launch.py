@@ -19,11 +19,10 @@ from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
-from kernbench.common.ids import Place
+from kernbench.common.ids import PeKey, Place
 from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
-PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")

@@ -27,12 +27,11 @@ from kernbench.common.commands import (
     SendCmd,
     WaitCmd,
 )
+from kernbench.common.ids import PeKey
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.race import Access, AccessKind, Epoch
 from kernbench.triton_emu.call_site import kernel_place
 from kernbench.triton_emu.tl_core import TensorRange
-
-PeKey = tuple[int, int, int]
 
 
 class KernelTask(Protocol):

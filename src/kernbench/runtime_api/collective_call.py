@@ -29,7 +29,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CollectiveRequest:
     """What a program asks for. `numel` must be the same on all ranks; `title` and `more` are for messages."""
 
     name: CollectiveName

@@ -105,7 +105,7 @@ class RuntimeContext:
         if not wait:
             return
         self._queue.wait(unmaps, "mappings to be taken back")
-        unreported = [launch for launch in self.launches if not launch.is_waited]
+        unreported = self._launcher.unreported()
         for launch in unreported:
             launch.is_waited = True
         for launch in unreported:
@@ -318,7 +318,7 @@ class RuntimeContext:
     def wait_all(self) -> None:
         """Return when all that this program issued is done; raises LaunchError for a launch of its own that failed."""
         self._queue.wait_all()
-        for launch in self.launches:
+        for launch in self._launcher.unreported():
             if launch.rank() is getcurrent() and not launch.is_waited:
                 self.wait(launch)
 
@@ -329,7 +329,7 @@ class RuntimeContext:
                 self.wait(launch)
 
     def _finish_on(self, sip: int) -> None:
-        for launch in self.launches:
+        for launch in self._launcher.unreported():
             if launch.rank() is getcurrent() and sip in launch.sips and not launch.is_waited:
                 self.wait(launch)
 

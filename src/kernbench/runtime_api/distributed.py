@@ -23,9 +23,9 @@ from greenlet import getcurrent
 from kernbench.ccl.calls import CollectiveCall, Per, ReduceOp
 from kernbench.common.errors import DistributedError, ProcessGroupError
 from kernbench.runtime_api import collective_args as args
-from kernbench.runtime_api.collective_call import Member, Request
-from kernbench.runtime_api.groups import Group, ProcessGroups
-from kernbench.runtime_api.matching import Posted
+from kernbench.runtime_api.collective_call import CollectiveRequest, Member
+from kernbench.runtime_api.groups import GroupArg, ProcessGroups
+from kernbench.runtime_api.matching import MessageEnd
 from kernbench.runtime_api.not_modelled import NAMES, refuse_name
 from kernbench.runtime_api.process_group import ProcessGroup
 from kernbench.runtime_api.tensor import Tensor
@@ -56,7 +56,13 @@ class DistributedContext(ProcessGroups, _Types):
     # ---- the same for all
 
     def all_reduce(
-        self, tensor: Tensor, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False, *, per: Per = "rank"
+        self,
+        tensor: Tensor,
+        op: Op = ReduceOp.SUM,
+        group: GroupArg = None,
+        async_op: bool = False,
+        *,
+        per: Per = "rank",
     ) -> Work | None:
         """Every rank's tensor becomes the op over those of all ranks.
 
@@ -67,28 +73,28 @@ class DistributedContext(ProcessGroups, _Types):
         if per not in PER:
             raise DistributedError(f"per is {per!r}", hint="use 'rank' or 'cube'")
         text = "" if per == "rank" else f"per={per!r}"
-        call = Request("all_reduce", (only,), (only,), numel=only.numel(), op=op, per=per, more=text)
+        call = CollectiveRequest("all_reduce", (only,), (only,), numel=only.numel(), op=op, per=per, more=text)
         return self._collective(call, group, async_op)
 
     def all_gather(
-        self, tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
+        self, tensor_list: Sequence[Tensor], tensor: Tensor, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
         """On every rank, tensor i of the list becomes the tensor of rank i."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         outputs = args.tensor_list(tensor_list, "tensor_list", chosen.group.size())
         args.same_numel(outputs, only.numel(), f"it takes the tensor of a rank, as long as '{only.name}'")
         args.different_tensors(outputs, (only,), chosen.rank)
-        return self._collective(Request("all_gather", (only,), outputs, numel=only.numel()), group, async_op)
+        return self._collective(CollectiveRequest("all_gather", (only,), outputs, numel=only.numel()), group, async_op)
 
     def all_gather_into_tensor(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
+        self, output_tensor: Tensor, input_tensor: Tensor, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
         """On every rank, the output becomes the inputs of all ranks, one after the other."""
         output, only = args.one_tensor(output_tensor, "output_tensor"), args.one_tensor(input_tensor, "input_tensor")
         size = self._member(group).group.size()
         args.same_numel((output,), size * only.numel(), f"{size} ranks give {only.numel()} elements each")
         args.different_tensors((output,), (only,))
-        call = Request("all_gather", (only,), (output,), numel=only.numel(), title="all_gather_into_tensor")
+        call = CollectiveRequest("all_gather", (only,), (output,), numel=only.numel(), title="all_gather_into_tensor")
         return self._collective(call, group, async_op)
 
     def reduce_scatter(
@@ -96,7 +102,7 @@ class DistributedContext(ProcessGroups, _Types):
         output: Tensor,
         input_list: Sequence[Tensor],
         op: Op = ReduceOp.SUM,
-        group: Group = None,
+        group: GroupArg = None,
         async_op: bool = False,
     ) -> Work | None:
         """The output of rank i becomes the op over tensor i of the lists of all ranks."""
@@ -104,17 +110,21 @@ class DistributedContext(ProcessGroups, _Types):
         inputs = args.tensor_list(input_list, "input_list", size)
         args.same_numel(inputs, only.numel(), f"it goes into the output of a rank, as long as '{only.name}'")
         args.different_tensors((only,), inputs)
-        return self._collective(Request("reduce_scatter", inputs, (only,), numel=only.numel(), op=op), group, async_op)
+        return self._collective(
+            CollectiveRequest("reduce_scatter", inputs, (only,), numel=only.numel(), op=op), group, async_op
+        )
 
     def reduce_scatter_tensor(
-        self, output: Tensor, input: Tensor, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False
+        self, output: Tensor, input: Tensor, op: Op = ReduceOp.SUM, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
         """The output of rank i becomes the op over part i of the inputs of all ranks."""
         only, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
         size = self._member(group).group.size()
         args.same_numel((whole,), size * only.numel(), f"{size} ranks take {only.numel()} elements each")
         args.different_tensors((only,), (whole,))
-        call = Request("reduce_scatter", (whole,), (only,), numel=only.numel(), op=op, title="reduce_scatter_tensor")
+        call = CollectiveRequest(
+            "reduce_scatter", (whole,), (only,), numel=only.numel(), op=op, title="reduce_scatter_tensor"
+        )
         return self._collective(call, group, async_op)
 
     def all_to_all_single(
@@ -123,7 +133,7 @@ class DistributedContext(ProcessGroups, _Types):
         input: Tensor,
         output_split_sizes: Sequence[int] | None = None,
         input_split_sizes: Sequence[int] | None = None,
-        group: Group = None,
+        group: GroupArg = None,
         async_op: bool = False,
     ) -> Work | None:
         """Part i of every rank's input goes to rank i, whose output becomes the parts, in the order of ranks.
@@ -142,38 +152,38 @@ class DistributedContext(ProcessGroups, _Types):
         args.different_tensors((into,), (whole,))
         row = whole.numel() // whole.shape[0] if whole.shape[0] else 1
         text = "" if not (input_split_sizes or output_split_sizes) else f"gives {list(gives)}, takes {list(takes)}"
-        call = Request(
+        call = CollectiveRequest(
             "all_to_all", (whole,), (into,), numel=row, title="all_to_all_single", gives=gives, takes=takes, more=text
         )
         return self._collective(call, group, async_op)
 
-    def barrier(self, group: Group = None, async_op: bool = False) -> Work | None:
+    def barrier(self, group: GroupArg = None, async_op: bool = False) -> Work | None:
         """Return when all ranks have called it: a collective without tensors, which takes its time on the devices.
 
         What the caller has running is done before.
         """
         self._member(group)
         self._host.wait_all()
-        return self._collective(Request("barrier"), group, async_op)
+        return self._collective(CollectiveRequest("barrier"), group, async_op)
 
     # ---- with a root
 
     def reduce(
-        self, tensor: Tensor, dst: int, op: Op = ReduceOp.SUM, group: Group = None, async_op: bool = False
+        self, tensor: Tensor, dst: int, op: Op = ReduceOp.SUM, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
         """The tensor of rank `dst` becomes the op over those of all ranks; the others' is not to be used then."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         root = chosen.number_of(dst, "dst")
         outputs = (only,) if root == chosen.rank else ()
-        call = Request("reduce", (only,), outputs, numel=only.numel(), op=op, root=root, more=f"dst={dst}")
+        call = CollectiveRequest("reduce", (only,), outputs, numel=only.numel(), op=op, root=root, more=f"dst={dst}")
         return self._collective(call, group, async_op)
 
-    def broadcast(self, tensor: Tensor, src: int, group: Group = None, async_op: bool = False) -> Work | None:
+    def broadcast(self, tensor: Tensor, src: int, group: GroupArg = None, async_op: bool = False) -> Work | None:
         """Every rank's tensor becomes that of rank `src`."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         root = chosen.number_of(src, "src")
         inputs = (only,) if root == chosen.rank else ()
-        call = Request("broadcast", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
+        call = CollectiveRequest("broadcast", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
         return self._collective(call, group, async_op)
 
     def gather(
@@ -181,7 +191,7 @@ class DistributedContext(ProcessGroups, _Types):
         tensor: Tensor,
         gather_list: Sequence[Tensor] | None = None,
         dst: int = 0,
-        group: Group = None,
+        group: GroupArg = None,
         async_op: bool = False,
     ) -> Work | None:
         """On rank `dst`, which gives a list, tensor i of it becomes the tensor of rank i."""
@@ -190,7 +200,7 @@ class DistributedContext(ProcessGroups, _Types):
         outputs = _list_on_root("gather_list", gather_list, chosen, root, "destination")
         args.same_numel(outputs, only.numel(), f"it takes the tensor of a rank, as long as '{only.name}'")
         args.different_tensors(outputs, (only,), chosen.rank)
-        call = Request("gather", (only,), outputs, numel=only.numel(), root=root, more=f"dst={dst}")
+        call = CollectiveRequest("gather", (only,), outputs, numel=only.numel(), root=root, more=f"dst={dst}")
         return self._collective(call, group, async_op)
 
     def scatter(
@@ -198,7 +208,7 @@ class DistributedContext(ProcessGroups, _Types):
         tensor: Tensor,
         scatter_list: Sequence[Tensor] | None = None,
         src: int = 0,
-        group: Group = None,
+        group: GroupArg = None,
         async_op: bool = False,
     ) -> Work | None:
         """The tensor of rank i becomes tensor i of the list that rank `src` gives."""
@@ -207,20 +217,22 @@ class DistributedContext(ProcessGroups, _Types):
         inputs = _list_on_root("scatter_list", scatter_list, chosen, root, "source")
         args.same_numel(inputs, only.numel(), f"it goes into the tensor of a rank, as long as '{only.name}'")
         args.different_tensors((only,), [each for at, each in enumerate(inputs) if at != chosen.rank])
-        call = Request("scatter", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
+        call = CollectiveRequest("scatter", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
         return self._collective(call, group, async_op)
 
     # ---- messages
 
-    def isend(self, tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> Work:
+    def isend(self, tensor: Tensor, dst: int, group: GroupArg = None, tag: int = 0) -> Work:
         """Send a tensor to a rank, and return at once; its elements may change when the work is done."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         peer = chosen.number_of(dst, "dst")
         args.another_rank(peer, chosen.rank, "destination")
         number, more = args.whole_number(tag, "tag"), f"dst={dst}, tag={tag}"
-        return self._message(Request("send", (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen)
+        return self._message(
+            CollectiveRequest("send", (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
+        )
 
-    def irecv(self, tensor: Tensor, src: int, group: Group = None, tag: int = 0) -> Work:
+    def irecv(self, tensor: Tensor, src: int, group: GroupArg = None, tag: int = 0) -> Work:
         """Receive what a rank sends next, and return at once; the elements are there when the work is done."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         if src is None:
@@ -228,13 +240,15 @@ class DistributedContext(ProcessGroups, _Types):
         peer = chosen.number_of(src, "src")
         args.another_rank(peer, chosen.rank, "source")
         number, more = args.whole_number(tag, "tag"), f"src={src}, tag={tag}"
-        return self._message(Request("recv", (), (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen)
+        return self._message(
+            CollectiveRequest("recv", (), (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
+        )
 
-    def send(self, tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> None:
+    def send(self, tensor: Tensor, dst: int, group: GroupArg = None, tag: int = 0) -> None:
         """Send a tensor to a rank; returns when it has left."""
         self.isend(tensor, dst, group, tag).wait()
 
-    def recv(self, tensor: Tensor, src: int | None = None, group: Group = None, tag: int = 0) -> int:
+    def recv(self, tensor: Tensor, src: int | None = None, group: GroupArg = None, tag: int = 0) -> int:
         """Receive what a rank sends next, or whichever sends first; returns the sender when the elements are there."""
         if src is None:
             args.one_tensor(tensor, "tensor")
@@ -244,7 +258,7 @@ class DistributedContext(ProcessGroups, _Types):
 
     # ---- inside
 
-    def _member(self, group: Group) -> Member:
+    def _member(self, group: GroupArg) -> Member:
         """The caller as a rank of a group; raises ProcessGroupError for one that is none."""
         world, world_rank = self._here()
         chosen = self._chosen(world, group)
@@ -261,7 +275,7 @@ class DistributedContext(ProcessGroups, _Types):
             )
         return Member(world, chosen, rank)
 
-    def _collective(self, request: Request, group: Group, async_op: bool) -> Work | None:
+    def _collective(self, request: CollectiveRequest, group: GroupArg, async_op: bool) -> Work | None:
         member = self._member(group)
         call = self._checked(request, member)
         agreement = member.world.backend.agreement(call)
@@ -273,7 +287,7 @@ class DistributedContext(ProcessGroups, _Types):
         work.wait()
         return None
 
-    def _message(self, request: Request, member: Member) -> Work:
+    def _message(self, request: CollectiveRequest, member: Member) -> Work:
         call = self._checked(request, member)
         agreement = member.world.backend.agreement(call)
         assert call.peer is not None
@@ -281,7 +295,7 @@ class DistributedContext(ProcessGroups, _Types):
         ends = (member.rank, call.peer) if is_send else (call.peer, member.rank)
         self._host.wait_for_users(request.tensors)
         both = self._ranks.event()
-        end = Posted(member.rank, request.said(call, member, agreement), is_send, both.succeed)
+        end = MessageEnd(member.rank, request.said(call, member, agreement), is_send, both.succeed)
         member.group.messages.enter(*ends, request.tag, end)
         source = None if is_send else member.group.ranks[call.peer]
         what = f"the other end of {end.said.at}"
@@ -324,7 +338,7 @@ class DistributedContext(ProcessGroups, _Types):
             self._ranks.wait([sent], f"recv: a message from any rank with tag {tag}")
         return member.group.ranks[sender]
 
-    def _checked(self, request: Request, member: Member) -> CollectiveCall:
+    def _checked(self, request: CollectiveRequest, member: Member) -> CollectiveCall:
         """The call as the backend gets it, checked as far as all have in common."""
         for tensor in request.tensors:
             self._host.check_ours(tensor)
@@ -332,7 +346,9 @@ class DistributedContext(ProcessGroups, _Types):
         args.on_sip(request.tensors, member.group.placed.sips[member.rank])
         return request.call(member, None if request.op is None else args.reduce_op(request.op, request.tensors[0]))
 
-    def _start(self, request: Request, call: CollectiveCall, member: Member, source: int | None = None) -> LaunchedWork:
+    def _start(
+        self, request: CollectiveRequest, call: CollectiveCall, member: Member, source: int | None = None
+    ) -> LaunchedWork:
         return LaunchedWork(self._host, member.world.backend.start(call, request.inputs, request.outputs), source)
 
 

@@ -27,7 +27,7 @@ from kernbench.runtime_api.work import LaterWork
 from kernbench.runtime_api.workers import Team, Worker, Workers
 
 BACKEND = "ahbm"
-Group = ProcessGroup | NonMember | None
+GroupArg = ProcessGroup | NonMember | None
 NOT_INITIALIZED = (
     "Default process group has not been initialized, please make sure to call init_process_group."  # as in PyTorch
 )
@@ -148,7 +148,7 @@ class ProcessGroups:
         self._own[worker] = world
         self._times[worker] = times + 1
 
-    def destroy_process_group(self, group: Group = None) -> None:
+    def destroy_process_group(self, group: GroupArg = None) -> None:
         """The caller uses a group no more, or none at all; what it has under way is done first.
 
         A main program destroys for all ranks. Raises UnreceivedError, when the last rank has left, for messages that
@@ -189,18 +189,18 @@ class ProcessGroups:
         """Whether the caller is in a process group."""
         return self._world() is not None
 
-    def get_backend(self, group: Group = None) -> str:
+    def get_backend(self, group: GroupArg = None) -> str:
         self._chosen(self._here()[0], group)
         return BACKEND
 
-    def get_rank(self, group: Group = None) -> int:
+    def get_rank(self, group: GroupArg = None) -> int:
         """The caller's number in a group, -1 for one that is not in it; 0 for a main program."""
         world, rank = self._here()
         if group is NonMember.NON_GROUP_MEMBER:
             return -1
         return self._chosen(world, group).rank_of(rank or 0)
 
-    def get_world_size(self, group: Group = None) -> int:
+    def get_world_size(self, group: GroupArg = None) -> int:
         """How many ranks a group has; -1 for a caller that is not in it."""
         world, rank = self._here()
         if group is NonMember.NON_GROUP_MEMBER:
@@ -208,11 +208,11 @@ class ProcessGroups:
         chosen = self._chosen(world, group)
         return chosen.size() if rank is None or rank in chosen.ranks else -1
 
-    def get_process_group_ranks(self, group: Group = None) -> list[int]:
+    def get_process_group_ranks(self, group: GroupArg = None) -> list[int]:
         """The numbers in the world of a group's ranks, in the order of their numbers in the group."""
         return list(self._chosen(self._here()[0], group).ranks)
 
-    def get_group_rank(self, group: Group, global_rank: int) -> int:
+    def get_group_rank(self, group: GroupArg, global_rank: int) -> int:
         """The number in a group of a rank of the world."""
         chosen = self._chosen(self._here()[0], group)
         if global_rank not in chosen.ranks:
@@ -221,7 +221,7 @@ class ProcessGroups:
             )
         return chosen.rank_of(global_rank)
 
-    def get_global_rank(self, group: Group, group_rank: int) -> int:
+    def get_global_rank(self, group: GroupArg, group_rank: int) -> int:
         """The number in the world of a group's rank."""
         chosen = self._chosen(self._here()[0], group)
         if isinstance(group_rank, bool) or not isinstance(group_rank, int) or not 0 <= group_rank < chosen.size():

@@ -22,7 +22,7 @@ from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.handles import Handle
-from kernbench.sim_engine.op_tally import Work, WorkKey
+from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 
 
 class Launcher:
@@ -35,11 +35,17 @@ class Launcher:
         self.launches: list[Launch] = []
         self._numbers = count(1)  # of launches on several SIPs
         self._under_way: list[Launch] = []  # those that may not be over
+        self._unreported: list[Launch] = []  # those whose failures may not be reported
 
     def under_way(self) -> list[Launch]:
         """Launches that are not over, in order of submission."""
         self._under_way = [launch for launch in self._under_way if not launch.is_over]
         return self._under_way
+
+    def unreported(self) -> list[Launch]:
+        """Launches that nobody has waited for, in order of submission."""
+        self._unreported = [launch for launch in self._unreported if not launch.is_waited]
+        return self._unreported
 
     def messages(self, call: LaunchCall, device: int) -> list[KernelLaunchMsg]:
         """One message for each SIP; raises UsageError for what cannot be an argument."""
@@ -91,7 +97,7 @@ class Launcher:
         return ref
 
     def _is_running(self, ref: str) -> bool:
-        return any(launch.kernel_ref == ref and not launch.is_over for launch in self.launches)
+        return any(launch.kernel_ref == ref for launch in self.under_way())
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
         """Let a launch in now."""
@@ -103,6 +109,7 @@ class Launcher:
         self._done_before[launch] = done_before
         self.launches.append(launch)
         self._under_way.append(launch)
+        self._unreported.append(launch)
         for handle in launch.handles:
             if self._engine.tally is not None:
                 self._engine.tally.watch(handle.request.id)
@@ -164,10 +171,10 @@ class Launcher:
         launch.release_tensors()
         self._note_unreceived(launch)
         if self._engine.tally is not None:
-            work: dict[WorkKey, Work] = {}
+            work: dict[WorkKey, EngineWork] = {}
             for handle in launch.handles:
                 for key, did in self._engine.tally.take(handle.request.id).items():
-                    work[key] = work.get(key, Work()).plus(did)
+                    work[key] = work.get(key, EngineWork()).plus(did)
             launch.engines = engine_use(work, launch.ended)
         here = tuple(f"sip{sip}." for sip in launch.sips)
         busy = self._engine.links_busy_since(self._done_before.pop(launch), launch.sips)

@@ -24,7 +24,7 @@ from kernbench.common.message_traffic import Path
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.common.work_units import flops_of
 from kernbench.sim_engine.handles import Handle
-from kernbench.sim_engine.op_tally import Work, WorkKey
+from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 
 PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns", "tcm_peak_bytes")  # of a PeResult, for JSON
 # Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
@@ -210,10 +210,10 @@ class Launch:
         }
 
 
-def engine_use(work: Mapping[WorkKey, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
+def engine_use(work: Mapping[WorkKey, EngineWork], results: Sequence[PeResult]) -> dict[str, EngineUse]:
     """What the engines of the PEs that gave these results did, by kind of engine."""
     answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
-    found: dict[str, dict[str, list[tuple[str, Work]]]] = {}  # by kind and PE
+    found: dict[str, dict[str, list[tuple[str, EngineWork]]]] = {}  # by kind and PE
     for (component, unit), did in work.items():
         pe, _, kind = component.rpartition(".")
         if pe in answers:
@@ -221,7 +221,9 @@ def engine_use(work: Mapping[WorkKey, Work], results: Sequence[PeResult]) -> dic
     return {kind: _use(kind, found[kind], answers) for kind in sorted(found)}
 
 
-def _use(kind: str, works: Mapping[str, Sequence[tuple[str, Work]]], answers: Mapping[str, PeResult]) -> EngineUse:
+def _use(
+    kind: str, works: Mapping[str, Sequence[tuple[str, EngineWork]]], answers: Mapping[str, PeResult]
+) -> EngineUse:
     """One kind of engine, on every PE that used it."""
     union = OVERLAPPING.get(kind)
     busy = [sum(did.busy_ns for _, did in works[pe]) if union is None else union(answers[pe]) for pe in works]

@@ -108,7 +108,7 @@ class CallOrder:
 
 
 @dataclass(eq=False)
-class Posted:
+class MessageEnd:
     """One end of a message. `number` is the message's, once the other end is there, which `matched` tells."""
 
     rank: int
@@ -127,10 +127,10 @@ class MessageOrder:
         self._ranks = tuple(ranks)
         self._count = 0  # of messages with both ends
         self._ends = 0  # posted so far
-        self._posted: dict[tuple[int, int, int], deque[Posted]] = {}  # those without their other end
+        self._posted: dict[tuple[int, int, int], deque[MessageEnd]] = {}  # those without their other end
         self._listeners: dict[int, list[Callable[[], object]]] = {}  # by receiver: called when it is sent something
 
-    def enter(self, sender: int, receiver: int, tag: int, end: Posted) -> None:
+    def enter(self, sender: int, receiver: int, tag: int, end: MessageEnd) -> None:
         """One end of a message is posted. If the other one is there, both have a number from now on. Raises
         CollectiveMismatchError where that is of another size or type.
         """

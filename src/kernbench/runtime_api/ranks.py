@@ -91,7 +91,7 @@ class Ranks:
     def run_all(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> Outcome:
         """As `run`, but says what each of those that failed has raised. `names` are for the report of a deadlock."""
         _refuse_kernels("programs to end")
-        group = _Group(bodies, self.event())
+        group = _Programs(bodies, self.event())
         try:
             if self.in_rank:
                 self._start(group, names)
@@ -109,13 +109,13 @@ class Ranks:
     def start(self, body: Body, name: str) -> Background:
         """Let a rank go on while a program of its own runs beside it."""
         assert self.in_rank, "only a rank has programs beside it"
-        group = _Group([body], self.event())
+        group = _Programs([body], self.event())
         self._start(group, [name])
         return Background(self, group)
 
     # ---- inside
 
-    def _run_from_main(self, group: _Group, names: Sequence[str]) -> None:
+    def _run_from_main(self, group: _Programs, names: Sequence[str]) -> None:
         main = self._main = getcurrent()
         assert group.over.callbacks is not None
         group.over.callbacks.append(lambda _: self._ready.append(main))  # its turn comes as a rank's does
@@ -137,7 +137,7 @@ class Ranks:
             self._blocked.clear()
             self._main = None
 
-    def _start(self, group: _Group, names: Sequence[str]) -> None:
+    def _start(self, group: _Programs, names: Sequence[str]) -> None:
         assert self._main is not None
         group.members = [greenlet(body, self._main) for body in group.programs()]
         self._names.update(zip(group.members, names, strict=False))
@@ -219,7 +219,7 @@ class HostEvent(simpy.Event):
         return self
 
 
-class _Group:
+class _Programs:
     """Programs that run together. `over` is triggered when all are done or one has raised."""
 
     def __init__(self, bodies: Sequence[Body], over: simpy.Event) -> None:
@@ -256,7 +256,7 @@ class _Group:
 class Background:
     """A program that runs beside a rank."""
 
-    def __init__(self, ranks: Ranks, group: _Group) -> None:
+    def __init__(self, ranks: Ranks, group: _Programs) -> None:
         self._ranks = ranks
         self._group = group
 

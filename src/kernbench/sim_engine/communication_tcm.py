@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernbench.common.errors import AllocationError, KernBenchError
-from kernbench.common.ids import PeId
-from kernbench.common.ipcq import PeKey
+from kernbench.common.ids import PeId, PeKey
 from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.free_list import whole

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import simpy
 from greenlet import getcurrent, greenlet
 
+from kernbench.common.ids import PeKey
 from kernbench.common.messages import (
     HostMessage,
     KernelAbortMsg,
@@ -36,7 +37,6 @@ from kernbench.common.race import Access, AccessKind, Epoch
 from kernbench.sim_engine.races import RaceDetector, Task
 from kernbench.sim_engine.vector_clock import VectorClock
 
-PeKey = tuple[int, int, int]
 _OURS = ("kernbench.sim_engine", "kernbench.runtime_api")
 
 

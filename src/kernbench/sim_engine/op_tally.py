@@ -24,15 +24,15 @@ IntArray = NDArray[np.int64]
 WorkKey = tuple[str, str]  # component id, unit
 
 
-class Work(NamedTuple):
+class EngineWork(NamedTuple):
     """What one engine did, in one unit."""
 
     ops: int = 0
     busy_ns: float = 0.0
     amount: int = 0
 
-    def plus(self, more: Work) -> Work:
-        return Work(self.ops + more.ops, self.busy_ns + more.busy_ns, self.amount + more.amount)
+    def plus(self, more: EngineWork) -> EngineWork:
+        return EngineWork(self.ops + more.ops, self.busy_ns + more.busy_ns, self.amount + more.amount)
 
 
 class LaunchMark(NamedTuple):
@@ -48,7 +48,7 @@ class OpTally:
     def __init__(self, log: OpLog) -> None:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
-        self._launches: dict[RequestId, dict[WorkKey, Work]] = {}  # those that are watched
+        self._launches: dict[RequestId, dict[WorkKey, EngineWork]] = {}  # those that are watched
         # By PE and stream, in order; all but the last are for records not yet in the sums.
         self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
         log.before_order = self._update
@@ -67,7 +67,7 @@ class OpTally:
         else:
             marks.append(mark)
 
-    def take(self, launch: RequestId) -> dict[WorkKey, Work]:
+    def take(self, launch: RequestId) -> dict[WorkKey, EngineWork]:
         """What every engine has done for a launch that was watched; the sums are then forgotten."""
         self._update()
         return self._launches.pop(launch)
@@ -109,11 +109,11 @@ class OpTally:
         if own is not None:
             for (part, unit), did in rows.course.work().items():
                 key = f"{pe}.{part}", unit
-                own[key] = own.get(key, _NOTHING).plus(Work(*did))
+                own[key] = own.get(key, _NOTHING).plus(EngineWork(*did))
 
     def _add(
         self,
-        own: dict[WorkKey, Work],
+        own: dict[WorkKey, EngineWork],
         describer: OpDescriber,
         subjects: Sequence[object],
         lasted_ns: NDArray[np.float64],
@@ -125,7 +125,7 @@ class OpTally:
         for at, ((component, _, name, _), (unit, amount)) in enumerate(zip(heads, amounts, strict=True)):
             if not name.startswith("composite"):
                 busy_ns = float(lasted_ns[places + at].sum())  # exact in any order: times are on the grid
-                did = Work(len(subjects), busy_ns, amount)
+                did = EngineWork(len(subjects), busy_ns, amount)
                 own[component, unit] = own.get((component, unit), _NOTHING).plus(did)
 
     def _parts(self, describer: OpDescriber, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
@@ -142,4 +142,4 @@ class OpTally:
             yield launch, rows
 
 
-_NOTHING = Work()
+_NOTHING = EngineWork()

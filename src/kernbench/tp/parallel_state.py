@@ -20,14 +20,14 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
-from kernbench.runtime_api.groups import Group
+from kernbench.runtime_api.groups import GroupArg
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParallelGroup:
     """A group as one of its ranks sees it: its handle, its ranks in order, and which of them this one is."""
 
-    handle: Group
+    handle: GroupArg
     ranks: tuple[int, ...]
     rank: int
 
@@ -130,7 +130,7 @@ def destroy_model_parallel(torch: RuntimeContext | None = None) -> None:
         _states.pop(me, None)
 
 
-def get_tensor_model_parallel_group(torch: RuntimeContext | None = None) -> Group:
+def get_tensor_model_parallel_group(torch: RuntimeContext | None = None) -> GroupArg:
     return model_parallel(torch).tensor.handle
 
 
@@ -142,7 +142,7 @@ def get_tensor_model_parallel_rank(torch: RuntimeContext | None = None) -> int:
     return model_parallel(torch).tensor.rank
 
 
-def get_data_parallel_group(torch: RuntimeContext | None = None) -> Group:
+def get_data_parallel_group(torch: RuntimeContext | None = None) -> GroupArg:
     return model_parallel(torch).data.handle
 
 

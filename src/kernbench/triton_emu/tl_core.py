@@ -15,7 +15,8 @@ import numpy as np
 from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
-from kernbench.common.ipcq import Communicator, PeKey
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import Communicator
 from kernbench.common.launch import KernelLaunchMsg
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line

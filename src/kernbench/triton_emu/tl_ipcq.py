@@ -6,7 +6,8 @@ from functools import cached_property
 
 from kernbench.common.commands import EngineCommand, RecvCmd, SendCmd
 from kernbench.common.errors import KernBenchError, KernelError
-from kernbench.common.ipcq import Communicator, LaunchOrigin, Message, PeKey
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import Communicator, LaunchOrigin, Message
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, Records

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernbench.ccl.topologies import (
     OPPOSITE,
     GridKind,
-    Group,
+    SipGroup,
     direction_names,
     directions_of,
     group_of,
@@ -19,7 +19,7 @@ from kernbench.ccl.topologies import (
     torus_2d,
 )
 from kernbench.common.errors import TopologyError, UsageError
-from kernbench.common.ipcq import PeKey
+from kernbench.common.ids import PeKey
 from kernbench.topology import load_spec
 
 KINDS: tuple[GridKind, ...] = ("ring_1d", "torus_2d", "mesh_2d_no_wrap")
@@ -31,29 +31,29 @@ def group(
     grid: tuple[int, int] | None = None,
     cubes: tuple[int, int] = (4, 4),
     pes: int = 8,
-) -> Group:
+) -> SipGroup:
     chosen = tuple(range(sips)) if isinstance(sips, int) else sips
     w, h = grid or (len(chosen), 1)
-    return Group(chosen, kind, w, h, *cubes, pes)
+    return SipGroup(chosen, kind, w, h, *cubes, pes)
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> Group:
+def groups(draw: st.DrawFn) -> SipGroup:
     kind = draw(st.sampled_from(KINDS))
     w, h = draw(st.integers(1, 5)), 1 if kind == "ring_1d" else draw(st.integers(1, 4))
     sips = draw(st.permutations(range(w * h + 2)))[: w * h]  # some of the machine's, in any order
     cubes = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
-    return Group(tuple(sips), kind, w, h, *cubes, draw(st.sampled_from([1, 2, 3, 4, 7, 8, 16])))
+    return SipGroup(tuple(sips), kind, w, h, *cubes, draw(st.sampled_from([1, 2, 3, 4, 7, 8, 16])))
 
 
 @st.composite
-def places(draw: st.DrawFn) -> tuple[Group, PeKey]:
+def places(draw: st.DrawFn) -> tuple[SipGroup, PeKey]:
     where = draw(groups())
     cube, pe = draw(st.integers(0, where.n_cubes - 1)), draw(st.integers(0, where.n_pes - 1))
     return where, (draw(st.sampled_from(where.sips)), cube, pe)
 
 
-def reach(where: Group, pe: PeKey, *directions: str) -> list[PeKey | None]:
+def reach(where: SipGroup, pe: PeKey, *directions: str) -> list[PeKey | None]:
     found = [peer_of(where, pe, direction) for direction in directions]
     return [None if peer is None else peer.pe for peer in found]
 
@@ -63,7 +63,7 @@ def reach(where: Group, pe: PeKey, *directions: str) -> list[PeKey | None]:
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(places())
-def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[Group, PeKey]) -> None:
+def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
     for direction in directions_of(where, me):
         peer = peer_of(where, me, direction)
@@ -73,7 +73,7 @@ def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[Group,
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(places())
-def test_nobody_is_its_own_neighbour_and_everybody_is_on_the_machine(place: tuple[Group, PeKey]) -> None:
+def test_nobody_is_its_own_neighbour_and_everybody_is_on_the_machine(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
     for direction in directions_of(where, me):
         sip, cube, pe = peer_of(where, me, direction).pe  # type: ignore[union-attr]  # it has one
@@ -85,7 +85,7 @@ def test_nobody_is_its_own_neighbour_and_everybody_is_on_the_machine(place: tupl
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(places())
-def test_two_directions_are_two_rings_at_the_other_end_too(place: tuple[Group, PeKey]) -> None:
+def test_two_directions_are_two_rings_at_the_other_end_too(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
     ends = [peer_of(where, me, direction) for direction in directions_of(where, me)]
     assert len(set(ends)) == len(ends)
@@ -93,7 +93,7 @@ def test_two_directions_are_two_rings_at_the_other_end_too(place: tuple[Group, P
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(places(), st.text(max_size=9))
-def test_what_is_no_direction_leads_nowhere(place: tuple[Group, PeKey], text: str) -> None:
+def test_what_is_no_direction_leads_nowhere(place: tuple[SipGroup, PeKey], text: str) -> None:
     where, me = place
     assert (peer_of(where, me, text) is not None) == (text in directions_of(where, me))
 

@@ -440,3 +440,16 @@ def test_a_failure_that_nobody_waited_for_is_told_once_all_is_waited_for(va: Run
     with pytest.raises(LaunchError, match="late"):
         va.wait_all()
     va.wait_all()
+
+
+def test_waiting_for_all_looks_only_at_launches_that_nobody_has_waited_for() -> None:
+    """So that a program of many launches does not look at all of them again and again."""
+    torch = RuntimeContext(GraphEngine(load_topology(None, {"system.sips.count": 1})))
+    for _ in range(3):
+        torch.launch("idle", lambda tl: None, target_cubes=0, target_pes=0)
+    later = torch.launch("later", lambda tl: None, target_cubes=0, target_pes=0, wait=False)
+    assert torch._launcher.unreported() == [later]
+    torch.wait_all()
+    assert torch._launcher.unreported() == []
+    assert later.is_waited
+    torch.close()

@@ -13,7 +13,7 @@ from kernbench.common.messages import RequestId
 from kernbench.components.recording import NOBODY, Release, op_ref, stage_ref
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
-from kernbench.sim_engine.op_tally import OpTally, Work
+from kernbench.sim_engine.op_tally import EngineWork, OpTally
 
 VECTOR, MACS = "vector_ops/f16", "macs/f16"
 PE = "sip0.cube0.pe0"
@@ -212,15 +212,15 @@ def test_a_file_that_cannot_be_is_a_clear_error(tmp_path: Path, bad: str) -> Non
 
 LAUNCH, OTHER = ("c", "r0"), ("c", "r1")
 THREE_OPS = {
-    (f"{PE}.pe_dma", "bytes"): Work(1, 2.0, 0),
-    (f"{PE}.pe_math", VECTOR): Work(1, 1.0, 10),
-    (f"{PE}.pe_gemm", MACS): Work(1, 4.0, 2 * 3 * 4),
+    (f"{PE}.pe_dma", "bytes"): EngineWork(1, 2.0, 0),
+    (f"{PE}.pe_math", VECTOR): EngineWork(1, 1.0, 10),
+    (f"{PE}.pe_gemm", MACS): EngineWork(1, 4.0, 2 * 3 * 4),
 }
 
 
-def times(n: int) -> dict[tuple[str, str], Work]:
+def times(n: int) -> dict[tuple[str, str], EngineWork]:
     """The three ops, `n` times."""
-    return {key: Work(n * ops, n * busy_ns, n * amount) for key, (ops, busy_ns, amount) in THREE_OPS.items()}
+    return {key: EngineWork(n * ops, n * busy_ns, n * amount) for key, (ops, busy_ns, amount) in THREE_OPS.items()}
 
 
 def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
@@ -273,7 +273,7 @@ def test_launches_of_two_streams_of_one_pe_have_sums_of_their_own() -> None:
     tally.begin(PE, later, "compute")  # the other stream's launch goes on
     log.record(0.0, 4.0, f"{PE}.pe_math", "math", "exp", {}, unit=VECTOR, amount=5, stream="communication")
     three_ops(log)
-    assert tally.take(OTHER) == {(f"{PE}.pe_math", VECTOR): Work(3, 7.0, 15)}
+    assert tally.take(OTHER) == {(f"{PE}.pe_math", VECTOR): EngineWork(3, 7.0, 15)}
     assert tally.take(LAUNCH) == times(2)
     assert tally.take(later) == THREE_OPS
 
@@ -296,4 +296,4 @@ def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
     tally = tally_of(log, LAUNCH)
     log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1}, unit=MACS, amount=1)
     log.record(0.0, 99.0, f"{PE}.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
-    assert tally.take(LAUNCH) == {(f"{PE}.pe_gemm", MACS): Work(1, 16.0, 1)}
+    assert tally.take(LAUNCH) == {(f"{PE}.pe_gemm", MACS): EngineWork(1, 16.0, 1)}

@@ -19,7 +19,7 @@ import numpy as np
 
 from kernbench.benches._collectives import Wanted, duration_ns, measure, span_of
 from kernbench.benches.registry import evaluation_bench
-from kernbench.ccl.topologies import Group, group_of, peer_of
+from kernbench.ccl.topologies import SipGroup, group_of, peer_of
 from kernbench.common.ids import PeId
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, text, values_of, where
@@ -165,7 +165,7 @@ def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
     return {"alpha_ns": alpha, "beta_ns": max(times), "bound_ns": alpha + max(times)}
 
 
-def exchange_rounds(group: Group) -> list[int]:
+def exchange_rounds(group: SipGroup) -> list[int]:
     """How often a root's addend goes out along each line of the grid of SIPs: round a ring once less than there are,
     along a mesh there and back.
     """

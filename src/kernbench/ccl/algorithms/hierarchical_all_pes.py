@@ -15,7 +15,7 @@ from __future__ import annotations
 from kernbench.ccl.algorithms import rings, trees
 from kernbench.ccl.algorithms.exchanges import DIRECT_ROUNDS, direct, direct_whole, ring_pieces
 from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part, parts_of
-from kernbench.ccl.work import Spread, Work
+from kernbench.ccl.work import Assignment, Spread
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args", "refuse"]
@@ -24,7 +24,7 @@ COLLECTIVES = ("all_reduce",)
 FEW_BYTES = 1024
 
 
-def refuse(work: Work) -> str | None:
+def refuse(work: Assignment) -> str | None:
     """Why it cannot be done, if it cannot."""
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
 

@@ -23,7 +23,7 @@ from kernbench.ccl.algorithms.parts import (
     my_part,
 )
 from kernbench.ccl.algorithms.trees import MOST_IN_MESH, WINDOW, all_reduce, cube_mesh, live
-from kernbench.ccl.work import Work
+from kernbench.ccl.work import Assignment
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 __all__ = ["SIP_TOPO_MESH", "SIP_TOPO_RING", "SIP_TOPO_TORUS", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "refuse"]
@@ -31,7 +31,7 @@ __all__ = ["SIP_TOPO_MESH", "SIP_TOPO_RING", "SIP_TOPO_TORUS", "TOPO_NAME_TO_KIN
 COLLECTIVES = ("all_reduce",)
 
 
-def refuse(work: Work) -> str | None:
+def refuse(work: Assignment) -> str | None:
     """Why it cannot be done, if it cannot."""
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
 

@@ -8,7 +8,7 @@ with it the TCM that a lane takes.
 Elements are combined two at a time in their own type: a sum of f16 is rounded at every step. The order is that of the
 algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as NCCL does,
 since their sum may be more than the type holds: by a power of two, which rounds nothing but numbers near the type's
-smallest; the rest of the division is the last step.
+smallest; the rest of the division is the last step. Sums of integers wrap around, and are divided at the end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from math import prod
 from typing import TypeVar
 
 from kernbench.ccl.work import Spread
+from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")
@@ -95,6 +96,7 @@ class Lane:
         self.tl = tl
         self.op = op
         self.dtype = t_ptr.dtype
+        self._is_float = dtype_of(t_ptr.dtype).is_float
         self.itemsize = t_ptr.itemsize
         nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
         if nbytes > BURST_BYTES:
@@ -143,15 +145,21 @@ class Lane:
 
     def addends(self, spans: Iterable[tuple[int, Span]], count: int) -> Iterator[TensorHandle]:
         """As `loads`, of elements that enter a reduction of `count` addends."""
-        if self.op != "avg" or count == 1:
+        if self.op != "avg" or count == 1 or not self._is_float:
             return self.loads(spans)
         scale = 1.0 / _power_of_two(count)
         return ((x * scale).to(self.dtype) for x in self.loads(spans))
 
     def finish(self, x: TensorHandle, count: int) -> TensorHandle:
-        """The last step of a reduction: for a mean, what is left of the division."""
+        """The last step of a reduction: for a mean, what is left of the division; integers are cut towards zero."""
         left = count / _power_of_two(count)
-        return x if self.op != "avg" or left == 1.0 else (x / left).to(self.dtype)
+        if self.op != "avg" or count == 1 or (self._is_float and left == 1.0):
+            return x
+        if self._is_float:
+            return (x / left).to(self.dtype)
+        down = x // count
+        inexact = (x < 0) & (down * count != x)
+        return (down + inexact.to(self.dtype)).to(self.dtype)
 
     def _ahead(self, ask: Callable[[T], object], items: Iterable[T]) -> Iterator[TensorHandle]:
         """What is asked for, one after the other, always with `AHEAD` more under way; the first ones from now on."""

@@ -8,8 +8,8 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from kernbench.common.commands import RecvCmd, SendCmd
-from kernbench.common.ids import PeId
-from kernbench.common.ipcq import Chunk, Communicator, Message, PeKey
+from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ipcq import Chunk, Communicator, Message
 from kernbench.common.message_traffic import MessageCounter, Path
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid

@@ -10,7 +10,8 @@ communication channel. Receives of one direction are served in the order of aski
 
 A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
 `poll_ns` from the start of the wait. Not modelled: contention for TCM ports, of slots that are written with each other
-and of slots with engines; the time to set up rings; and that other requests on the DMA engine's link to the network
+and of slots with engines; the time to set up rings and to give them up, for which the two PEs ask each other at that
+instant, while nothing of the ring is under way; and that other requests on the DMA engine's link to the network
 keep the last byte of a send back: the message then arrives later, but the send is over as if it had been alone.
 """
 
@@ -25,8 +26,8 @@ from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.errors import AllocationError, KernelError
-from kernbench.common.ids import PeId
-from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
+from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid

@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 
 MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
-Work = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE and unit: ops, busy for how long, how much
+WorkByPart = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE and unit: ops, busy ns, how much
 
 
 class Stretch(NamedTuple):
@@ -48,7 +48,7 @@ class Course:
         self.stretches: list[Stretch] = []  # in the order in which tiles end
         self.kept_rows = 0
         self.records = 0
-        self.work: Work = {}
+        self.work: WorkByPart = {}
         self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)
         self.moved: dict[MovedKind, tuple[int, int]] = {}
         self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
@@ -98,7 +98,7 @@ class CourseRows:
     def records(self) -> int:
         return self._course.records
 
-    def work(self) -> Work:
+    def work(self) -> WorkByPart:
         return self._course.work
 
     def __iter__(self) -> Iterator[Row]:

@@ -27,7 +27,7 @@ from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.snapshot import is_even, state_of
 from kernbench.sim_engine.steady.coming import loop_kinds
-from kernbench.sim_engine.steady.course import Course, MovedKind, Stretch, TileRow, Use, Work
+from kernbench.sim_engine.steady.course import Course, MovedKind, Stretch, TileRow, Use, WorkByPart
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
 from kernbench.sim_engine.steady.ways import Ways
 
@@ -44,7 +44,7 @@ class Totals(NamedTuple):
     use: Use
     moved: dict[MovedKind, tuple[int, int]]  # whole flits, transfers
     bursts: list[list[int]]  # by memory and channel
-    work: Work
+    work: WorkByPart
     records: int
 
 
@@ -85,7 +85,7 @@ class Explorer:
         self._course = Course(feed.plan)
         self._ended: list[int] = []
         self._rows: list[TileRow] = []  # of the tiles that were run
-        self._work: Work = {}
+        self._work: WorkByPart = {}
         self._records = 0
         self._later_tiles, self._later_ns = 0, 0.0  # than the tiles and the time of the private PE
         self._told = 0  # rows that are in the course
