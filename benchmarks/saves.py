@@ -50,7 +50,7 @@ def save_cost(bench: str, settings: tuple[str, ...], folder: Path) -> float:
     plain_s = time.process_time() - began
     began = time.process_time()
     with run_folder(folder) as target:
-        options = RunOptions(op_log=target.log, activity=target.activity, mode="flits")
+        options = RunOptions(op_log=target.log, activity=target.activity)
         result = run_bench(spec.run, graph, options, params=params)
         target.write(result, About((), bench, bench, params, "all"))
     return (time.process_time() - began) / plain_s
