@@ -1,0 +1,105 @@
+"""`kernbench run` of an evaluation, and `kernbench report`: options, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernbench.cli.evaluate import duration_text
+from kernbench.cli.main import main
+
+SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
+MINE = """
+from kernbench.benches.registry import evaluation_bench
+from kernbench.evaluation.contract import Evaluation, curve
+from kernbench.report.charts import Chart, Line, LinePanel
+
+def kernel(n, tl):
+    tl.cycles(n)
+
+def points(machine, *, most: int = 2):
+    return [{"n": n} for n in range(1, most + 1)]
+
+def point(torch, *, n):
+    return {"exec_ns": torch.launch("wait", kernel, n, target_cubes=0, target_pes=0).exec_ns}
+
+def figures(rows, machine):
+    panel = LinePanel("cycles", "time (ns)", (Line("measured", curve(rows, "n", "exec_ns")),))
+    return [Chart("time", "Cycles", "One PE waits.", (panel,))]
+
+evaluation_bench(name="mine", description="Mine.", evaluation=Evaluation(points, point, figures, lambda setting: 1.0))
+"""
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main([*args])
+    out, err = capsys.readouterr()
+    return int(str(stopped.value.code)), out, err
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def test_an_evaluation_of_ones_own_says_how_long_runs_and_is_drawn_again(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "run", "--bench", "mine.py", "--workers", "1", *SMALL)
+    assert code == 0
+    assert err == "mine: 2 points; about 2 s in 1 processes; into kernbench-out/mine\n"
+    assert "drew  kernbench-out/mine/01-time.png" in out
+    code, out, err = call(capsys, "run", "--bench", "mine.py", "--fast")
+    assert (code, err) == (0, "")
+    assert "2 points, 0 run now" in out
+    code, out, _ = call(capsys, "run", "--bench", "mine.py", "--json", "--workers", "1", *SMALL)
+    report = json.loads(out)
+    assert (code, report["ran"], report["ok"], report["command"]) == (0, 0, True, "evaluation")
+    assert set(report) == {
+        "schema", "command", "bench", "description", "version", "topology", "topology_hash", "parameters", "facts",
+        "machine", "ok", "ran", "notes", "files", "rows",
+    }  # fmt: skip
+    assert [row["exec_ns"] > 0 for row in report["rows"]] == [True, True]
+    code, out, _ = call(capsys, "report", "kernbench-out/mine", "--json")
+    assert (code, json.loads(out)["file"]) == (0, "kernbench-out/mine/report.html")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "--bench", "softmax", "--out", "x"], "--out is for evaluations, and bench 'softmax' is none"),
+        (["run", "--bench", "pe2pe", "--workers", "2"], "--workers is for the evaluation of 'pe2pe'"),
+        (["run", "--bench", "pe-dma-perf", "--verify-data"], "--verify-data is for one run"),
+        (["run", "--bench", "pe-dma-perf", "--oplog", "x"], "--oplog is for one run"),
+        (["run", "--bench", "pe-dma-perf", "--device", "sip:0"], "drives the whole tray"),
+        (["run", "--bench", "pe-dma-perf", "--param", "m=1"], "no parameter 'm'"),
+        (["run", "--bench", "pe-dma-perf", "--out", " "], "--out takes a folder"),
+        (["run", "--bench", "pe-dma-perf", "--out", "nowhere", "--fast"], "no results.json in this folder"),
+        (["run", "--bench", "pe-dma-perf", "--fast", "--param", "factor=2"], "--param with --fast"),
+        (["sweep", "--bench", "pe-dma-perf", "--over", "factor=2,4"], "is an evaluation: a sweep already"),
+        (["report", "nowhere"], "no such folder"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    args: list[str], message: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, *args)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert [file.name for file in mine.iterdir()] == ["mine.py"]
+
+
+def test_a_list_shows_the_parameters_of_an_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "list", "pe-dma-perf")
+    assert code == 0
+    assert "max_bytes" in out
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (40, "40 s"), (200, "3 min")])
+def test_durations_are_for_somebody_who_waits(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
