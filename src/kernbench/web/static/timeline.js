@@ -131,7 +131,7 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 7) ? 26 : 0);
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
 export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
 const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
 
@@ -165,7 +165,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
@@ -177,7 +177,7 @@ function drawNow() {
   if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
   if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
   if (tl.flows) drawFlows(pen, view, tl, shown);
-  drawOverlay(pen, view, tl);
+  drawOverlay(pen, view);
   tl.drawn = {items, ms: performance.now() - began, missing: !isWhole, k};
   tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
   for (const pill of tl.pills) { pill.setAttribute('aria-pressed', state[pill.dataset.key] ? 'true' : 'false'); }
