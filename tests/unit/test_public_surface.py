@@ -13,6 +13,7 @@ from kernbench.ccl.calls import ReduceOp
 from kernbench.cli.main import COMMANDS, main
 from kernbench.common import messages
 from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.report.runs.layout import ACTIVITY_COLUMNS, LANE_COLUMNS, OP_COLUMNS, PLACE_COLUMNS
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import tiny_machine
@@ -77,6 +78,7 @@ IMPORTS = [
     "kernbench.tp:initialize_model_parallel",
     "kernbench.probes.probe",
     "kernbench.report",
+    "kernbench.report:open_run",
     "kernbench:sweep",
     "kernbench.sweep:SweepRow",
     "kernbench.sweep:pareto_front",
@@ -104,11 +106,46 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "sweep", "list", "probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
+    assert {"run", "runs", "explain", "trace", "diff", "sweep", "list"} <= set(COMMANDS)
+    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")
         assert callable(getattr(import_module(module), name))
+
+
+def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert " ".join(OP_COLUMNS) == (
+        "id lane launch kind name t_asked t_ready t_start t_end line nbytes flops release released_by transfer_ns "
+        "latency_ns queue_ns wait_places wait_ns route deps tensors params"
+    )
+    assert " ".join(LANE_COLUMNS) == "name component port slot kind sip cube pe ops busy_ns"
+    assert " ".join(PLACE_COLUMNS) == "kind src dst channel link_class gbs nbytes wait_ns contended_ns"
+    assert " ".join(ACTIVITY_COLUMNS) == "place bin nbytes wait_ns contended_ns"
+
+    def printed(*args: str) -> dict:
+        with pytest.raises(SystemExit) as stopped:
+            main([*args, "--json"])
+        assert stopped.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    one = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+    folder = str(tmp_path / "run")
+    printed("run", "--bench", "gemm-single-pe", *one, "--save", folder)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert " ".join(manifest) == (
+        "schema kind version hash created command identifier bench title params device devices machine machine_hash "
+        "total_ns kernels_ns verified ok launches ops bin_ns bins files"
+    )
+    explained = printed("explain", folder)
+    assert " ".join(explained) == ("schema command scope total_ns sentence bound path lanes stalls run what_if")
+    assert " ".join(explained["path"]) == "class lane link place line launch wait"
+    assert set(explained["path"]["class"][0]) == {"name", "ns", "share"}
+    changed = printed("diff", folder, folder)
+    assert " ".join(changed) == "schema command a b delta_ns tables"
+    assert " ".join(changed["tables"]) == "class launch engine link line"
+    (row,) = printed("runs", str(tmp_path))["runs"]
+    assert " ".join(row) == "id name machine total_ns verified launches ops dir error"
 
 
 def test_yaml_top_level_keys() -> None:

@@ -10,6 +10,7 @@ from kernbench.cli.options import print_json
 from kernbench.cli.terminal import in_colour, paint
 from kernbench.common.units import format_ns
 from kernbench.report.explain.diff import Difference, Row, diff_runs
+from kernbench.report.explain.headline import wrapped
 from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import open_run
 
@@ -44,8 +45,9 @@ def _text(found: Difference) -> Iterator[str]:
     title = paint if in_colour() else plain
     a, b = found.a, found.b
     share = f" ({found.delta_ns / a.total_ns:+.1%})" if a.total_ns else ""
-    yield f"A {a.name}: {format_ns(a.total_ns)}. {found.sentence_a}"
-    yield f"B {b.name}: {format_ns(b.total_ns)}. {found.sentence_b}"
+    for letter, run, sentence in (("A", a, found.sentence_a), ("B", b, found.sentence_b)):
+        yield f"{letter} {run.name}: {format_ns(run.total_ns)}"
+        yield wrapped(sentence)
     yield f"B - A: {_signed(found.delta_ns)}{share}"
     for name, rows in found.tables.items():
         yield ""

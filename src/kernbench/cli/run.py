@@ -122,7 +122,8 @@ def run(
         if rows := rows_of(result):
             click.echo(f"\n{rows_as_text(rows)}")
         if result.launches and result.completion.ok:
-            click.echo(f"\n{_headline(result, save)}")
+            heading = (paint if in_colour() else plain)("What bounds it", "title")
+            click.echo(f"\n{heading}\n{_headline(result, save)}")
         for name in (oplog, save):
             if name is not None and result.op_log is not None:
                 click.echo(f"wrote {name}: {len(result.op_log):,} ops")
@@ -137,15 +138,15 @@ def run(
 
 def _headline(result: BenchResult, saved: str | None) -> str:
     """What bounded the run, as far as it is cheap to say."""
-    from kernbench.report.explain.headline import headline
+    from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.runs.live_run import live_run
 
     if saved is not None:
-        return headline(open_run(saved))
+        return wrapped(headline(open_run(saved)))
     run = live_run(result)
     if run is None:
-        return "What bounded it: save the run with --save DIR, then `kernbench explain DIR`."
-    return f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where."
+        return wrapped("save the run with --save DIR: `kernbench explain DIR` says it")
+    return wrapped(f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where.")
 
 
 def _save(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
-from kernbench.report.explain.headline import headline
+from kernbench.report.explain.headline import headline, wrapped
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
 Paint = Callable[[str, str], str]  # text, role
@@ -17,10 +17,14 @@ MOST_LINES = 12
 
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
     """The whole explanation."""
-    lines = [title, "", f"{format_ns(explanation.scope.total_ns)}. {bound_of(explanation).sentence}", ""]
+    lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", wrapped(bound_of(explanation).sentence)]
     if explanation.scope.launch < 0 and explanation.run.launches:
-        lines[3:] = [headline(explanation.run), ""]
-    lines += [paint("Critical path by class (# work, / waiting)", "title"), *_bars(explanation, explanation.by_class)]
+        lines.append(wrapped(headline(explanation.run)))
+    lines += [
+        "",
+        paint("Critical path by class (# work, / waiting)", "title"),
+        *_bars(explanation, explanation.by_class),
+    ]
     lines += ["", paint("By engine", "title"), *_bars(explanation, explanation.by_lane, solid=True)]
     if len(explanation.by_link) > 1:
         lines += ["", paint("Queueing by class of link", "title")]
@@ -33,7 +37,7 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> s
     lines += ["", paint("What the next op waited for meanwhile", "title"), *_bars(explanation, explanation.by_wait)]
     lines += ["", paint("Engines: busy, and idle by what they waited for", "title"), *_lanes(explanation)]
     lines += ["", paint("Largest stalls", "title")]
-    lines += [f"  {at}. {stall.text} ({stall.share:.1%})" for at, stall in enumerate(stalls_of(explanation), 1)]
+    lines += [wrapped(f"{at}. {stall.text} ({stall.share:.1%})") for at, stall in enumerate(stalls_of(explanation), 1)]
     return "\n".join(lines)
 
 
@@ -65,7 +69,8 @@ def _lanes(explanation: Explanation) -> Iterator[str]:
         idle = [(name, ns) for name, ns in parts.items() if name not in ("work", "latency", "queue") and ns]
         idle.sort(key=lambda item: (-item[1], item[0]))
         busy = [(name, ns) for name, ns in parts.items() if name in ("work", "latency", "queue") and ns]
-        yield f"  {kind:<16} busy: {_list(busy, whole[kind])}; idle: {_list(idle, whole[kind])}"
+        yield f"  {kind}"
+        yield wrapped(f"  busy: {_list(busy, whole[kind])}; idle: {_list(idle, whole[kind])}")
 
 
 def _list(parts: Sequence[tuple[str, float]], whole: float) -> str:

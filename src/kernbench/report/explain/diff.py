@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.headline import headline
 from kernbench.report.explain.path import Piece, RunData
-from kernbench.report.explain.sentence import bound_of
 from kernbench.report.runs.saved_run import SavedRun
 
 SCHEMA = 1
@@ -79,7 +79,7 @@ def diff_runs(a: SavedRun, b: SavedRun) -> Difference:
         keys = dict.fromkeys((*before, *after))
         rows = [Row(key, before.get(key), after.get(key)) for key in keys]
         tables[name] = tuple(sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name)))
-    return Difference(a, b, bound_of(ours).sentence, bound_of(theirs).sentence, tables)
+    return Difference(a, b, headline(a), headline(b), tables)
 
 
 def _sums(explanation: Explanation, table: str) -> dict[str, float]:

@@ -6,6 +6,8 @@ host does to set a run up is seldom the question. The command and the page say t
 
 from __future__ import annotations
 
+from textwrap import fill
+
 from kernbench.common.units import format_ns
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.path import RunData, Scope
@@ -29,3 +31,8 @@ def headline(run: RunData) -> str:
         return bound.sentence
     who = f"Launch {run.launches[0].name}" if len(run.launches) == 1 else f"{len(run.launches)} launches"
     return f"{who}, {ns}: {bound.sentence}"
+
+
+def wrapped(text: str) -> str:
+    """A sentence as indented lines of a terminal."""
+    return fill(text, 118, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
