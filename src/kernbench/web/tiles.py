@@ -25,7 +25,8 @@ MOST_TILES = 4
 ON_PATH, MARKED = 1, 2
 
 Arrays = dict[str, NDArray[Any]]
-_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1", "text": "u2", "wait": "f4"}
+_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1",
+           "text": "u2", "wait": "f4"}  # fmt: skip
 _BINNED = {"index": "u2", "busy": "u1", "bkind": "u1", "bflags": "u1"}
 
 

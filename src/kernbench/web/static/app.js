@@ -1,7 +1,7 @@
 // Starts the page: what there is, which run is shown, which view, and the frame around the views.
 import {$, h, say, show, tip} from './dom.js';
 import {change, readUrl, state, subscribe, toHash} from './state.js';
-import {getJson} from './data.js';
+import {counts, getJson, isBusy} from './data.js';
 import {startTheme} from './theme.js';
 import {startKeys} from './keys.js';
 import {startSearch} from './search.js';
@@ -128,7 +128,7 @@ async function main() {
   subscribe(['a', 'b'], () => { pickers(); loadRuns().catch(failed); });
   addEventListener('resize', tabs);
   document.addEventListener('mouseleave', () => tip(''));
-  Object.assign(window, {kb: Object.assign(kb, {state, change, run})});
+  Object.assign(window, {kb: Object.assign(kb, {state, change, run, counts, busy: isBusy})});
   await load().catch(failed);
   performance.mark('kb-ready');
   kb.ready = true;

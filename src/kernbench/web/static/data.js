@@ -5,6 +5,7 @@ import {$} from './dom.js';
 const kept = new Map();
 let waiting = 0, barTimer = 0;
 export const counts = {requests: 0, bytes: 0};
+export const isBusy = () => waiting > 0;
 
 export class Refused extends Error {
   constructor(body, status) {
