@@ -205,16 +205,23 @@ def matching(view: RunView, words: str) -> NDArray[np.bool_]:
         return all(word in text.lower() for word in wanted)
 
     hit: NDArray[np.bool_] = np.isin(ops.name.codes, [code for code, word in enumerate(ops.name.words) if fits(word)])
-    at = np.flatnonzero(np.isin(ops.tensors.values.astype(str), [name for name in tensor_names(view) if fits(name)]))
+    names, codes = tensor_codes(view)
+    at = np.flatnonzero(np.isin(codes, [n for n, name in enumerate(names) if fits(name)]))
     hit[np.searchsorted(ops.tensors.starts, at, side="right") - 1] = True
     if len(wanted) == 1 and wanted[0].isdecimal() and int(wanted[0]) < len(ops):
         hit[ops.row_of[int(wanted[0])]] = True
     return hit
 
 
-def tensor_names(view: RunView) -> list[str]:
-    values = view.run.ops.tensors.values
-    return [str(name) for name in np.unique(values.astype(str))] if len(values) else []
+def tensor_codes(view: RunView) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of tensors, and for every entry of `ops.tensors` which of them it is."""
+
+    def make() -> tuple[list[str], NDArray[np.int64]]:
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(str(name), len(numbers)) for name in view.run.ops.tensors.values]
+        return list(numbers), np.array(codes, np.int64)
+
+    return view.keep("tensors", "codes", 1, make)
 
 
 def passed(view: RunView, name: str) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
 from threading import RLock
@@ -24,13 +25,13 @@ class RunView:
 
     def __init__(self, run: SavedRun) -> None:
         self.run = run
-        self._lock = RLock()
-        self._kept: dict[str, dict[object, Any]] = {}
+        self._locks: defaultdict[str, RLock] = defaultdict(RLock)
+        self._kept: defaultdict[str, dict[object, Any]] = defaultdict(dict)
 
     def keep(self, kind: str, key: object, most: int, make: Callable[[], Made]) -> Made:
         """What `make` gives, made once for a key; of each kind the `most` recent are kept."""
-        with self._lock:
-            own = self._kept.setdefault(kind, {})
+        with self._locks[kind]:
+            own = self._kept[kind]
             if key in own:
                 own[key] = own.pop(key)  # the most recent is last
             else:
@@ -51,7 +52,7 @@ class RunView:
 
     @cached_property
     def machine(self) -> MachineMap:
-        with self._lock:
+        with self._locks["machine"]:
             return MachineMap(self.run.graph)
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.web.machine_map import Json
-from kernbench.web.op_view import MOST, brief, selected_rows, tensor_names
+from kernbench.web.op_view import MOST, brief, selected_rows, tensor_codes
 from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
 
@@ -66,7 +66,7 @@ def search(view: RunView, words: str, limit: int = 50) -> Json:
     lines = [line for line in view.run.lines if fits(f"{line.name} {line.text}")]
     found["lines"] = _hits([{"id": x.index, "text": f"{x.name}  {x.text}"} for x in lines], limit)
     ops = view.run.ops
-    tensors = [name for name in tensor_names(view) if fits(name)]
+    tensors = [name for name in tensor_codes(view)[0] if fits(name)]
     hit = selected_rows(view, f"q:{words}")
     rows = np.flatnonzero(hit)
     rows = rows[np.argsort(ops.t_start[rows], kind="stable")]

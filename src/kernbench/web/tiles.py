@@ -25,7 +25,8 @@ MOST_TILES = 4
 ON_PATH, MARKED = 1, 2
 
 Arrays = dict[str, NDArray[Any]]
-_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1", "text": "u2"}
+_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1",
+           "text": "u2", "wait": "f4"}  # fmt: skip
 _BINNED = {"index": "u2", "busy": "u1", "bkind": "u1", "bflags": "u1"}
 
 
@@ -76,6 +77,7 @@ def _tile(view: RunView, k: int, number: int, lane: int, flags: NDArray[np.uint8
         "id": ops.id[whole],
         "kind": view.kinds[whole],
         "flags": flags[whole],
+        "wait": ops.t_start[whole] - ops.t_asked[whole],
         "queue": np.rint(255 * np.clip(ops.queue_ns[whole] / lasts[is_whole], 0.0, 1.0)),
         "text": np.array(
             [texts.setdefault(label_of(view, int(row)), len(texts)) if last >= NAMED * width else 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.report.explain.path import RunData, Scope
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.saved_run import Lane, Ops
+from kernbench.report.runs.saved_run import Floats, Ints, Lane, Ops
 
 BUSY = ("work", "latency", "queue")
 DONE = "done"
@@ -68,17 +68,26 @@ def _parts(ops: Ops, lane: Lane, scope: Scope, run: RunData) -> dict[str, float]
     parts["queue"], parts["latency"] = float(queue.sum()), float(latency.sum())
     parts["work"] = float((lasted - queue - latency).sum())
     idle = start - before
-    for row, ns in zip(rows[idle > 0], idle[idle > 0], strict=True):
-        label = waited_for(ops, run, int(row))
-        parts[label] = parts.get(label, 0.0) + float(ns)
+    parts.update(_idle_by_cause(ops, run, rows[idle > 0], idle[idle > 0]))
     parts[DONE] = scope.end_ns - float(end[-1])
     return parts
 
 
-def waited_for(ops: Ops, run: RunData, row: int) -> str:
-    """What let an op start last: `data from DMA read`."""
-    release, by = ops.release[row], int(ops.released_by[row])
-    if by < 0:
-        return release
-    kind = KINDS[run.lanes[int(ops.lane[ops.row_of[by]])].kind]
-    return f"{release} from {kind}"
+def _idle_by_cause(ops: Ops, run: RunData, rows: Ints, idle: Floats) -> dict[str, float]:
+    """Idle time by what let the op after it start last, `data from DMA read`, in order of appearance."""
+    kinds = list(KINDS)
+    kind_of_lane = np.array([kinds.index(lane.kind) for lane in run.lanes], np.int64)
+    by = ops.released_by[rows]
+    is_op = by >= 0
+    kind = np.full(len(rows), -1, np.int64)
+    kind[is_op] = kind_of_lane[ops.lane[ops.row_of[by[is_op]]]]
+    causes, first, which = np.unique(
+        ops.release.codes[rows] * (len(kinds) + 1) + kind + 1, return_index=True, return_inverse=True
+    )
+    sums = np.bincount(which, idle, minlength=len(causes))
+    found = {}
+    for n in np.argsort(first, kind="stable"):
+        release, number = divmod(int(causes[n]), len(kinds) + 1)
+        name = ops.release.words[release]
+        found[f"{name} from {KINDS[kinds[number - 1]]}" if number else name] = float(sums[n])
+    return found

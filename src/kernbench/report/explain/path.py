@@ -102,7 +102,10 @@ class _Walk:
         self._via = ""
         self._seen: set[int] = set()  # rows of ops on the path
         self._pe_of = [lane.component.rpartition(".")[0] for lane in run.lanes]
-        self._by_launch: dict[tuple[int, str], list[int]] | None = None
+        self._lanes_of: dict[str, list[Lane]] = {}
+        for lane, pe in zip(run.lanes, self._pe_of, strict=True):
+            self._lanes_of.setdefault(pe, []).append(lane)
+        self._by_launch: dict[tuple[int, str], list[int]] = {}
 
     # ---- pieces
 
@@ -196,13 +199,12 @@ class _Walk:
         return None if best is None else best[1]
 
     def _rows_of(self, launch: int, pe: str) -> list[int]:
-        if self._by_launch is None:
-            self._by_launch = {}
+        if (launch, pe) not in self._by_launch:
             ops = self._ops
-            for row in np.flatnonzero(ops.is_work):
-                key = (int(ops.launch[row]), self._pe_of[ops.lane[row]])
-                self._by_launch.setdefault(key, []).append(int(row))
-        return self._by_launch.get((launch, pe), [])
+            rows = [np.arange(lane.first, lane.stop) for lane in self._lanes_of.get(pe, ())]
+            found = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+            self._by_launch[launch, pe] = found[ops.is_work[found] & (ops.launch[found] == launch)].tolist()
+        return self._by_launch[launch, pe]
 
     # ---- ops
 

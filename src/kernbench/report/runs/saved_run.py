@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.report.runs.files import SAVE_AGAIN, read_json, read_manifest, read_table
+from kernbench.report.runs.files import SAVE_AGAIN, arrow, read_json, read_manifest, read_table
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
@@ -322,6 +322,8 @@ class SavedRun:
                 columns[name] = _lists(column)
             else:
                 columns[name] = _numbers(column, kind)
+        del table
+        arrow().default_memory_pool().release_unused()  # half of what reading took is free again
         return Ops(**columns)
 
     @cached_property

@@ -27,7 +27,7 @@ export function startAnswer(place, fail) {
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${scope.name}${run.a.scopes.filter(s => s.name === scope.name).length > 1 ? ` (${scope.id.slice(7)})` : ''}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
-    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change({view: 'explain', by: 'class', part: part.id})}));
+    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change('GMRFC'.includes(part.letter) ? {sel: `kind:${part.letter}`, view: 'run'} : {view: 'explain', by: 'class'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
   addEventListener('resize', draw);

@@ -1,7 +1,7 @@
 // Starts the page: what there is, which run is shown, which view, and the frame around the views.
-import {$, empty, h, say, show, tip} from './dom.js';
+import {$, h, say, show, tip} from './dom.js';
 import {change, readUrl, state, subscribe, toHash} from './state.js';
-import {getJson} from './data.js';
+import {counts, getJson, isBusy} from './data.js';
 import {startTheme} from './theme.js';
 import {startKeys} from './keys.js';
 import {startSearch} from './search.js';
@@ -87,6 +87,8 @@ async function load() {
   }
   if (!good.some(entry => entry.id === state.b)) state.b = null;
   if (!good.length && run.results.length && state.view === 'run') state.view = 'results';
+  pickers();
+  tabs();
   await loadRuns();
 }
 
@@ -101,6 +103,7 @@ async function loadRuns() {
   if (!scopes.includes(state.scope)) state.scope = '';
   $('view-run').classList.toggle('norun', !first);
   if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
+  $('banner').hidden = true;
   document.title = first ? `${first.name} - KernBench` : 'KernBench';
   pickers();
   tabs();
@@ -125,17 +128,19 @@ async function main() {
   subscribe(['a', 'b'], () => { pickers(); loadRuns().catch(failed); });
   addEventListener('resize', tabs);
   document.addEventListener('mouseleave', () => tip(''));
-  Object.assign(window, {kb: Object.assign(kb, {state, change, run})});
+  Object.assign(window, {kb: Object.assign(kb, {state, change, run, counts, busy: isBusy})});
   await load().catch(failed);
   performance.mark('kb-ready');
   kb.ready = true;
   document.documentElement.dataset.ready = '1';
 }
 
+// The run cannot be read: says so in place; another can be chosen.
 function failed(error) {
-  $('view-run').classList.remove('on');
-  $('view-explain').classList.add('on');
-  show($('view-explain'), empty(h('b', {}, error.message), h('p', {}, error.hint || 'Is the server still running?')));
+  Object.assign(run, {a: null, b: null});
+  $('banner').hidden = false;
+  show($('banner'), h('b', {}, error.message.slice(0, 400)), ` ${error.where || ''} ${error.hint || 'Is the server still running?'}`);
+  change({loaded: `failed/${Date.now()}`});
 }
 
 main();

@@ -5,6 +5,7 @@ import {$} from './dom.js';
 const kept = new Map();
 let waiting = 0, barTimer = 0;
 export const counts = {requests: 0, bytes: 0};
+export const isBusy = () => waiting > 0;
 
 export class Refused extends Error {
   constructor(body, status) {
@@ -37,7 +38,7 @@ async function ask(path, signal) {
 let retry = 0;
 function gone(is) {
   const banner = $('banner');
-  if (!is) { banner.hidden = true; clearInterval(retry); retry = 0; return; }
+  if (!is) { if (retry) { banner.hidden = true; clearInterval(retry); retry = 0; } return; }
   banner.textContent = 'The server does not answer. Start `kernbench web` again; what is shown stays usable. Trying again every 2 s.';
   banner.hidden = false;
   if (!retry) retry = setInterval(() => fetch('api/runs').then(() => { gone(false); kept.clear(); location.reload(); }, () => {}), 2000);

@@ -22,6 +22,7 @@ export function startMachine(pane, fail) {
   const mode = h('select', {'aria-label': 'Which run', onchange: event => change({mode: event.target.value})}, MODES.map(([id, name]) => h('option', {value: id}, name)));
   const stage = h('div', {class: 'stage'}), side = h('div', {class: 'side'}), foot = h('div', {class: 'foot'});
   show(pane, h('div', {class: 'head'}, h('h2', {}, 'Machine'), crumbs, mode, metric), h('div', {class: 'body machine'}, stage, side), foot);
+  mode.hidden = metric.hidden = foot.hidden = true;
   ui = {pane, crumbs, metric, mode, stage, side, foot};
   const slider = startSlider(foot, () => heats[0]);
   const redraw = () => level().then(() => { colours(); slider.draw(); return marks(); }).catch(fail);
@@ -75,6 +76,12 @@ async function level() {
   ui.foot.hidden = !run.a;
 }
 
+// The bins of the cursor or range in a run; B is aligned with A at the begin of the scope.
+function binsOf(heat) {
+  const shift = heat === heats[1] ? scopeOf(run.b).t0 - scopeOf().t0 : 0;
+  return heat.bins(timeNow() + shift, state.range && state.range.map(t => t + shift));
+}
+
 function share(heat, id, bins) {
   const value = heat.value(id, state.m, bins);
   return state.m === 'util' ? value : value / heat.most(state.m);
@@ -96,7 +103,7 @@ function colours() {
 
 function paint(model, heat, other) {
   if (!heat) return;
-  const bins = heat.bins(timeNow(), state.range), bins2 = other?.bins(timeNow(), state.range);
+  const bins = binsOf(heat), bins2 = other && binsOf(other);
   const fillOf = id => (other ? `var(--d${diffStep(share(other, id, bins2) - share(heat, id, bins))})` : `var(--u${step(share(heat, id, bins))})`);
   for (const [id, {path, arrow, width}] of model.links) {
     const isActive = heat.value(id, 'util', bins) > 0 || (other && other.value(id, 'util', bins2) > 0);
@@ -216,7 +223,7 @@ function hover(event) {
 function activityText(id) {
   if (!heats[0]?.index.has(id)) return run.a ? '\nno bytes' : '';
   const bins = heats[0].bins(timeNow(), state.range), heat = heats[0];
-  const other = heats[1] ? `\nB: ${pct(heats[1].value(id, 'util', heats[1].bins(timeNow(), state.range)))}` : '';
+  const other = heats[1] ? `\nB: ${pct(heats[1].value(id, 'util', binsOf(heats[1])))}` : '';
   return `\n${pct(heat.value(id, 'util', bins))} used, queue ${sig(heat.value(id, 'queue', bins), 2)}, ${bytes(Math.round(heat.value(id, 'bytes', bins)))} in a bin${other}`;
 }
 

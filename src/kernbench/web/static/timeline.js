@@ -65,9 +65,15 @@ async function rebuild() {
   await loadPath(scope);
   if (tl.id !== run.a.id) return;
   layout();
+  if (!tl.scroll) showRow(tl.rows.findLast(row => row.type === 'lane' && row.group.kind === 'pe'));
   await selected().catch(() => {});
   draw();
   tl.redrawOverview?.();
+}
+
+function showRow(row) {
+  const room = tl.canvas.clientHeight - headHeight();
+  if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y + row.h - 0.7 * room, tl.height - room));
 }
 
 // The whole path where it is short; else what the window shows of it, again after each move.
@@ -115,8 +121,7 @@ function reveal(op) {
     change({open: [...tl.open, ...(parent && !tl.open.has(parent.id) ? [parent.id] : []), pe]});
     layout();
   }
-  const row = tl.rows.find(one => one.lane?.i === op.lane), room = tl.canvas.clientHeight - headHeight();
-  if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y - room / 3, tl.height - room));
+  showRow(tl.rows.find(one => one.lane?.i === op.lane));
   const [t0, t1] = windowOf();
   if (op.t1 < t0 || op.t0 > t1) {
     const half = Math.max((t1 - t0) / 2, op.t1 - op.t0), middle = (op.t0 + op.t1) / 2;
@@ -131,7 +136,7 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 7) ? 26 : 0);
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
 export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
 const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
 
@@ -165,7 +170,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
@@ -177,8 +182,9 @@ function drawNow() {
   if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
   if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
   if (tl.flows) drawFlows(pen, view, tl, shown);
-  drawOverlay(pen, view, tl);
-  tl.drawn = {items, ms: performance.now() - began, missing: !isWhole, k};
+  drawOverlay(pen, view);
+  if (isWhole && hasGroups && tl.rows.length && !tl.firstPaint) tl.firstPaint = performance.now();
+  tl.drawn = {items, ms: performance.now() - began, missing: !isWhole || !hasGroups, k};
   tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
   for (const pill of tl.pills) { pill.setAttribute('aria-pressed', state[pill.dataset.key] ? 'true' : 'false'); }
   for (const button of tl.letters.children) button.setAttribute('aria-pressed', state.kinds.includes(button.textContent[0]) ? 'true' : 'false');

@@ -47,6 +47,7 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     pen.globalAlpha = isFaded ? FADED : 1;
     if (letter === 'S') { bracket(pen, x0, x1, top, tall, tile.texts[tile.text[n]]); pen.globalAlpha = 1; continue; }
     const gap = wide > 4 && to <= end ? 1 : 0;
+    if (look.waits && type === 'lane' && tile.wait[n] > 0 && from >= tile.begin) waited(pen, x(from - tile.wait[n]), x0, top + tall / 2, view);
     pen.fillStyle = colour(letter);
     pen.fillRect(x0, top, wide - gap, tall);
     const queue = tile.queue[n] / 255;
@@ -56,12 +57,20 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
       const xq = Math.max(x(to - queue * tile.dur[n]), x0), hq = tall > 10 ? 6 : tall;
       if (x1 > xq) pen.fillRect(xq, top + tall - hq, x1 - xq - gap, hq);
     }
-    if (type === 'lane' && look.path && tile.flags[n] & 1 && wide > 3) late.push(() => outline(pen, x0, top, wide - gap, tall, colour('path'), 1.5));
+    if (type === 'lane' && look.path && !isFaded && tile.flags[n] & 1 && wide > 3) late.push(() => outline(pen, x0, top, wide - gap, tall, colour('path'), 1.5));
     if (type === 'lane' && wide >= 18 && from >= tile.begin) name(pen, letter, tile.texts[tile.text[n]], tile.dur[n], x0, top, wide, tall, queue);
     else if (type === 'lane' && wide >= 60 && from < tile.begin && tile.begin <= view.t0) name(pen, letter, tile.texts[tile.text[n]], tile.dur[n], Math.max(x0, view.left), top, wide, tall, queue);
     pen.globalAlpha = 1;
     if (tile.id[n] === look.selected) late.push(() => outline(pen, x0 - 1, top - 1, wide + 2 - gap, tall + 2, colour('ring'), 2.5));
   }
+}
+
+// From when an op was asked for to its start: a thin hatched line.
+function waited(pen, x0, x1, y, view) {
+  const from = Math.max(x0, view.left);
+  if (x1 - from < 1) return;
+  pen.fillStyle = hatch(pen, view.scale);
+  pen.fillRect(from, y - 2.5, x1 - from, 5);
 }
 
 function outline(pen, x, y, w, h, stroke, px) {

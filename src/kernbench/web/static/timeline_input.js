@@ -32,6 +32,11 @@ export function startInput(canvas, tl) {
     return {part: 'lane', row, lane, t, op: lane ? tl.tiles.at(levelNow(), lane.i, t) : null};
   }
   kb.pick = pick;
+  // Where a time of a lane is drawn, in pixels of the canvas.
+  kb.place = (t, lane) => {
+    const view = viewNow(), row = tl.rows.find(one => one.lane?.i === lane);
+    return {x: view.left + ((t - view.t0) / (view.t1 - view.t0)) * (view.right - view.left), y: view.top + row.y - view.scroll + row.h / 2};
+  };
 
   function pieceAt(t) {
     const pieces = tl.path?.pieces;

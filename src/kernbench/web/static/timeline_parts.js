@@ -142,7 +142,7 @@ export function drawLabels(pen, rows, view, tl, run, scope) {
   }
 }
 
-export function drawOverlay(pen, view, tl) {
+export function drawOverlay(pen, view) {
   if (state.range) {
     const x0 = Math.max(xOf(view, state.range[0]), view.left), x1 = Math.min(xOf(view, state.range[1]), view.right);
     if (x1 > x0) {
@@ -175,15 +175,4 @@ export function drawOverlay(pen, view, tl) {
     pen.stroke();
     pen.setLineDash([]);
   }
-  if (state.waits && tl.flows) {
-    const row = tl.rows.find(one => one.lane?.i === tl.flows.lane);
-    if (row) waitLine(pen, view, view.top + row.y - view.scroll, tl.flows);
-  }
-}
-
-function waitLine(pen, view, y, op) {
-  const x0 = Math.max(xOf(view, op.asked), view.left), x1 = Math.min(xOf(view, op.t0), view.right);
-  if (x1 <= x0 || y < view.top - 10) return;
-  pen.fillStyle = hatch(pen, view.scale);
-  pen.fillRect(x0, y + 7, x1 - x0, 6);
 }

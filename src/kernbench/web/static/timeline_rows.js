@@ -71,8 +71,8 @@ export function openByDefault(groups, pathLane, lanes) {
   const lane = lanes[pathLane];
   const id = lane && lane.pe >= 0 ? `sip${lane.sip}.cube${lane.cube}.pe${lane.pe}` : null;
   const all = groups.flatMap(group => (group.kind === 'cube' ? group.children : [group])).filter(group => group.kind === 'pe');
-  const found = all.find(group => group.id === id) || all[0];
-  if (!found) return groups.length ? [groups[0].id] : [];
+  const found = all.find(group => group.id === id) || (groups.some(group => group.kind === 'cube') ? null : all[0]);
+  if (!found) return all.length || !groups.length ? [] : [groups[0].id];
   const parent = groups.find(group => group.kind === 'cube' && group.children.includes(found));
   return parent ? [parent.id, found.id] : [found.id];
 }

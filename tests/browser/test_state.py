@@ -1,0 +1,190 @@
+"""One state: links, Back, keys, linked selection, and what is shown when there is nothing or something is wrong."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from tests.browser.conftest import NARROW, Opened, Served, opened, serve, stop
+
+
+def state_of(page: Opened) -> dict[str, Any]:
+    return page.ask("(({theme, loaded, matched, ...rest}) => rest)(kb.state)")
+
+
+def test_a_link_opens_the_same_state_and_back_goes_back(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&w=2900-3100&t=3000&sel=op:92&m=queue&open=sip0.cube0.pe3&q=exp")
+    before = state_of(page)
+    page.page.wait_for_timeout(200)
+    page.page.reload()
+    page.page.wait_for_selector("html[data-ready]")
+    page.settle()
+    assert state_of(page) | {"open": None} == before | {"open": None}
+    assert set(page.ask("kb.state.open")) >= {"sip0.cube0.pe3"}
+    page.change(sel="line:2")
+    page.page.click("#tab-explain")
+    page.settle()
+    page.page.go_back()
+    page.settle()
+    assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", "line:2")
+    page.page.go_back()
+    page.settle()
+    assert page.ask("kb.state.sel") == "op:92"
+
+
+def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    op = page.ask("kb.tl.path.pieces.op.find((id, n) => id >= 0 && kb.tl.path.pieces.letter[n] === 'R')")
+    page.change(sel=f"op:{op}")
+    assert page.page.locator(".level .node.on").count() >= 1  # its PE and its memory
+    assert page.page.locator(".level .way").count() == 2  # memory to router to PE
+    assert page.page.locator("#pane-source .line.on").count() == 1
+    line = page.ask("kb.run.a.files.length") and page.page.get_attribute("#pane-source .line.on", "data-line")
+    page.page.click(f"#pane-source [data-line='{line}']")
+    page.settle()
+    assert page.ask("kb.tl.tiles.mark").startswith("line:")
+    assert page.page.locator(".level .node.on").count() == 8  # PEs that ran the line
+    page.change(sel="link:sip0.cube0.hbm_ctrl.pe0>sip0.cube0.noc.r0c0")
+    assert "256.0 GB/s" in page.page.inner_text("#pane-details")
+
+
+def test_every_key_of_the_help_page_does_something(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&sel=op:92&q=exp")
+    press, state = page.page.keyboard.press, lambda key: page.ask(f"kb.state.{key}")
+
+    def after(key: str) -> None:
+        press(key)
+        page.settle()
+
+    before = page.ask("kb.tl.drawn.k")
+    after("+")
+    assert page.ask("kb.tl.drawn.k") <= before
+    window = state("w")
+    after("ArrowRight")
+    assert state("w")[0] >= window[0]
+    after("ArrowLeft")
+    after("-")
+    after("0")
+    assert state("w") is None
+    after("c")
+    assert state("sel") == "op:84"  # released by
+    after("e")
+    assert state("sel") == "op:92"
+    after("]")
+    assert state("sel") != "op:92"
+    after("[")
+    assert state("sel") == "op:92"
+    after("m")
+    assert state("range")[1] - state("range")[0] == pytest.approx(8.0)
+    after("z")
+    assert state("w") is not None
+    after("p")
+    assert state("path") is False
+    after("w")
+    assert state("waits") is True
+    after("n")
+    assert state("t") is not None
+    after("t")
+    assert page.page.locator("table.ops tbody tr").count() > 10
+    after("t")
+    after("u")
+    assert state("root") == "sip0"
+    after("2")
+    assert page.ask("document.activeElement.id") == "pane-source"
+    after("f")
+    assert page.page.locator(".pane.maxed").count() == 1
+    after("f")
+    after("Escape")
+    assert state("range") is None
+    after("Escape")
+    assert state("sel") is None
+    after("/")
+    assert page.ask("document.activeElement.type") == "search"
+    page.page.keyboard.press("Escape")
+    after("?")
+    listed = page.page.inner_text("#help")
+    assert all(word in listed for word in ("search", "zoom in", "cause", "effect", "critical path", "copy a link"))
+    page.page.keyboard.press("Escape")
+
+
+def test_pointer_zooms_pans_and_selects_a_range(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    box = page.page.locator("#pane-timeline .lanes canvas").bounding_box()
+    x, y = box["x"] + 500, box["y"] + 70
+    page.page.mouse.move(x, y)
+    page.page.mouse.down()
+    page.page.mouse.move(x + 200, y + 3, steps=4)
+    page.page.mouse.up()
+    page.settle()
+    low, high = page.ask("kb.state.range")
+    assert high > low
+    assert "selected" in page.page.inner_text("#pane-details h3")
+    page.page.keyboard.down("Control")
+    page.page.mouse.wheel(0, -300)
+    page.page.keyboard.up("Control")
+    page.settle()
+    scope = page.ask("kb.run.a.scopes.find(s => s.id === 'launch:0')")
+    w = page.ask("kb.state.w")
+    assert w[1] - w[0] < scope["t1"] - scope["t0"]
+    bins = page.ask("Math.max(0, ...[...kb.tl.tiles.kept.values()].flatMap(t => [...t.busy]))")
+    assert bins <= 255
+
+
+def test_search_finds_ops_lines_and_nodes(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("hbm_ctrl.pe3")
+    page.page.wait_for_selector("#hits button")
+    page.page.click("#hits button")
+    page.settle()
+    assert page.ask("kb.state.sel") == "node:sip0.cube0.hbm_ctrl.pe3"
+    assert page.page.locator(".level .node.on").count() == 1
+
+
+def test_the_machine_is_played_through(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&w=2900-2930")
+    page.page.click("#pane-machine .foot button")
+    page.page.wait_for_timeout(400)
+    page.page.click("#pane-machine .foot button")
+    t = page.ask("kb.state.t")
+    assert 2900 < t < 2930
+
+
+def test_two_runs_stand_side_by_side_or_as_difference(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&b={served.ids['flash-short']}&mode=side")
+    assert page.page.locator("#pane-machine svg.level").count() == 2
+    page.change(mode="diff")
+    assert page.page.locator("#pane-machine svg.level").count() == 1
+    assert "B − A" in page.page.inner_text("#pane-machine .legend")
+
+
+def test_a_damaged_folder_says_so_and_the_others_work(page: Opened, served: Served) -> None:
+    page.go("")
+    options = page.page.eval_on_selector_all("#pickers option", "all => all.map(o => [o.textContent, o.disabled])")
+    damaged = [text for text, disabled in options if disabled]
+    assert damaged
+    assert "ops.parquet has 4 bytes" in damaged[0]
+    assert page.ask("kb.run.a.kind") == "run"
+
+
+def test_nothing_given_shows_the_machine_and_what_to_do(browser: Any) -> None:
+    server = serve(None)
+    try:
+        with opened(browser, server.url, NARROW) as page:
+            page.go("")
+            text = page.page.inner_text("#view-run")
+            assert "kernbench run --bench qkv-gemm --save" in text
+            assert page.page.locator("svg.level [data-id='sip0']").count() == 1
+            page.page.locator("[data-id='sip0']").dblclick()
+            page.settle()
+            assert page.ask("kb.state.root") == "sip0"
+            server.process.send_signal(signal.SIGINT)  # Ctrl-C
+            assert server.process.wait(10) == 0
+            page.page.evaluate("fetch('api/runs').catch(() => 0)")
+            page.page.evaluate("kb.change({root: 'sip0.cube3'})")
+            page.page.wait_for_selector("#banner:not([hidden])")
+            assert "does not answer" in page.page.inner_text("#banner")
+            page.errors.clear()  # the browser itself notes refused connections
+    finally:
+        stop(server)

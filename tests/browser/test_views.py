@@ -1,0 +1,203 @@
+"""Every view on real runs: what it shows is what the run's files say, read with pyarrow and not with our reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.browser.conftest import MIDDLE, NARROW, WIDE, Opened, Served, opened
+
+KINDS = {"GEMM": "G", "MATH": "M", "DMA read": "R", "DMA write": "W", "fetch and store": "F", "communication": "C"}
+
+
+def ops_of(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    table = pq.read_table(folder / "ops.parquet")
+    names = ("id", "lane", "kind", "t_start", "t_end", "line", "nbytes", "queue_ns")
+    return {name: np.array(table[name].to_pylist()) for name in names}
+
+
+def busy_in(ops: dict[str, np.ndarray[Any, Any]], chosen: np.ndarray[Any, Any], t0: float, t1: float) -> float:
+    inside = np.minimum(ops["t_end"], t1) - np.maximum(ops["t_start"], t0)
+    return float(np.clip(inside, 0, None)[chosen].sum())
+
+
+def test_the_timeline_draws_as_much_as_each_lane_was_busy(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['qkv']}")
+    ops = ops_of(served.folder / "qkv")
+    lanes = pq.read_table(served.folder / "qkv" / "lanes.parquet")["name"].to_pylist()
+    scope = page.ask("kb.run.a.scopes.find(s => s.id === 'launch:0')")
+    for t0, t1 in ((scope["t0"], scope["t1"]), (scope["t0"] + 300.0, scope["t0"] + 420.0)):
+        page.change(w=[t0, t1])
+        drawn = page.ask("kb.drawn()")
+        width = 2.0 ** drawn["k"]
+        assert len(drawn["lanes"]) >= 8
+        for name, found in drawn["lanes"].items():
+            if found["items"]:
+                expected = busy_in(ops, ops["lane"] == lanes.index(name), t0, t1)
+                # A bin is right to 1/255; the first and last bin reach over the window.
+                assert found["busy"] == pytest.approx(expected, abs=2 * width + expected / 255), name
+
+
+def test_the_slice_under_the_pointer_is_the_op_and_has_the_colour_of_its_kind(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&path=0")
+    ops = ops_of(served.folder / "flash")
+    lane = page.ask("(() => { const r = kb.tl.rows.find(r => r.lane?.kind === 'R'); return {i: r.lane.i, y: r.y}; })()")
+    row = int(np.flatnonzero(ops["lane"] == lane["i"])[2])
+    middle = (ops["t_start"][row] + ops["t_end"][row]) / 2
+    place = page.ask(
+        f"(() => {{ const c = kb.tl.canvas.getBoundingClientRect(), p = kb.place({middle}, {lane['i']});"
+        "return {x: c.left + p.x, y: c.top + p.y, px: p.x, py: p.y}; })()"
+    )
+    picked = page.page.evaluate("([x, y]) => kb.pick(x, y)", [place["px"], place["py"]])
+    assert picked["op"]["id"] == ops["id"][row]
+    pixel = page.page.evaluate(
+        "([x, y]) => [...kb.tl.canvas.getContext('2d').getImageData(x * devicePixelRatio, (y - 6) * devicePixelRatio,"
+        " 1, 1).data].slice(0, 3)", [place["px"] + 4, place["py"]]
+    )  # fmt: skip
+    assert pixel == [0x0A, 0x6A, 0x50]  # DMA read, light
+    page.page.mouse.click(place["x"], place["y"])
+    page.settle()
+    assert page.ask("kb.state.sel") == f"op:{ops['id'][row]}"
+    details = page.page.inner_text("#pane-details")
+    assert f"op {ops['id'][row]}" in details
+    assert f"{ops['t_end'][row] - ops['t_start'][row]:g} ns" in details
+
+
+def test_the_table_of_a_range_is_what_the_log_says(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    scope = page.ask("kb.run.a.scopes.find(s => s.id === 'launch:0')")
+    t0, t1 = scope["t0"] + 200.0, scope["t0"] + 500.0
+    page.change(range=[t0, t1])
+    ops = ops_of(served.folder / "flash")
+    rows = page.page.eval_on_selector_all(
+        "#pane-details tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    assert rows
+    for name, count, busy, *_ in rows:
+        mine = (ops["kind"] == KINDS[name]) & (ops["t_start"] < t1) & (ops["t_end"] > t0)
+        assert int(count.replace(",", "")) == mine.sum()
+        value, unit = busy.split()
+        ns = float(value.replace(",", "")) * {"ns": 1, "µs": 1e3}[unit]
+        assert ns == pytest.approx(busy_in(ops, mine, t0, t1), rel=0.006)  # three digits
+    assert "adds up to 300 ns" in page.page.inner_text("#pane-details")
+
+
+def test_the_heat_map_adds_up_to_the_bytes_of_each_link(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['qkv']}&scope=run&root=sip0.cube0")
+    places = pq.read_table(served.folder / "qkv" / "places.parquet").to_pylist()
+    shown = page.ask(
+        "(() => { const h = kb.machine().heat, b = [0, h.header.bins - 1];"
+        "return Object.fromEntries(h.header.rows.filter(r => r.kind === 'link').map(r =>"
+        "[r.id, h.value(r.id, 'util', b) * r.gbs * h.header.bin_ns * h.header.bins])); })()"
+    )
+    compared = 0
+    for place in places:
+        name = f"{place['src']}>{place['dst']}".replace(".pe_dma", "")
+        if place["kind"] == "link" and name in shown:
+            assert shown[name] == pytest.approx(place["nbytes"], rel=0.15)  # bytes of 0 to 255 in each bin
+            compared += 1
+    assert compared >= 16  # each PE's port and each memory's
+
+
+def test_a_line_has_its_share_of_the_path_and_shares_sum_to_all(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&pane=source")
+    shares = page.page.eval_on_selector_all(
+        "#pane-source .share .num", "cells => cells.map(c => parseFloat(c.textContent))"
+    )
+    assert sum(shares) == pytest.approx(100.0, abs=0.05 * len(shares) + 0.05)
+    lines = json.loads((served.folder / "flash" / "sources.json").read_text())["lines"]
+    page.page.click(f"#pane-source [data-line='{lines[1][1]}']")
+    page.settle()
+    assert page.ask("kb.state.sel") == "line:1"
+    ops = ops_of(served.folder / "flash")
+    mine = ops["line"] == 1
+    counted = page.page.eval_on_selector_all(
+        "#pane-details tbody tr td:nth-child(2)", "c => c.map(x => +x.textContent)"
+    )
+    assert sum(counted) == mine.sum()
+
+
+def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    from kernbench.report.explain.headline import headline
+    from kernbench.report.runs.saved_run import open_run
+
+    page.go(f"#/explain?a={served.ids['qkv']}")
+    said = page.page.inner_text("#answer .say").replace("\n", " ")
+    told = headline(open_run(served.folder / "qkv"))
+    assert " ".join(said.split()).split("Try:")[1] == told.split("Try:")[1]
+    for by in ("class", "lane", "link", "line", "launch", "wait"):
+        page.change(by=by)
+        page.page.locator("#view-explain .switch button").nth(
+            ["class", "lane", "link", "line", "launch", "wait"].index(by)
+        ).click()
+        cells = page.page.eval_on_selector_all(
+            "#view-explain table.bars tbody tr td:nth-child(4)", "c => c.map(x => parseFloat(x.textContent))"
+        )
+        assert sum(cells) == pytest.approx(100.0, abs=0.05 * len(cells) + 0.1), by
+
+
+def test_diff_rows_sum_to_the_change(page: Opened, served: Served) -> None:
+    page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
+    totals = {
+        name: json.loads((served.folder / name / "manifest.json").read_text())["total_ns"]
+        for name in ("flash", "flash-short")
+    }
+    delta = totals["flash-short"] - totals["flash"]
+    assert "faster" in page.page.inner_text("#view-diff h2 >> nth=0")
+    for n in range(5):
+        page.page.locator("#view-diff .switch button").nth(n).click()
+        titles = page.page.eval_on_selector_all("#view-diff tbody td:nth-child(4)", "c => c.map(x => x.title)")
+        found = [float(title.replace(",", "").removesuffix(" ns")) for title in titles]
+        assert sum(found) == pytest.approx(delta, abs=1e-3)
+
+
+def test_results_sort_filter_and_plot_the_rows_of_the_sweep(page: Opened, served: Served) -> None:
+    page.go("#/results")
+    rows = json.loads((served.folder / "sweep" / "results.json").read_text())["rows"]
+    assert page.page.locator("#view-results circle.dot").count() == len(rows) == 3
+    page.page.fill("#view-results .filter", "m >= 64 and total_ns > 0")
+    page.page.press("#view-results .filter", "Enter")
+    page.page.locator("#view-results .filter").blur()
+    assert page.page.locator("#view-results table.results tbody tr").count() == 2
+    page.page.fill("#view-results .filter", "total_ns is 5")
+    page.page.locator("#view-results .filter").blur()
+    assert "no comparison" in page.page.inner_text("#view-results [role=alert]")
+    page.page.fill("#view-results .filter", "")
+    page.page.locator("#view-results .filter").blur()
+    page.page.locator("#view-results circle.dot").first.click(force=True)
+    assert "kernbench run --bench gemm-single-pe" in page.page.inner_text("#view-results .chosen")
+
+
+def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}&root=sip0.cube0")
+    page.page.locator("[data-id='sip0.cube0.pe0']").click()
+    page.page.locator("[data-id='sip0.cube0.hbm_ctrl.pe7']").click()
+    page.settle()
+    text = page.page.inner_text("#pane-details")
+    assert page.ask("kb.state.sel") == "route:sip0.cube0.pe0>sip0.cube0.hbm_ctrl.pe7"
+    assert "24.2 ns" in text  # 11 routers of 2 ns and 22 mm of 0.1 ns
+    assert "12 links, 22.00 mm" in text
+    assert page.page.locator(".level .way").count() == 12
+
+
+@pytest.mark.parametrize(("size", "theme"), [(WIDE, "dark"), (MIDDLE, "light"), (NARROW, "light"), (NARROW, "dark")])
+def test_every_view_fits(browser: Any, served: Served, shots: Path, size: tuple[int, int], theme: str) -> None:
+    """Nothing is wider than the page, and each view has something in it. Screenshots are for looking at."""
+    a, b = served.ids["flash"], served.ids["flash-short"]
+    places = {
+        "timeline": f"#/run?a={a}&sel=op:92", "machine": f"#/run?a={a}&pane=machine",
+        "source": f"#/run?a={a}&pane=source", "explain": f"#/explain?a={a}",
+        "diff": f"#/diff?a={a}&b={b}", "results": "#/results", "collective": f"#/run?a={served.ids['ccl']}",
+    }  # fmt: skip
+    with opened(browser, served.url, size, theme) as page:
+        page.go(places["timeline"])
+        for name, hash_ in places.items():
+            page.follow(hash_)
+            assert page.ask("document.documentElement.scrollWidth") <= size[0], name
+            view = "run" if "/run" in hash_ else name
+            assert len(page.page.inner_text(f"#view-{view}")) > 40, name
+            page.page.screenshot(path=shots / f"{name}-{size[0]}-{theme}.png")
