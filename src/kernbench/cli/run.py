@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -65,6 +66,20 @@ from kernbench.topology.graph import TopologyGraph
     default=None,
     help="Write what every engine did, and when, to FILE as Parquet; it is replaced when the run is over.",
 )
+@click.option(
+    "--save",
+    metavar="DIR",
+    default=None,
+    help="Save the run as a folder for explain, trace, diff and web. Every flit is then moved by itself: the same "
+    "times, but slower.",
+)
+@click.option(
+    "--bins",
+    type=click.IntRange(256, 1 << 20),
+    default=4096,
+    show_default=True,
+    help="With --save: at most so many bins for what links do over time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     identifier: str,
@@ -76,6 +91,8 @@ def run(
     debug_ops: bool,
     check_races: bool,
     oplog: str | None,
+    save: str | None,
+    bins: int,
     as_json: bool,
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
@@ -88,11 +105,14 @@ def run(
         params = read_params(spec.params, settings_of_bench, os.environ)
         graph = load_machine(topology, settings)
         devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
-        with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
-            options = RunOptions(
-                device=chosen, verify_data=verify_data, debug_ops=debug_ops, op_log=log, check_races=check_races
-            )
-            result = _run(spec, graph, options, params)
+        options = RunOptions(device=chosen, verify_data=verify_data, debug_ops=debug_ops, check_races=check_races)
+        if save is not None:
+            if oplog is not None:
+                raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
+            result = _save(save, bins, spec, graph, options, params, identifier, settings_of_bench)
+        else:
+            with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
+                result = _run(spec, graph, replace(options, op_log=log), params)
     figures = figures_of(result, params)
     if as_json:
         print_json(run_as_json(figures))
@@ -100,8 +120,9 @@ def run(
         click.echo(summary_as_text(figures, paint if in_colour() else plain))
         if rows := rows_of(result):
             click.echo(f"\n{rows_as_text(rows)}")
-        if oplog is not None:
-            click.echo(f"wrote {oplog}: {len(log):,} ops")
+        for name in (oplog, save):
+            if name is not None and result.op_log is not None:
+                click.echo(f"wrote {name}: {len(result.op_log):,} ops")
     if result.completion.error_code == NO_REFERENCE:
         raise UsageError(
             f"{result.completion.error_message}",
@@ -109,6 +130,28 @@ def run(
             hint="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
         )
     return 0 if result.ok else 1
+
+
+def _save(
+    name: str,
+    bins: int,
+    spec: BenchSpec,
+    graph: TopologyGraph,
+    options: RunOptions,
+    params: Mapping[str, object],
+    identifier: str,
+    settings: Sequence[str],
+) -> BenchResult:
+    """Run and write the run folder."""
+    from kernbench.report.runs.save import About, run_folder
+
+    with run_folder(name, most_bins=bins) as folder:
+        watched = replace(options, op_log=folder.log, activity=folder.activity, mode="flits")
+        result = _run(spec, graph, watched, params)
+        chosen = list(dict.fromkeys(setting.partition("=")[0].strip().replace("-", "_") for setting in settings))
+        command = ["kernbench", *sys.argv[1:]]
+        folder.write(result, About(command, identifier, spec.name, params, str(options.device), chosen))
+    return result
 
 
 def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:

@@ -101,9 +101,9 @@ def places(pes: Sequence[tuple[int, int, int]]) -> str:
     for (sip, numbers), cubes in groupby(of_cube.items(), key=lambda item: (item[0][0], tuple(item[1]))):
         of_sip.setdefault(sip, []).append(f"{_runs('cube', [c for (_, c), _ in cubes])}.{_runs('pe', numbers)}")
     texts: list[str] = []
-    for inside, sips in groupby(of_sip.items(), key=lambda item: tuple(item[1])):
-        numbered = _runs("sip", [sip for sip, _ in sips])
-        texts += [f"{numbered}.{text}" for text in inside]
+    for inside, alike in groupby(of_sip.items(), key=lambda item: tuple(item[1])):
+        sips = _runs("sip", [sip for sip, _ in alike])
+        texts += [f"{sips}.{text}" for text in inside]
     return f"{', '.join(texts)} ({len(set(pes))} PEs)"
 
 

@@ -70,6 +70,7 @@ class DmaReadCmd:
     handle_id: str
     requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class DmaWriteCmd:
     handle_id: str
     requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class AtomicCmd:
     requests: tuple[DmaRequest, ...]
     apply: Callable[[int], object] = field(compare=False, repr=False)
     deps: tuple[int, ...] = ()
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class GemmCmd:
     batch: int = 1
     deps: tuple[int, ...] = ()
     acc: Operand | None = None
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class MathCmd:
     dtype: str  # that the lanes work in
     axis: int | None = None
     deps: tuple[int, ...] = ()
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,7 @@ class CompositeCmd:
     acc_dtype: str = "f32"
     epilogues: tuple[OpSpec, ...] = ()
     deps: tuple[int, ...] = ()
+    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
 @dataclass(frozen=True, slots=True)

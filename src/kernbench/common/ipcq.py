@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from kernbench.common.envelope import Request, Targets
 from kernbench.common.ids import PeKey
+from kernbench.common.message_traffic import MessageCounter, Path
 
 BufferKind = Literal["tcm", "sram", "hbm"]
 Backpressure = Literal["sleep", "poll"]
@@ -87,6 +88,9 @@ class Chunk(NamedTuple):
     number: int
     request: Request  # on whose behalf it travels
     communicator: Communicator
+    path: Path  # that it takes
+    sent_ns: float
+    sender: MessageCounter
 
     @property
     def is_last(self) -> bool:

@@ -21,6 +21,7 @@ from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import PeKey, Place
 from kernbench.common.ipcq import LaunchOrigin
+from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
 Shape = tuple[int, ...]
 FailurePolicy = Literal["fail_fast", "collect_all"]
@@ -324,6 +325,7 @@ class PeResult:
     tcm_ns: float = 0.0  # while a fetch or a store was under way
     composites: tuple[CompositeUse, ...] = ()
     tcm_peak_bytes: int = 0  # the most TCM that the kernel's tensors took at one time
+    messages: MessageTraffic = NO_MESSAGES  # of this kernel
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:

@@ -24,6 +24,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
@@ -90,6 +91,7 @@ class RunOptions:
     threads: int | None = None
     backend: Backend = "numpy"
     progress: Callable[[float], None] | None = None
+    activity: Activity | None = None  # sees every flit on every link and channel
 
 
 def run(
@@ -166,7 +168,13 @@ def run_bench(
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     log = chosen.op_log if chosen.op_log is not None else OpLog()
     engine = GraphEngine(
-        graph, mode=chosen.mode, op_log=log, data=chosen.data, check_races=chosen.check_races, fast=chosen.fast
+        graph,
+        mode=chosen.mode,
+        op_log=log,
+        data=chosen.data,
+        check_races=chosen.check_races,
+        fast=chosen.fast,
+        activity=chosen.activity,
     )
     engine.progress = chosen.progress
     ranks = devices[:1] if is_whole(chosen.device) else devices

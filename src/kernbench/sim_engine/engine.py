@@ -16,13 +16,22 @@ from simpy.core import EmptySchedule
 
 from kernbench.common.blocked import hint_for
 from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
-from kernbench.common.messages import Completion, CubeCommand, HostMessage, KernelLaunchMsg, PeResult, Request
+from kernbench.common.messages import (
+    Completion,
+    CubeCommand,
+    HostMessage,
+    KernelLaunchMsg,
+    PeResult,
+    Request,
+    RequestId,
+)
 from kernbench.common.race import Race
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.recording import NOBODY, Release
 from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.gc_threshold import raised_gc_threshold
 from kernbench.sim_engine.handles import Handle
@@ -70,7 +79,7 @@ class GraphEngine(Machine):
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
     `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
     `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does for all
-    engines; times, records and counters are the same.
+    engines; times, records and counters are the same. An `activity` sees every flit, which moves by itself then.
     """
 
     def __init__(
@@ -83,8 +92,11 @@ class GraphEngine(Machine):
         data: bool = True,
         check_races: bool = False,
         fast: bool | None = None,
+        activity: Activity | None = None,
     ) -> None:
-        super().__init__(graph, mode, op_log, data, check_races, is_fast_by_default() if fast is None else fast)
+        fast = is_fast_by_default() if fast is None else fast
+        super().__init__(graph, mode, op_log, data, check_races, fast, activity)
+        self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)
@@ -261,7 +273,10 @@ class GraphEngine(Machine):
             return None
         name, params = entry
         causes = (0, Release.HOST, handle.start_ns, NOBODY)
-        return self.log.record(handle.start_ns, handle.end_ns, handle.entry, HOST_KIND, name, params, causes=causes)
+        number = self.log.record(handle.start_ns, handle.end_ns, handle.entry, HOST_KIND, name, params, causes=causes)
+        if self.activity is not None:
+            self.host_records[handle.request.id] = number
+        return number
 
     def _leave_in_memory(self, handle: Handle, write: DataMessage, op: int | None) -> None:
         given, handle.value = handle.value, None  # a handle outlives its write and must not hold the tensor

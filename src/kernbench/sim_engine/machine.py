@@ -23,6 +23,7 @@ from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
@@ -33,6 +34,7 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
+from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -54,6 +56,7 @@ class Machine:
         data: bool,
         check_races: bool = False,
         fast: bool = True,
+        activity: Activity | None = None,
     ) -> None:
         wiring = wiring_of(graph)
         self.graph = graph
@@ -81,9 +84,13 @@ class Machine:
         self.at = self.env.at
         for node in wiring.eager:
             self.component(node)
-        self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode)
+        self.activity = activity
+        if activity is not None:
+            activity.purpose_of = purpose_of
+        self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode, activity=activity)
         self.env.fabric = self.fabric
-        self.foresight = Foresight(self) if fast and mode == "adaptive" else None
+        foresees = fast and mode == "adaptive" and activity is None and not (op_log is not None and op_log.lines)
+        self.foresight = Foresight(self) if foresees else None
         if op_log is not None and self.foresight is not None:
             op_log.before_read = self.foresight.settle
             if isinstance(op_log, StreamingOpLog):

@@ -59,14 +59,14 @@ class StreamingOpLog(OpLog):
     its end cannot be read.
     """
 
-    def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS) -> None:
-        super().__init__()
+    def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS, lines: bool = False) -> None:
+        super().__init__(lines=lines)
         self.path = Path(path)
         self.not_before: Callable[[], float] | None = None  # what is yet to be written down ends no earlier
         self._chunk_records = chunk_records
         self._write_at = chunk_records  # records here at which some are written
         self._arrow, parquet = _arrow()
-        self._schema = _schema(self._arrow)
+        self._schema = self.schema(self._arrow)
         try:
             self._writer = parquet.ParquetWriter(str(self.path), self._schema, compression="zstd")
         except OSError as error:
@@ -75,6 +75,17 @@ class StreamingOpLog(OpLog):
                 where=str(path),
                 hint="name a file in a folder that exists",
             ) from error
+
+    def schema(self, arrow: ModuleType) -> Any:
+        """Names and types of the columns."""
+        return _schema(arrow)
+
+    def columns(self, rows: int) -> list[list[object]]:
+        """The columns of the first rows."""
+        records = [record for row in range(rows) for record in self._row(row)]
+        ids = list(range(self._first, self._first + len(records)))
+        start, end, component, kind, name, params, dependencies, *causes = (list(c) for c in zip(*records, strict=True))
+        return [ids, start, end, component, kind, name, [json.dumps(p) for p in params], dependencies, *causes]
 
     def __enter__(self) -> StreamingOpLog:
         return self
@@ -127,11 +138,8 @@ class StreamingOpLog(OpLog):
     def _write(self, rows: int) -> None:
         if not rows:
             return
-        records = [record for row in range(rows) for record in self._row(row)]
-        ids = list(range(self._first, self._first + len(records)))
-        start, end, component, kind, name, params, dependencies, *causes = (list(c) for c in zip(*records, strict=True))
-        columns = (ids, start, end, component, kind, name, [json.dumps(p) for p in params], dependencies, *causes)
-        arrays = [self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        columns = zip(self.columns(rows), self._schema, strict=True)
+        arrays = [self._arrow.array(column, field.type) for column, field in columns]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._drop(rows)
 

@@ -11,15 +11,17 @@ catches; what engines have been given they still do to the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from inspect import isgenerator
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.commands import Command, CpuCmd, EngineCommand, WaitCmd
+from kernbench.common.commands import Command, CpuCmd, EngineCommand, RecvCmd, SendCmd, WaitCmd
 from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.triton_emu.call_site import kernel_line
 
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
@@ -68,6 +70,16 @@ class CommandWatch(Protocol):
         """The kernel knows."""
 
 
+AnyCommand = TypeVar("AnyCommand", bound=Command)
+
+
+def _with_line(cmd: AnyCommand) -> AnyCommand:
+    """A command that says which line of the kernel it comes from; messages say so anyway."""
+    if isinstance(cmd, CpuCmd | WaitCmd | SendCmd | RecvCmd):
+        return cmd
+    return replace(cmd, line=kernel_line())
+
+
 class Issued(NamedTuple):
     """A command under way: the event of its end, and what is then to be done."""
 
@@ -77,10 +89,13 @@ class Issued(NamedTuple):
 
 
 class KernelRunner:
-    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` sees its commands."""
+    """Runs one kernel on one PE. `error` is what it raised, if it did. `watch` sees its commands. With `lines`,
+    commands say which line of the kernel they come from.
+    """
 
-    def __init__(self, pe: PeServices, watch: CommandWatch | None = None) -> None:
+    def __init__(self, pe: PeServices, watch: CommandWatch | None = None, *, lines: bool = False) -> None:
         self._pe = pe
+        self._lines = lines
         self._watch = watch
         self._env = pe.env
         self._under_way: dict[int, Issued] = {}  # that the kernel does not wait for, by number
@@ -104,6 +119,8 @@ class KernelRunner:
         """
         self.check_inside()
         self._done = done
+        if self._lines:
+            cmd = _with_line(cmd)
         if self._watch is not None:
             cmd = self._watch.asked(cmd)
         reply = getcurrent().parent.switch(cmd)
@@ -123,6 +140,8 @@ class KernelRunner:
         if self.is_aborted:  # it is ending: whoever throws it out counts how often
             getcurrent().parent.switch()
             raise GreenletExit
+        if self._lines:
+            cmd = _with_line(cmd)
         number, watch = self._count, self._watch
 
         def finish(records: Records) -> None:

@@ -17,6 +17,11 @@ from kernbench.components.recording import FieldValue, OpHead, Recorder
 
 def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Fields]:
     """Name and parameters of a simple command's record."""
+    name, params = _simple_entry(cmd)
+    return name, {**params, "line": cmd.line} if cmd.line else params
+
+
+def _simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Fields]:
     if isinstance(cmd, DmaReadCmd):
         read: Fields = {"src_addr": cmd.source.address, "nbytes": moved_bytes(cmd), "handle_id": cmd.handle_id}
         return "dma_read", read | _requests(cmd)
@@ -57,6 +62,8 @@ def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str,
     params: Fields = {"op": cmd.op, "out_addr": cmd.out.address, "out_nbytes": cmd.out.nbytes}
     params["tile_shape"] = tile
     params["epilogues"] = tuple(f"{op.kind}/{op.scope}" for op in cmd.epilogues)
+    if cmd.line:
+        params["line"] = cmd.line
     if cmd.op == "gemm":
         return "gemm", "composite_gemm", {**params, **_product(cmd)}
     params["math_op"] = cmd.math_op
@@ -101,7 +108,8 @@ def simple_record(
     stream: LaunchStream,
 ) -> Callable[[TileToken], int]:
     """Writes down a simple command: one record, from the start of its first request to the end of its last."""
-    component, kind, flops = pe.part(stages[0].component), stages[0].op_kind, stages[0].flops
+    component, kind = pe.part(stages[0].component), stages[0].op_kind
+    unit, amount = stages[0].unit, sum(stage.amount for stage in stages)
     first: TileToken | None = None
 
     def record(token: TileToken) -> int:
@@ -118,7 +126,8 @@ def simple_record(
             name,
             params,
             deps,
-            flops=flops,
+            unit=unit,
+            amount=amount,
             token=token.number,
             causes=first.causes,
             stream=stream,
@@ -128,10 +137,15 @@ def simple_record(
 
 
 def tile_record(
-    log: Recorder, pe: PeId, addresses: tuple[int, ...], deps: tuple[int, ...], stream: LaunchStream
+    log: Recorder,
+    pe: PeId,
+    addresses: tuple[int, ...],
+    deps: tuple[int, ...],
+    stream: LaunchStream,
+    line: str = "",
 ) -> Callable[[TileToken], int]:
     """Writes down a tile of a composite whose operands lie at `addresses`."""
-    describer, record_chain = TileDescriber(str(pe), addresses, stream), log.record_chain
+    describer, record_chain = TileDescriber(str(pe), addresses, stream, line), log.record_chain
 
     def record(token: TileToken) -> int:
         return record_chain(describer, token.plan, token.times, deps, token.number, token.causes)
@@ -142,10 +156,11 @@ def tile_record(
 class TileDescriber:
     """Says what the op log has on tiles of one command."""
 
-    __slots__ = ("addresses", "pe", "stream")
+    __slots__ = ("addresses", "line", "pe", "stream")
 
-    def __init__(self, pe: str, addresses: tuple[int, ...], stream: LaunchStream) -> None:
+    def __init__(self, pe: str, addresses: tuple[int, ...], stream: LaunchStream, line: str = "") -> None:
         self.pe = pe
+        self.line = line
         self.stream = stream
         self.addresses = addresses
 
@@ -156,6 +171,8 @@ class TileDescriber:
         for stage in subject.stages:
             name = stage.type.name
             fields = stage.fields(self.addresses)
+            if self.line:
+                fields = {**fields, "line": self.line}
             names = ("stage_type", "tile_id", *fields)
             heads.append((f"{self.pe}.{stage.component}", stage.op_kind, f"TileToken/{name}", names))
             values += (name, subject.tile_id, *fields.values())
@@ -165,7 +182,7 @@ class TileDescriber:
         assert isinstance(subject, TilePlan)
         return subject.kind
 
-    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
+    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
         first = subjects[0]
         assert isinstance(first, TilePlan)
-        return [stage.flops * len(subjects) for stage in first.stages]
+        return [(stage.unit, stage.amount * len(subjects)) for stage in first.stages]

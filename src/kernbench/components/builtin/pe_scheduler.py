@@ -225,7 +225,7 @@ class PeSchedulerComponent(PeEngine):
                 ids = (number,)
             done(ids)
 
-        record = None if log is None else tile_record(log, self.pe, addresses, cmd.deps, stream)
+        record = None if log is None else tile_record(log, self.pe, addresses, cmd.deps, stream, cmd.line)
         return self.feed_of(plan, request, self._accesses(cmd), cause, finished, record, addresses, cmd.deps)
 
     def feed_of(

@@ -6,11 +6,12 @@ Whoever moves many transfers at once may count them when somebody asks (`count_l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from itertools import islice
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import FabricError
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import LastFlit, Network
@@ -27,8 +28,17 @@ DoneCounts = dict[LastFlit, tuple[int, int]]  # whole flits and transfers
 class Counters:
     """What has been moved over links and channels whose state others keep. A queue is judged by the longest wait."""
 
-    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup], *, record: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        links: Links,
+        groups: Mapping[int, ChannelGroup],
+        *,
+        record: bool,
+        activity: Activity | None = None,
+    ) -> None:
         self.network = network
+        self.activity = activity
         self.recorded: list[FlitHop] | None = [] if record else None
         self._links = links
         self._groups = groups
@@ -60,8 +70,16 @@ class Counters:
             for count in uncounted:
                 count()
 
-    def watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float) -> None:
-        """A flit that is recorded or traced takes a link."""
+    @property
+    def sees_flits(self) -> bool:
+        """Whether every flit must be seen on every link."""
+        return self.recorded is not None or self.activity is not None
+
+    def watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float, occupy_ns: float) -> None:
+        """A flit that is recorded, watched or traced takes a link."""
+        if self.activity is not None:
+            nbytes = transfer.flit_bytes(i, self.network.flit_bytes)
+            self.activity.crossed(transfer, transfer.links[hop], nbytes, ready, leave, occupy_ns)
         if self.recorded is not None:
             nbytes = transfer.flit_bytes(i, self.network.flit_bytes)
             self.recorded.append(FlitHop(transfer.links[hop], transfer.seq, i, nbytes, ready, leave))

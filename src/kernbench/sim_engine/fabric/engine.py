@@ -20,6 +20,7 @@ from typing import Protocol
 from kernbench.common.errors import FabricError
 from kernbench.common.flits import FlitArrival
 from kernbench.common.units import MAX_TIME_NS, on_grid
+from kernbench.sim_engine.fabric.activity import Activity, WatchedChannels
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.claims import Claims
@@ -85,15 +86,19 @@ class FlitsOnly:
 class FlitEngine:
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
-    def __init__(self, network: Network, *, record: bool = False) -> None:
+    def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
         self.network = network
         self.now = 0.0
         self.events = 0  # taken from the queue so far
         self.links = Links(len(network.link_ends))
-        self.groups = network.put_to_use()
+        self.groups: dict[int, ChannelGroup] = network.put_to_use()
+        if activity is not None:
+            activity.attach(network)
+            specs = network.channel_specs
+            self.groups = {node: WatchedChannels(activity, node, *spec) for node, spec in specs.items()}
         self._hop_ns = network.typical_hop_ns()
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
-        self.counters = Counters(network, self.links, self.groups, record=record)
+        self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
         self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.recalled = False  # `advance` goes no further than the present instant, once
@@ -117,11 +122,15 @@ class FlitEngine:
         """Now is the time of a transfer: whoever owns what it needs is called first."""
         if self.claims.held:
             self.claims.disturb(transfer, now)
+        if self.counters.activity is not None:
+            self.counters.activity.set_out(transfer, now)
         self.planner.set_out(transfer, now)
 
     def commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
         """The request of a read is at its memory: its bursts take their channels."""
         group.flush(now)
+        if isinstance(group, WatchedChannels):
+            group.read_for(transfer)
         transfer.pace = group.commit_reads(transfer.block, transfer.flits, now)
 
     def begin(self, transfer: Transfer, now: float) -> None:
@@ -328,7 +337,7 @@ class FlitEngine:
         wait = wait_ns(now, leave, occupy_ns)
         if wait:
             links.note_wait(link, wait, now)
-        self.counters.watch(transfer, i, hop, now, leave)
+        self.counters.watch(transfer, i, hop, now, leave, occupy_ns)
         if self.network.delay_rule[transfer.route.nodes[hop + 1]] is None:
             self._arrive(transfer, leave + tail_ns, link, i, hop + 1)
         else:
@@ -383,6 +392,8 @@ class FlitEngine:
         elif transfer.last_flit is not None:
             self.counters.count(transfer.last_flit, transfer.last)
             self.planner.ended(transfer, now)
+            if self.counters.activity is not None:
+                self.counters.activity.ended(transfer, now)
 
     # ---- for `replay.py`
 

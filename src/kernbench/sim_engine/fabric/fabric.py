@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.common.units import MAX_TIME_NS, on_grid
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
 from kernbench.sim_engine.fabric.counters import DoneCounts
@@ -27,21 +28,24 @@ from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounter
 class Fabric:
     """Moves bytes by the rules of this package.
 
-    `mode="flits"` does without trains, lanes and claims; times are the same bit for bit.
+    `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
+    on every link and channel, which then moves by itself.
     """
 
-    def __init__(self, network: Network, *, mode: Mode = "adaptive", record: bool = False) -> None:
+    def __init__(
+        self, network: Network, *, mode: Mode = "adaptive", record: bool = False, activity: Activity | None = None
+    ) -> None:
         if mode not in ("adaptive", "flits"):
             raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
         self.network = network
         self.mode = mode
-        self.engine = FlitEngine(network, record=record)  # for whoever drives the fabric
+        self.engine = FlitEngine(network, record=record, activity=activity)  # for whoever drives the fabric
         self._counters = self.engine.counters
         self._maker = TransferMaker(network, self.engine.groups)
         self._trains: TrainPlanner | None = None
         if mode == "adaptive":
             self.engine.planner = self._trains = TrainPlanner(self.engine)
-            if not record:
+            if not self._counters.sees_flits:
                 self.engine.claims.allow(Replay(self.engine))
 
     # ---- what drives it
@@ -81,7 +85,7 @@ class Fabric:
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
-        if trace or route.has_delay_rule or self._counters.recorded is not None:
+        if trace or route.has_delay_rule or self._counters.sees_flits:
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]

@@ -1,0 +1,1 @@
+"""A run on disk: write it, open it, list what there is."""

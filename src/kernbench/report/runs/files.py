@@ -1,0 +1,94 @@
+"""Reading the files of a run folder: what is missing, damaged or newer is said in one sentence, with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernbench.common.errors import UsageError
+from kernbench.report.runs.layout import FILES, KIND, MANIFEST, SCHEMA
+
+SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
+
+
+def arrow() -> ModuleType:
+    """pyarrow with its Parquet module; raises UsageError where it is not installed."""
+    try:
+        pyarrow = import_module("pyarrow")
+        import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError(
+            "saved runs need pyarrow, which is not installed", hint="pip install 'kernbench[log]'"
+        ) from None
+    return pyarrow
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run folder, looked at: every file it names is there, and as long as it says."""
+    where = str(path)
+    if not path.is_dir():
+        what = "a run is a folder, and this is a file" if path.exists() else "there is no such folder"
+        raise UsageError(what, where=where, hint="name a folder that `kernbench run --save DIR` wrote")
+    if not (path / MANIFEST).is_file():
+        raise UsageError(
+            f"the folder holds no saved run: it has no {MANIFEST}",
+            where=where,
+            hint="name a folder that `kernbench run --save DIR` wrote; `kernbench runs DIR` lists those in DIR",
+        )
+    manifest = read_json(path, MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise UsageError(f"{MANIFEST} is not that of a saved run", where=where, hint=SAVE_AGAIN)
+    schema = manifest.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        by = manifest.get("version", "a newer version")
+        raise UsageError(
+            f"the run was saved by KernBench {by} in a newer format ({schema}; this one reads {SCHEMA})",
+            where=where,
+            hint="pip install --upgrade kernbench",
+        )
+    files = manifest.get("files")
+    if not isinstance(files, dict) or any(name not in files for name in FILES):
+        raise UsageError(f"{MANIFEST} does not name all files of a run", where=where, hint=SAVE_AGAIN)
+    for name in FILES:
+        file = path / name
+        if not file.is_file():
+            raise UsageError(f"the saved run is damaged: {name} is missing", where=where, hint=SAVE_AGAIN)
+        size = file.stat().st_size
+        if size != files[name]:
+            raise UsageError(
+                f"the saved run is damaged: {name} has {size:,} bytes instead of {files[name]:,}",
+                where=where,
+                hint=SAVE_AGAIN,
+            )
+    return manifest
+
+
+def read_json(path: Path, name: str) -> Any:
+    """A JSON file of the folder."""
+    try:
+        return json.loads((path / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
+        ) from error
+
+
+def read_table(path: Path, name: str, columns: Mapping[str, str]) -> Any:
+    """A Parquet file of the folder as a table with just these columns."""
+    pyarrow = arrow()
+    try:
+        table = pyarrow.parquet.read_table(str(path / name), columns=list(columns), memory_map=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
+        ) from error
+    missing = [column for column in columns if column not in table.column_names]
+    if missing:
+        raise UsageError(
+            f"the saved run is damaged: {name} has no column {missing[0]}", where=str(path), hint=SAVE_AGAIN
+        )
+    return table.combine_chunks()

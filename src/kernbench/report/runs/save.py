@@ -1,0 +1,338 @@
+"""Writes a run folder: what was recorded and seen while the run went on, put into columns when it is over.
+
+The folder is made under another name next to its place and takes its name at the end: it is whole or not there. A run
+that is saved moves every flit by itself, so that what links and channels did is seen (docs/adr/0031).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import UsageError
+from kernbench.common.ipcq import Message
+from kernbench.common.messages import KernelLaunchMsg, TensorArg
+from kernbench.common.units import on_grid
+from kernbench.common.version import __version__
+from kernbench.report.run_figures import figures_of
+from kernbench.report.runs.files import arrow
+from kernbench.report.runs.layout import (
+    ACTIVITY,
+    ACTIVITY_COLUMNS,
+    FILES,
+    KIND,
+    LANE_COLUMNS,
+    LANES,
+    LAUNCHES,
+    MACHINE,
+    MANIFEST,
+    OP_COLUMNS,
+    OPS,
+    PLACE_COLUMNS,
+    PLACES,
+    SCHEMA,
+    SOURCES,
+)
+from kernbench.report.runs.op_table import Launches, LaunchPart, Lines, Split, TensorRange, op_columns
+from kernbench.report.runs.place_table import activity_columns, place_columns
+from kernbench.report.runs.run_log import RunLog
+from kernbench.report.runs.saved_run import PeRun
+from kernbench.report.runs.source_files import read_sources
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.launches import Launch
+from kernbench.sim_engine.alone import Alone
+from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
+from kernbench.topology.machine_hash import machine_hash
+
+RAW = "records.parquet"  # as they come; gone when the folder is done
+CHUNK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a run besides its result."""
+
+    command: Sequence[str]
+    identifier: str  # that `kernbench run --bench` finds the bench by
+    bench: str
+    params: Mapping[str, object]
+    device: str
+    chosen: Sequence[str] = ()  # params that the user set: the others are defaults
+
+
+class RunFolder:
+    """A folder that is being written. Give `log` and `activity` to the run, then `write` what came of it."""
+
+    def __init__(self, path: Path, most_bins: int) -> None:
+        self._path = path
+        self.log = RunLog(path / RAW)
+        self.activity = Activity(most_bins=most_bins)
+
+    def write(self, result: BenchResult, about: About) -> str:
+        """Write all files; returns the hash of the content."""
+        self.log.close()
+        spec = result.engine.graph.spec
+        launches = [_launch_row(launch) for launch in result.launches]
+        used = sorted(self.activity.tracks)
+        lines = Lines()
+        splits = _Splits(result, self.activity, {place: at for at, place in enumerate(used)})
+        ops, lanes = op_columns(self._records(), _launches_of(result), lines, splits.of)
+        (self._path / RAW).unlink()
+        bins = max((len(self.activity.tracks[place].nbytes) for place in used), default=0)
+        bins = max(bins, int(result.total_ns // self.activity.bin_ns) + 1)
+        tables = {
+            OPS: (ops, OP_COLUMNS),
+            LANES: (lanes, LANE_COLUMNS),
+            PLACES: (place_columns(result.engine, self.activity, used), PLACE_COLUMNS),
+            ACTIVITY: (activity_columns(self.activity, used), ACTIVITY_COLUMNS),
+        }
+        documents = {
+            LAUNCHES: launches,
+            SOURCES: read_sources(lines.files, lines.lines),
+            MACHINE: spec.model_dump(mode="json"),
+        }
+        content = {
+            "bench": about.bench,
+            "title": _title(about),
+            "params": {name: _plain(value) for name, value in about.params.items()},
+            "device": about.device,
+            "devices": list(result.devices),
+            "machine": spec.system.name,
+            "machine_hash": machine_hash(spec),
+            "total_ns": result.total_ns,
+            "kernels_ns": figures_of(result).kernels_ns,
+            "verified": _verified(result),
+            "ok": result.ok,
+            "launches": len(launches),
+            "ops": len(ops["id"]),
+            "bin_ns": self.activity.bin_ns,
+            "bins": bins,
+        }
+        digest = _digest(content, documents, tables)
+        for name, (columns, types) in tables.items():
+            _write_table(self._path / name, columns, types)
+        for name, data in documents.items():
+            _write_json(self._path / name, data)
+        manifest = {
+            "schema": SCHEMA,
+            "kind": KIND,
+            "version": __version__,
+            "hash": digest,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": list(about.command),
+            "identifier": about.identifier,
+            **content,
+            "files": {name: (self._path / name).stat().st_size for name in FILES},
+        }
+        _write_json(self._path / MANIFEST, manifest)
+        return digest
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """The columns of the records, some rows at a time."""
+        file = arrow().parquet.ParquetFile(str(self._path / RAW))
+        with file:
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS):
+                yield batch.to_pydict()
+
+
+@contextmanager
+def run_folder(name: str | Path, *, most_bins: int = MOST_BINS) -> Iterator[RunFolder]:
+    """A folder that is `name` once the block has ended well and something was written; a run that is there is replaced.
+
+    Raises UsageError for a place where no folder can be, and for one that holds something else.
+    """
+    target = Path(os.path.realpath(name))
+    _check(target, str(name))
+    arrow()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    folder: RunFolder | None = None
+    try:
+        folder = RunFolder(part, most_bins)
+        yield folder
+        folder.log.close()
+        if (part / MANIFEST).is_file():
+            _take_place(part, target)
+    finally:
+        if folder is not None:
+            folder.log.close()
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _take_place(part: Path, target: Path) -> None:
+    if not target.exists():
+        part.rename(target)
+        return
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    target.rename(old)
+    part.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check(target: Path, name: str) -> None:
+    why = None
+    if not name.strip():
+        why = "it has no name"
+    elif target.exists() and not target.is_dir():
+        why = "it is a file"
+    elif target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
+        why = "it holds other things than a saved run"
+    elif not target.parent.is_dir():
+        why = f"there is no folder {target.parent}"
+    elif not os.access(target.parent, os.W_OK):
+        why = "permission denied"
+    if why is not None:
+        raise UsageError(
+            f"the run cannot be saved there: {why}", where=f"--save {name}", hint="name a new folder, or a saved run"
+        )
+
+
+def _title(about: About) -> str:
+    """`softmax rows=64`: with the parameters that were set."""
+    return " ".join([about.bench, *(f"{name}={about.params[name]}" for name in about.chosen if name in about.params)])
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | bool) or value is None else str(value)
+
+
+def _verified(result: BenchResult) -> str:
+    if not result.data:
+        return "not compared"
+    return "verified" if all(check.ok for check in (*result.data, *result.ops)) else "wrong"
+
+
+# ---- launches
+
+
+def _launch_row(launch: Launch) -> dict[str, object]:
+    request = launch.handles[0].request
+    pes = [PeRun(r.sip, r.cube, r.pe, r.start_ns, r.end_ns, r.dma_ns, r.compute_ns) for r in launch.pes if r.pe_exec_ns]
+    return {
+        "name": launch.name,
+        "kernel": launch.kernel_ref,
+        "stream": request.stream if isinstance(request, KernelLaunchMsg) else "compute",
+        "sips": list(launch.sips),
+        "start_ns": launch.start_ns,
+        "end_ns": launch.end_ns,
+        "flops": launch.flops,
+        "bytes_hbm": launch.bytes_hbm,
+        "pes": [asdict(pe) for pe in pes],
+    }
+
+
+def _launches_of(result: BenchResult) -> Launches:
+    found = Launches()
+    for index, launch in enumerate(result.launches):
+        for handle in launch.handles:
+            request = handle.request
+            if not isinstance(request, KernelLaunchMsg):
+                continue
+            for pe in handle.results:
+                key = (f"sip{pe.sip}.cube{pe.cube}.pe{pe.pe}", request.stream)
+                found.parts.setdefault(key, []).append(LaunchPart(pe.start_ns, index))
+            tensors = found.tensors.setdefault(index, [])
+            for arg in (*request.args, *request.named_args.values()):
+                if isinstance(arg, TensorArg):
+                    tensors += _ranges(arg)
+    for parts in found.parts.values():
+        parts.sort(key=lambda part: part.start_ns)
+    return found
+
+
+def _ranges(arg: TensorArg) -> list[TensorRange]:
+    if arg.va_base is not None:
+        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes)]
+    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes) for shard in arg.shards]
+
+
+# ---- what transfers took
+
+
+class _Splits:
+    """How the time of ops that move bytes is made up, by id."""
+
+    def __init__(self, result: BenchResult, activity: Activity, rows: Mapping[int, int]) -> None:
+        self._alone = Alone(result.engine.fabric.network)
+        self._rows = rows  # of places
+        self._errands: dict[int, Errand] = {}
+        log, host_records = result.op_log, result.engine.host_records
+        assert log is not None
+        for purpose, errand in activity.errands.items():
+            number: int | None
+            if isinstance(purpose, int):
+                number = log.id_of_stage(purpose)
+            elif isinstance(purpose, Message):
+                number = None if purpose.record is None else log.id_of_number(purpose.record)
+            else:
+                record = host_records.get(purpose)  # type: ignore[call-overload]
+                number = None if record is None else log.id_of_number(record)
+            if number is not None:
+                self._errands[number] = errand
+
+    def of(self, number: int, port: str, lasted_ns: float) -> Split | None:
+        errand = self._errands.get(number)
+        if errand is None or not errand.pieces:
+            return None
+        queue_ns = on_grid(self._alone.queue_ns(errand)) if errand.waits else 0.0
+        if port == "send":  # is over before its message is: what held that up is no part of the op
+            return Split(lasted_ns, 0.0, queue_ns, self._shared(errand, queue_ns))
+        queue_ns = min(queue_ns, lasted_ns)
+        transfer_ns = min(on_grid(self._alone.transfer_ns(errand)), lasted_ns - queue_ns)
+        return Split(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, self._shared(errand, queue_ns))
+
+    def _shared(self, errand: Errand, queue_ns: float) -> tuple[tuple[int, float], ...]:
+        """The queueing by place, in proportion to how long flits waited at each."""
+        if not queue_ns:
+            return ()
+        total = sum(errand.waits.values())
+        found: list[tuple[int, float]] = []
+        left = queue_ns
+        waits = sorted(errand.waits.items(), key=lambda item: (item[1], item[0]))
+        for place, ns in waits[:-1]:
+            part = on_grid(queue_ns * (ns / total))
+            found.append((self._rows[place], part))
+            left -= part
+        found.append((self._rows[waits[-1][0]], left))
+        return tuple(sorted((place, ns) for place, ns in found if ns))
+
+
+# ---- files
+
+
+def _digest(content: object, documents: object, tables: Mapping[str, tuple[Mapping[str, Any], object]]) -> str:
+    hashed = sha256(json.dumps([content, documents], sort_keys=True).encode())
+    for name, (columns, _) in tables.items():
+        for column, values in columns.items():
+            hashed.update(f"{name} {column}\n".encode())
+            is_array = isinstance(values, np.ndarray)
+            hashed.update(np.ascontiguousarray(values).tobytes() if is_array else json.dumps(values).encode())
+    return hashed.hexdigest()
+
+
+def _write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    pyarrow = arrow()
+    kinds = {
+        "list<int32>": pyarrow.list_(pyarrow.int32()),
+        "list<int64>": pyarrow.list_(pyarrow.int64()),
+        "list<float64>": pyarrow.list_(pyarrow.float64()),
+        "list<string>": pyarrow.list_(pyarrow.string()),
+    }
+    schema = pyarrow.schema([(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in types.items()])
+    arrays = [pyarrow.array(columns[field.name], field.type) for field in schema]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), str(path), compression="zstd")
+
+
+def _write_json(path: Path, data: object) -> None:
+    path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")

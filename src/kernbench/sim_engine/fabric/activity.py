@@ -1,0 +1,221 @@
+"""Watches every flit on every link and channel: what each did over time, and what held up whose transfers.
+
+A fabric with an `Activity` moves every flit by itself; times are the same. Transfers are told apart by what they are
+for (`purpose_of` their tag): a flit that waits behind flits of the same purpose is not contended. What a transfer would
+have taken alone is found on a second, idle fabric, once for transfers that are alike.
+
+A place is a link, by its index, or a channel: `channel_place`. Bins start at `bin_ns` and are merged in pairs whenever
+there would be more than `most_bins`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kernbench.sim_engine.fabric.bins import Track
+from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, WriteBursts
+from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.progressions import Pace
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+MOST_BINS = 4096
+
+
+class Piece(NamedTuple):
+    """A transfer that was seen. `block` is its address in bursts where it reads or writes channels."""
+
+    route: Route
+    nbytes: int  # on the wire
+    reads: bool
+    writes: bool
+    block: int
+    at_ns: float
+    done_ns: float
+
+
+@dataclass(slots=True)
+class Errand:
+    """The transfers of one purpose (an op's, a message's, a host request's), in order of their ends."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    waits: dict[int, float] = field(default_factory=dict)  # by place: how long its flits waited behind others
+    under_way: int = 0
+
+
+class _Own:
+    """Flits of one purpose that are on a link, or have yet to be: until when, and for how long they have it."""
+
+    __slots__ = ("flits", "pending_ns")
+
+    def __init__(self) -> None:
+        self.flits: deque[tuple[float, float]] = deque()
+        self.pending_ns = 0.0
+
+    def ahead_ns(self, ready: float) -> float:
+        """How long the link is theirs from `ready` on."""
+        flits = self.flits
+        while flits and flits[0][0] <= ready:
+            self.pending_ns -= flits.popleft()[1]
+        if not flits:
+            return 0.0
+        leave, occupy = flits[0]
+        passed = ready - (leave - occupy)
+        return self.pending_ns - passed if passed > 0.0 else self.pending_ns
+
+    def add(self, leave: float, occupy: float) -> None:
+        self.flits.append((leave, occupy))
+        self.pending_ns += occupy
+
+
+class Activity:
+    """What is seen of one fabric. `purpose_of` says what a transfer is for, by its tag; None: nobody asks."""
+
+    def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
+        self.purpose_of: Callable[[object], Hashable] = lambda tag: None
+        self.bin_ns = bin_ns
+        self.most_bins = most_bins
+        self.tracks: dict[int, Track] = {}  # by place
+        self.errands: dict[Hashable, Errand] = {}  # by purpose
+        self._own: dict[Hashable, dict[int, _Own]] = {}  # by purpose, then place; of those under way
+        self._purposes: dict[int, Hashable] = {}  # by id of a transfer under way
+        self._first_channel: dict[int, int] = {}  # by node: the place of its channel 0
+        self._links = 0
+        self._flit_bytes = 0
+
+    def attach(self, network: Network) -> None:
+        """Watch a fabric on this network."""
+        self._flit_bytes = network.flit_bytes
+        self._links = place = len(network.link_ends)
+        for node, (channels, *_) in network.channel_specs.items():
+            self._first_channel[node] = place
+            place += channels
+
+    def channel_place(self, node: int, channel: int) -> int:
+        """The place of a channel behind a node."""
+        return self._first_channel[node] + channel
+
+    def channel_at(self, place: int) -> tuple[int, int]:
+        """Node and channel of a place that is a channel."""
+        first, node = max((first, node) for node, first in self._first_channel.items() if first <= place)
+        return node, place - first
+
+    def is_link(self, place: int) -> bool:
+        return place < self._links
+
+    # ---- called by the fabric
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        """A transfer sets out."""
+        purpose = self.purpose_of(transfer.tag)
+        if purpose is None:
+            return
+        self._purposes[id(transfer)] = purpose
+        errand = self.errands.get(purpose)
+        if errand is None:
+            errand = self.errands[purpose] = Errand()
+        errand.under_way += 1
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        """A transfer is done."""
+        purpose = self._purposes.pop(id(transfer), None)
+        if purpose is None:
+            return
+        errand = self.errands[purpose]
+        assert transfer.last_flit is not None
+        nbytes = transfer.last * self._flit_bytes + transfer.last_flit.nbytes
+        reads, writes = transfer.source is not None, transfer.sink is not None
+        errand.pieces.append(Piece(transfer.route, nbytes, reads, writes, transfer.block, transfer.at_ns, now))
+        errand.under_way -= 1
+        if not errand.under_way:
+            self._own.pop(purpose, None)
+
+    def crossed(self, transfer: Transfer, link: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
+        """A flit that was ready takes a link."""
+        self._used(transfer, link, nbytes, ready, leave, occupy)
+
+    def committed(self, transfer: Transfer, place: int, nbytes: int, ready: float, finish: float, burst: float) -> None:
+        """A burst takes a channel."""
+        self._used(transfer, place, nbytes, ready, finish, burst)
+
+    def _used(self, transfer: Transfer, place: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
+        width = self.bin_ns
+        while leave >= width * self.most_bins:
+            self._merge()
+            width = self.bin_ns
+        track = self.tracks.get(place)
+        if track is None:
+            track = self.tracks[place] = Track()
+        start = leave - occupy
+        track.add_bytes(nbytes, start, leave, width)
+        if start > ready:
+            track.add_wait(0, ready, start, width)
+        purpose = self._purposes.get(id(transfer))
+        if purpose is None:
+            if start > ready:
+                track.add_wait(1, ready, start, width)
+            return
+        places = self._own.get(purpose)
+        if places is None:
+            places = self._own[purpose] = {}
+        own = places.get(place)
+        if own is None:
+            own = places[place] = _Own()
+        if start > ready:
+            behind = start - ready - own.ahead_ns(ready)
+            if behind > 0.0:
+                track.add_wait(1, ready, ready + behind, width)
+                waits = self.errands[purpose].waits
+                waits[place] = waits.get(place, 0.0) + behind
+        own.add(leave, occupy)
+
+    def _merge(self) -> None:
+        for track in self.tracks.values():
+            track.merge(self.bin_ns)
+        self.bin_ns *= 2
+
+
+class WatchedChannels(ChannelGroup):
+    """Memory channels whose bursts are watched: the same rule, burst by burst."""
+
+    __slots__ = ("_activity", "_reader")
+
+    def __init__(
+        self, activity: Activity, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float
+    ) -> None:
+        super().__init__(node, channels, burst_bytes, burst_ns, penalty_ns)
+        self._activity = activity
+        self._reader: Transfer | None = None  # whose read is committed next
+
+    def read_for(self, transfer: Transfer) -> None:
+        """The next read is that of a transfer."""
+        self._reader = transfer
+
+    def commit_reads(self, block: int, flits: int, now: float) -> Pace:
+        reader = self._reader
+        assert reader is not None
+        free = [(self._free_ns[channel], self._direction[channel]) for channel in range(self.mask + 1)]
+        for i in range(flits):
+            channel = (block + i) & self.mask
+            free_ns, direction = free[channel]
+            start = max(free_ns, now) + (self.penalty_ns if direction not in (0, READ) else 0.0)
+            free[channel] = (start + self.burst_ns, READ)
+            self._seen(reader, channel, now, start + self.burst_ns)
+        return super().commit_reads(block, flits, now)
+
+    def flush(self, now: float) -> None:
+        self.pending.sort()
+        arrived = [flit for flit in self.pending if flit[0] <= now]
+        del self.pending[: len(arrived)]
+        for ready, _, i, transfer in arrived:
+            channel = (transfer.block + i) & self.mask
+            finish = self._commit(channel, ready, WRITE)
+            transfer.finish_ns = max(transfer.finish_ns, finish)
+            self._seen(transfer, channel, ready, finish)
+
+    def _seen(self, transfer: WriteBursts, channel: int, ready: float, finish: float) -> None:
+        assert isinstance(transfer, Transfer)
+        place = self._activity.channel_place(self.node, channel)
+        self._activity.committed(transfer, place, 1 << self.shift, ready, finish, self.burst_ns)

@@ -1,0 +1,173 @@
+"""A run on disk: what is saved is what happened, and a folder that is not whole says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from kernbench.cli.main import kernbench
+from kernbench.common.errors import UsageError
+from kernbench.report import open_run
+from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, RELEASES
+from kernbench.report.runs.saved_run import SavedRun, find_runs
+
+ONE_SIP = ("--set", "system.sips.count=1")
+RUNS = {
+    "qkv": ("qkv-gemm-multi-pe", *ONE_SIP),
+    "flash": ("flash-attention", *ONE_SIP, "--param", "pes=0", "--param", "seq_k=128"),
+    "ccl": ("ccl-allreduce", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"),
+}
+
+
+def save(folder: Path, *args: str) -> SavedRun:
+    done = CliRunner().invoke(kernbench, ["run", "--bench", *args, "--save", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert f"wrote {folder}" in done.output
+    return open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> dict[str, SavedRun]:
+    root = tmp_path_factory.mktemp("runs")
+    return {name: save(root / name, *args) for name, args in RUNS.items()}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_slices_of_a_lane_never_overlap_and_its_totals_are_theirs(saved, name):
+    run = saved[name]
+    ops = run.ops
+    assert sum(lane.ops for lane in run.lanes) == len(ops) == run.manifest.ops
+    for lane in run.lanes:
+        rows = slice(lane.first, lane.stop)
+        assert (ops.t_start[rows][1:] >= ops.t_end[rows][:-1]).all()
+        assert lane.busy_ns == (ops.t_end[rows] - ops.t_start[rows]).sum()
+        assert lane.kind in KINDS
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_columns_hold_what_they_say(saved, name):
+    run = saved[name]
+    ops = run.ops
+    assert sorted(ops.id) == list(range(len(ops)))
+    assert (ops.id[ops.row_of] == np.arange(len(ops))).all()
+    assert ((ops.t_asked <= ops.t_ready) & (ops.t_ready <= ops.t_start) & (ops.t_start <= ops.t_end)).all()
+    assert set(ops.release.words) <= set(RELEASES)
+    of_kernels = ~ops.kind.are("H")
+    assert (ops.line[of_kernels] >= 0).all()
+    assert (ops.launch[of_kernels] >= 0).all()
+    moved = ops.kind.are("R", "W")
+    parts = ops.transfer_ns + ops.latency_ns + ops.queue_ns
+    assert (parts == ops.t_end - ops.t_start)[moved].all()
+    for row in range(len(ops)):
+        assert ops.wait_ns.of(row).sum() == ops.queue_ns[row]
+        assert all(run.places[place].contended_ns > 0 for place in ops.wait_places.of(row))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_bins_sum_to_the_bytes_of_their_link_and_none_is_over_full(saved, name):
+    run = saved[name]
+    assert run.places
+    for place in run.places:
+        nbytes = run.activity.of(place.index)
+        assert nbytes.sum() == place.nbytes > 0
+        assert run.activity.of(place.index, "wait_ns").sum() == place.wait_ns >= place.contended_ns
+        assert nbytes.max() <= place.gbs * run.activity.bin_ns * (1 + 1e-9)
+
+
+def test_lines_lead_to_the_text_that_issued_the_op(saved):
+    run = saved["flash"]
+    ops = run.ops
+    loads = [run.lines[ops.line[row]].text for row in np.flatnonzero(ops.kind.are("R"))]
+    assert loads
+    assert all("tl.load(" in text for text in loads)
+    assert {name for row in np.flatnonzero(ops.kind.are("R")) for name in ops.tensors.of(row)} == {"q", "k", "v"}
+
+
+def test_a_saved_run_takes_the_time_of_any_other_run(saved):
+    done = CliRunner().invoke(kernbench, ["run", "--bench", *RUNS["qkv"], "--json"], catch_exceptions=False)
+    run = saved["qkv"]
+    assert json.loads(done.output)["total_ns"] == run.total_ns
+    assert run.graph.spec.n_sips == 1
+    assert [launch.name for launch in run.launches] == ["qkv"]
+
+
+def test_the_hash_is_of_the_content_and_saving_again_replaces_the_folder(saved, tmp_path):
+    again = save(tmp_path / "elsewhere", *RUNS["qkv"])
+    assert again.manifest.hash == saved["qkv"].manifest.hash
+    other = save(tmp_path / "elsewhere", *RUNS["qkv"], "--param", "seed=1")
+    assert other.manifest.hash != again.manifest.hash
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+
+
+def test_a_folder_with_other_things_is_not_touched(tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    done = CliRunner().invoke(kernbench, ["run", "--bench", *RUNS["qkv"], "--save", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+    assert "holds other things" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+# ---- folders that are not whole
+
+
+@pytest.fixture
+def copy(saved, tmp_path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(saved["ccl"].path, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_or_cut_file_is_named(copy, name):
+    whole = (copy / name).read_bytes()
+    (copy / name).write_bytes(whole[:-1])
+    with pytest.raises(UsageError, match=name):
+        open_run(copy)
+    (copy / name).unlink()
+    with pytest.raises(UsageError, match=f"{name} is missing"):
+        open_run(copy)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_the_right_size_with_wrong_content_is_an_error_when_it_is_read(copy, name):
+    (copy / name).write_bytes(b"x" * (copy / name).stat().st_size)
+    run = open_run(copy)
+    with pytest.raises(UsageError, match=r"damaged|cannot be"):
+        _ = run.ops, run.lanes, run.launches, run.places, run.activity, run.lines, run.graph
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 99}, "newer format"),
+        ({"kind": "something"}, "not that of a saved run"),
+        ({"files": {}}, "does not name all files"),
+        ({"total_ns": None, "bench": 3}, None),
+    ],
+)
+def test_a_manifest_that_is_wrong_says_how(copy, change, message):
+    manifest = json.loads((copy / MANIFEST).read_text())
+    (copy / MANIFEST).write_text(json.dumps({**manifest, **change}))
+    if message is not None:
+        with pytest.raises(UsageError, match=message):
+            open_run(copy)
+    (copy / MANIFEST).write_text("{")
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_run(copy)
+
+
+def test_what_is_no_run_folder_says_so(tmp_path):
+    with pytest.raises(UsageError, match="no such folder"):
+        open_run(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="holds no saved run"):
+        open_run(tmp_path)
+
+
+def test_runs_are_found_below_a_folder(saved):
+    root = saved["qkv"].path.parent
+    assert [path.name for path in find_runs(root)] == sorted(RUNS)
+    assert list(find_runs(saved["qkv"].path)) == [saved["qkv"].path]
