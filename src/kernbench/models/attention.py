@@ -1,9 +1,8 @@
 """Attention kernels: blocks of queries at prefill, the cache at decode. Softmax runs along, so scores are never stored.
 
 Queries of the heads that share a key head are one matrix, so their keys and values are read once. Those of the next
-block are on their way while one is worked on. At decode the scores of few queries fit in TCM: then the cache is
-streamed past them by two composites, one for keys and one for values, instead of block by block. Scores and sums are
-f32; probabilities are rounded to the tensors' type before they meet the values.
+block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
+type before they meet the values.
 """
 
 from __future__ import annotations
@@ -28,41 +27,20 @@ class _Running:
         self.total = tl.zeros((rows, 1), "f32")
         self.result = tl.zeros((rows, d), "f32")
 
-    def stream(self, keys: TensorHandle, values: TensorHandle) -> None:
-        """Keys and values in memory, as many as scores fit in TCM."""
-        tl, scale = self._tl, keys.shape[1] ** -0.5
-        steps = [{"op": "mul", "other": scale}]
-        asked = tl.composite("gemm", self._queries, keys.T, epilogue=steps, out_dtype="f32", tile_shape="auto")
-        scores = tl.wait(asked)
-        assert scores is not None
-        del asked
-        powers, faded = self._weigh(scores, values.dtype)
-        del scores
-        steps = [{"op": "add", "other": faded}]
-        asked = tl.composite("gemm", powers, values, epilogue=steps, out_dtype="f32", tile_shape="auto")
-        result = tl.wait(asked)
-        assert result is not None
-        self.result = result
-
     def take(self, keys: TensorHandle, values: TensorHandle, seen: TensorHandle | None = None) -> None:
         """One block of keys and values; `seen` says which of them each row may look at."""
         tl = self._tl
         scores = tl.dot(self._queries, keys.T, out_dtype="f32") * keys.shape[1] ** -0.5
         if seen is not None:
             scores = tl.where(seen, scores, FAR_BELOW)
-        powers, faded = self._weigh(scores, values.dtype)
-        del scores
-        self.result = tl.dot(powers, values, faded)
-
-    def _weigh(self, scores: TensorHandle, dtype: str) -> tuple[TensorHandle, TensorHandle]:
-        """The weights of a block's values, and the result so far beside them."""
-        tl = self._tl
         best = tl.maximum(self.best, tl.max(scores, axis=1))
-        powers = tl.exp(scores - best)
+        scores = tl.exp(scores - best)
         fade = tl.exp(self.best - best)
-        self.total = self.total * fade + tl.sum(powers, axis=1)
+        self.total = self.total * fade + tl.sum(scores, axis=1)
+        powers = tl.cast(scores, values.dtype)
+        del scores
+        self.result = tl.dot(powers, values, self.result * fade)
         self.best = best
-        return tl.cast(powers, dtype), self.result * fade
 
 
 class _Columns(NamedTuple):
@@ -164,22 +142,30 @@ def attend_decode(
     d, shared = head_dim, heads // plan.kv_heads
     width = qkv.shape[1]
     row_bytes = d * key_cache.itemsize
-    for at, unit in enumerate(_units_here(key_cache, plan, tl)):
+    for at, unit in enumerate(units_here(plan, tl)):
         sequence, kv_head, split = plan.unit(unit)
         row = sequence * width
         queries = tl.load(qkv + (row + kv_head * shared * d) * qkv.itemsize, (shared, d))
         running = _Running(queries, tl)
-        own = at * (plan.part + 1) * row_bytes
+        own = at * plan.room * row_bytes
         count = plan.keys_of(split)
         spans = [(first, min(plan.block_keys, count - first)) for first in range(0, count, plan.block_keys)]
-        take = _stream_cache if plan.streamed else _take_blocks
-        take(running, key_cache, value_cache, own, spans, d, tl)
+        coming = _ask(key_cache, value_cache, own, spans, 0, d, tl)
+        for number in range(len(spans)):
+            here = coming
+            if number + 1 < len(spans):
+                coming = _ask(key_cache, value_cache, own, spans, number + 1, d, tl)
+            keys, values = (tl.wait(handle) for handle in here)
+            assert keys is not None
+            assert values is not None
+            running.take(keys, values)
+            del here, keys, values
         if split == plan.splits - 1:
             at_new = row + (heads + kv_head) * d
             new = [tl.load(qkv + (at_new + more * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)]
             running.take(new[0], new[1])
             for cache, x in zip((key_cache, value_cache), new, strict=True):
-                tl.store_async(cache.local + own + plan.part * row_bytes, x)
+                tl.store_async(cache.local + own + count * row_bytes, x)
         if parts is None:
             result = tl.cast(running.result / running.total, out.dtype)
             tl.store_async(out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize, result)
@@ -189,50 +175,25 @@ def attend_decode(
     tl.wait()
 
 
-def _units_here(cache: TensorPtr, plan: DecodeAttention, tl: TLContext) -> range:
+def units_here(plan: DecodeAttention, tl: TLContext) -> range:
+    """Whose caches lie in this PE's slice, one after the other."""
     first, end = parts_of(plan.units, tl.num_programs(1))[tl.program_id(1)]
     a, b = parts_of(end - first, tl.num_programs(0))[tl.program_id(0)]
     return range(first + a, first + b)
 
 
-def _stream_cache(
-    running: _Running,
+def _ask(
     key_cache: TensorPtr,
     value_cache: TensorPtr,
     own: int,
     spans: list[tuple[int, int]],
+    number: int,
     d: int,
     tl: TLContext,
-) -> None:
-    for first, count in spans:
-        at = own + first * d * key_cache.itemsize
-        running.stream(*(tl.ref(cache.local + at, (count, d)) for cache in (key_cache, value_cache)))
-
-
-def _take_blocks(
-    running: _Running,
-    key_cache: TensorPtr,
-    value_cache: TensorPtr,
-    own: int,
-    spans: list[tuple[int, int]],
-    d: int,
-    tl: TLContext,
-) -> None:
-    def ask(number: int) -> tuple[TransferHandle, ...]:
-        first, count = spans[number]
-        at = own + first * d * key_cache.itemsize
-        return tuple(tl.load_async(cache.local + at, (count, d)) for cache in (key_cache, value_cache))
-
-    coming = ask(0)
-    for number in range(len(spans)):
-        here = coming
-        if number + 1 < len(spans):
-            coming = ask(number + 1)
-        keys, values = (tl.wait(handle) for handle in here)
-        assert keys is not None
-        assert values is not None
-        running.take(keys, values)
-        del here, keys, values
+) -> tuple[TransferHandle, ...]:
+    first, count = spans[number]
+    at = own + first * d * key_cache.itemsize
+    return tuple(tl.load_async(cache.local + at, (count, d)) for cache in (key_cache, value_cache))
 
 
 def merge_parts(

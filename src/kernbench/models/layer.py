@@ -23,6 +23,7 @@ import numpy as np
 from kernbench.models import attention, kernels
 from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.mapping import ColumnsPlan, Job
+from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -200,7 +201,8 @@ class DecoderLayer:
         cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
         moved = (cache + _size(t.qkv) + _size(t.attended)) * t.item
         self._begin("attention", _attention_need(job.batch * t.heads * (job.context + 1), m.head_dim, moved))
-        kernel = partial(attention.attend_decode, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
+        by_plan = attend_streamed if t.decode.streamed else attention.attend_decode
+        kernel = partial(by_plan, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
         if t.partial is None:
             self._launch(kernel, t.qkv, *t.caches, t.attended)
             return

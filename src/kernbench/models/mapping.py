@@ -36,6 +36,7 @@ F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
+CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
 
@@ -192,10 +193,17 @@ class DecodeAttention:
     splits: int
     block_keys: int
     streamed: bool = False
+    units_at_once: int = 1  # of which queries and results are in TCM
 
     @property
     def part(self) -> int:
         return -(-self.context // self.splits)
+
+    @property
+    def room(self) -> int:
+        """Rows of a part's cache: keys, the new token's, and where they are streamed what makes all begin alike."""
+        unit = CACHE_ROWS if self.streamed else 1
+        return -(-(self.part + 1) // unit) * unit
 
     @property
     def units(self) -> int:
@@ -208,6 +216,10 @@ class DecodeAttention:
 
     def keys_of(self, split: int) -> int:
         return min(self.part, self.context - split * self.part)
+
+    def keys_with_token(self, split: int) -> int:
+        """With the last part comes the new token's own key."""
+        return self.keys_of(split) + (split == self.splits - 1)
 
 
 @runtime_checkable
@@ -329,10 +341,11 @@ class StudiedMapping:
         shared = heads // kv_heads
         streamed = shared <= FEW_QUERIES
         if streamed:
-            most = sip.tcm_bytes * 3 // 4 // (shared * (3 * F32_BYTES + itemsize))  # scores, and what becomes of them
+            most = sip.tcm_bytes * 5 // 8 // (shared * (3 * F32_BYTES + itemsize))  # scores, and what becomes of them
         else:
             most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
-        return DecodeAttention(batch, kv_heads, context, splits, max(1, min(most, context)), streamed)
+        at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
+        return DecodeAttention(batch, kv_heads, context, splits, max(1, min(most, context)), streamed, at_once)
 
 
 COLUMNS = StudiedMapping("columns", groups=1)

@@ -211,7 +211,7 @@ class LayerTensors:
     def _cache(self, name: str) -> Tensor:
         """(units, keys and room for one more, head_dim): whole units on each PE."""
         plan, d = self.decode, self.job.model.head_dim
-        shape = plan.units, plan.part + 1, d
+        shape = plan.units, plan.room, d
         if self.job.weights is None:
             return self._blank(name, shape)
         held = np.zeros(shape, self.job.weights[name].dtype)

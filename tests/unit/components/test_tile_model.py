@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,6 +13,7 @@ from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
+from kernbench.components.builtin import tile_choice
 from kernbench.components.builtin.tile_choice import (
     LEAST_GAIN,
     TileLimits,
@@ -295,10 +297,20 @@ def test_the_native_tile_stays_where_no_other_is_clearly_faster():
     assert fastest_tile(product(512, 512, 512), LIMITS, slow, (PATH, PATH, PATH)) == (32, 64, 32)
 
 
+def test_which_memories_operands_lie_in_does_not_matter_but_which_lie_together_does():
+    cmd, (first, other) = product(256, 256, 256), (replace(PATH, memory=name) for name in ("sip0.hbm", "sip1.hbm"))
+    tile_choice._fastest_tile.cache_clear()
+    here = fastest_tile(cmd, LIMITS, RATES, (first, first, first))
+    assert fastest_tile(cmd, LIMITS, RATES, (other, other, other)) == here
+    assert tile_choice._fastest_tile.cache_info().currsize == 1  # PEs whose operands lie alike ask once
+    fastest_tile(cmd, LIMITS, RATES, (first, first, other))
+    assert tile_choice._fastest_tile.cache_info().currsize == 2
+
+
 def test_the_same_question_has_the_same_answer():
     cmd, paths = product(300, 700, 500), (PATH, PATH, PATH)
     first = fastest_tile(cmd, LIMITS, RATES, paths)
-    fastest_tile.cache_clear()
+    tile_choice._fastest_tile.cache_clear()
     assert fastest_tile(cmd, LIMITS, RATES, paths) == first
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -62,9 +63,22 @@ def test_numbers_are_right_with_sequence_parallelism(way: str) -> None:
     assert found.count("all_gather") == found.count("reduce_scatter") == 2
 
 
-def test_a_long_context_is_split_over_pes() -> None:
-    result = verified(model="tiny-llama", phase="decode", context=200, tp=2)
+@pytest.mark.parametrize("model", ["tiny-llama", "tiny-gpt"])  # blocks of the cache, and streams
+def test_a_long_context_is_split_over_pes(model: str) -> None:
+    result = verified(model=model, phase="decode", context=300, tp=2)
     assert sum(launch.name == "attention" for launch in result.launches) == 4  # parts, and merged: of two ranks
+
+
+def test_a_cache_is_streamed_in_blocks_where_scores_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = mapping.StudiedMapping.decode_attention
+
+    def in_blocks(*args: object) -> mapping.DecodeAttention:
+        plan = usual(*args)  # type: ignore[arg-type]
+        assert plan.streamed
+        return replace(plan, block_keys=16, units_at_once=2)
+
+    monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", in_blocks)
+    verified(model="tiny-gpt", phase="decode", context=50, batch=3)
 
 
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:

@@ -8,7 +8,7 @@ must fit once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -91,7 +91,6 @@ def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
     return generate_math_plan(cmd, choose_math_tile(cmd, limits), dict(limits.servers))
 
 
-@lru_cache(maxsize=256)  # PEs at one distance from their operands ask for the same
 def fastest_tile(
     cmd: CompositeCmd, limits: TileLimits, rates: PeRates, paths: tuple[PathTiming | None, ...]
 ) -> tuple[int, ...]:
@@ -101,6 +100,16 @@ def fastest_tile(
     Of equally fast ones the one with fewer tiles, then the one with the smaller numbers. Raises KernelError when no
     tile fits.
     """
+    # Which memories these are does not matter, only which of them are the same.
+    numbers: dict[str, str] = {}
+    alike = tuple(path and replace(path, memory=numbers.setdefault(path.memory, str(len(numbers)))) for path in paths)
+    return _fastest_tile(cmd, limits, rates, alike)
+
+
+@lru_cache(maxsize=256)  # PEs at one distance from their operands ask for the same
+def _fastest_tile(
+    cmd: CompositeCmd, limits: TileLimits, rates: PeRates, paths: tuple[PathTiming | None, ...]
+) -> tuple[int, ...]:
     native, sizes = native_tile(cmd, limits), _sizes(cmd)
     if not prod(sizes):
         return native
