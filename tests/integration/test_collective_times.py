@@ -71,10 +71,10 @@ def test_large_messages_approach_the_textbook_bound(
 
 @pytest.mark.parametrize("algorithm", ["ring_allreduce", "hierarchical_all_pes"])
 def test_what_is_above_the_bound_does_not_grow_with_the_message(algorithm: str) -> None:
-    """Time is a + bytes x b, and b is the bound's: doubling the message adds what the bound adds, to 3 %."""
+    """Time is a + bytes x b, and b is the bound's: doubling the message adds what the bound adds, to 4 %."""
     sizes = (256 * 1024, 512 * 1024)
     small, large = (time_ns("all_reduce", nbytes, FOUR, algorithm) for nbytes in sizes)
-    assert large - small == pytest.approx(1.5 * (sizes[1] - sizes[0]) / PCIE_GBS, rel=0.03)
+    assert large - small == pytest.approx(1.5 * (sizes[1] - sizes[0]) / PCIE_GBS, rel=0.04)
 
 
 def test_two_sips_exchange_large_tensors_at_the_speed_of_pcie() -> None:

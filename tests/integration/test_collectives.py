@@ -362,6 +362,14 @@ def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(algorithm:
     assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
 
 
+@pytest.mark.parametrize("algorithm", ["lrab_hierarchical_allreduce", "hierarchical_all_pes"])
+def test_the_tcm_suffices_for_the_root_of_a_mesh_that_has_four_children(algorithm: str) -> None:
+    world = World(Machine(sips=2, cube_w=3, cube_h=3), ccl={"defaults": {"work_bytes": 64 * 1024}})
+    arrays = [np.ones((9, 8000), np.float16)] * 2  # 16,000 bytes: 8 chunks of 2,048
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), np.full((9, 8000), 18))
+    assert 8 * 1024 < world.tcm_peak_bytes <= 48 * 1024  # messages between ranks have the rest
+
+
 def test_a_large_ring_all_reduce_is_bound_by_pcie() -> None:
     n, nbytes = 3, 1 << 20
     world = World(Machine(sips=n, per_corner=2))

@@ -14,6 +14,7 @@ A kernel gets by position what ADR-0050 says, and by name what of the following 
     input_splits, output_splits   of all_to_all, in elements
     mesh_root       "center" or "corner" of the cube mesh
     chunk_bytes, work_bytes       how long a chunk may be, and how much TCM there is
+    slot_size       of the rings: a longer message is cut
     n_rings         how many directions a PE can use
 """
 
@@ -175,6 +176,7 @@ def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> d
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
         "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,
+        "slot_size": config.slot_size,
         "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
         if config.buffer_kind == "tcm"
         else _RINGS_ELSEWHERE,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
-from kernbench.ccl.algorithms.parts import parts_of
+from kernbench.ccl.algorithms.parts import Lane, parts_of
 from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.ccl.algorithms.trees import Neighbours, binomial, chain, cube_mesh
 
@@ -17,6 +18,21 @@ def test_parts_follow_one_another_and_begin_at_bursts(n: int, parts: int) -> Non
     assert [first for first, _ in found] == [sum(count for _, count in found[:at]) for at in range(parts)]
     assert sum(count for _, count in found) == n
     assert all(first % 128 == 0 for first, count in found if count)  # 256 bytes
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        (12, 8192),  # 98,304 / 12: two slots
+        (15, 4096),  # 6,553: one slot, since a second would be sent for 2,457 bytes
+        (30, 3072),  # 3,276: less than a slot, in whole bursts of 256
+        (400, 245),  # less than a burst
+    ],
+)
+def test_a_chunk_that_does_not_fit_into_a_slot_takes_whole_slots(live: int, expected: int) -> None:
+    x = SimpleNamespace(dtype="i8", itemsize=1)
+    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]
+    assert lane.chunk == expected
 
 
 @pytest.mark.parametrize(("w", "h"), [(1, 1), (4, 1), (1, 4), (2, 2), (4, 4), (3, 2), (2, 3), (3, 3), (5, 4)])

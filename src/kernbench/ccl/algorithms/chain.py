@@ -31,11 +31,21 @@ def kernel(
     spread: Spread | None = None,
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, spread)
     ranks = chain(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live(1), window=WINDOW)
+    lane = Lane(
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=live(1),
+        window=WINDOW,
+    )
     if collective == "reduce":
         reduce(lane, part, n, ranks, n_sips)
     else:

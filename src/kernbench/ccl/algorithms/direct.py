@@ -32,12 +32,13 @@ def kernel(
     output_splits: tuple[int, ...] = (),
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
     **parts: TensorPtr,
 ) -> None:
     """Splits are in elements, one for each rank. Only the root has `part_0`, `part_1` and so on."""
     live = (AHEAD + 1) * (n_sips + 1) + 2 * n_sips + 4 if collective != "all_to_all" else 2 * (AHEAD + 1) + 6
-    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live)
+    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=live)
     if collective == "all_to_all":
         assert out is not None
         assert spread is not None

@@ -50,6 +50,7 @@ def kernel(
     mesh_root: str = "center",
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     """`replicas` says whether PEs of a cube, and whether cubes, hold the same part."""
@@ -70,8 +71,19 @@ def kernel(
     most = trees.MOST_IN_MESH if is_mesh else 0
     is_direct = n_sips - 1 + most <= n_rings
     rounds = DIRECT_ROUNDS if is_direct else 2 * (n_sips - 1)
-    live = max(trees.live(most) + 3 * rounds, rings.LIVE)
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live, window=rings.WINDOW)
+    held = 3 * rounds  # chunks, in all rounds together
+    window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
+    live = trees.live_in_mesh(held, window) if is_mesh else max(trees.live(0) + held, rings.LIVE)
+    lane = Lane(
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=live,
+        window=window,
+    )
 
     def exchange(x: TensorHandle) -> Rounds:
         way = ring_pieces if not is_direct else direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct

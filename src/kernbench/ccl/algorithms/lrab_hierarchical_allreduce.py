@@ -22,7 +22,7 @@ from kernbench.ccl.algorithms.parts import (
     kernel_args,
     my_part,
 )
-from kernbench.ccl.algorithms.trees import MOST_IN_MESH, WINDOW, all_reduce, cube_mesh, live
+from kernbench.ccl.algorithms.trees import WINDOW, all_reduce, cube_mesh, live, live_in_mesh
 from kernbench.ccl.work import Assignment
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
@@ -51,6 +51,7 @@ def kernel(
     mesh_root: str = "center",
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, None)
@@ -69,8 +70,10 @@ def kernel(
     else:
         along, rounds = ring_values, sum(size - 1 for _, size, _, _ in lines)
         held = sum(size * (size + 1) // 2 for _, size, _, _ in lines)
-    room = live(MOST_IN_MESH if cube_w * cube_h > 1 else 0) + held
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=room, window=WINDOW)
+    room = live_in_mesh(held) if cube_w * cube_h > 1 else live(0) + held
+    lane = Lane(
+        tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=room, window=WINDOW
+    )
 
     def exchange(x: TensorHandle) -> Rounds:
         for position, size, to, back in lines:

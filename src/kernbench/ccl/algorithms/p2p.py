@@ -27,10 +27,11 @@ def kernel(
     spread: Spread | None = None,
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, spread)
-    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=AHEAD + 4)
+    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=AHEAD + 4)
     spans = lane.spans(n)
     if collective == "send":
         for x in lane.loads((part, span) for span in spans):

@@ -79,7 +79,7 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
 
 class Lane:
     """One PE's transfers and arithmetic. `live` is how many chunks are in TCM at a time, at most; `window` is how many
-    sends to one direction may be under way.
+    sends to one direction may be under way. A chunk that does not fit into a slot takes whole slots.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Lane:
         work_bytes: int,
         live: int,
         window: int = 2,
+        slot_size: int = BURST_BYTES,
         op: str = "sum",
     ) -> None:
         self.tl = tl
@@ -99,7 +100,9 @@ class Lane:
         self._is_float = dtype_of(t_ptr.dtype).is_float
         self.itemsize = t_ptr.itemsize
         nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
-        if nbytes > BURST_BYTES:
+        if nbytes > slot_size:  # a slot that is not full costs a message and a credit all the same
+            nbytes -= nbytes % slot_size
+        elif nbytes > BURST_BYTES:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
         self._window = window

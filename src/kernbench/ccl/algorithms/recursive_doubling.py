@@ -31,13 +31,16 @@ def kernel(
     cubes: tuple[int, ...] = (0,),
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, None)
     here = tl.program_id(1) if per == "cube" else 0
     n_cubes = len(cubes) if per == "cube" else 1
     rounds = doubling_rounds(n_cubes) + doubling_rounds(n_sips)
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=4 * (rounds + 2))
+    lane = Lane(
+        tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=4 * (rounds + 2)
+    )
 
     def exchange(x: TensorHandle) -> Rounds:
         x = yield from doubling(lane, x, here, n_cubes, lambda at: f"cube_{cubes[at]}")

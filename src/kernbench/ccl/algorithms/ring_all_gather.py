@@ -27,6 +27,7 @@ def kernel(
     spread: Spread | None = None,
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
     **parts: TensorPtr,
 ) -> None:
@@ -34,7 +35,15 @@ def kernel(
     part, n = my_part(t_ptr, tl, spread)
     if not n:
         return
-    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=rings.LIVE, window=rings.WINDOW)
+    lane = Lane(
+        tl,
+        t_ptr,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=rings.LIVE,
+        window=rings.WINDOW,
+    )
     ring = rings.rank_ring(sip_rank, n_sips)
 
     def place(rank: int) -> int:

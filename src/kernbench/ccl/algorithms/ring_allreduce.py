@@ -33,12 +33,22 @@ def kernel(
     cubes: tuple[int, ...] = (0,),
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
     if not n:
         return
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=rings.LIVE, window=rings.WINDOW)
+    lane = Lane(
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=rings.LIVE,
+        window=rings.WINDOW,
+    )
     ranks = rings.rank_ring(sip_rank, n_sips)
     if per == "rank":
         rings.all_reduce(lane, ranks, part, n, n_sips)

@@ -28,6 +28,7 @@ def kernel(
     spread: Spread | None = None,
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
     **parts: TensorPtr,
 ) -> None:
@@ -35,7 +36,16 @@ def kernel(
     part, n = my_part(out, tl, spread)
     if not n:
         return
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=rings.LIVE, window=rings.WINDOW)
+    lane = Lane(
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=rings.LIVE,
+        window=rings.WINDOW,
+    )
     ring = rings.rank_ring(sip_rank, n_sips)
 
     def place(rank: int) -> int:

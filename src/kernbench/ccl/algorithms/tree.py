@@ -44,6 +44,7 @@ def kernel(
     spread: Spread | None = None,
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
+    slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
@@ -53,7 +54,16 @@ def kernel(
         addends, most = addends * len(cubes), most + most_in_binomial(len(cubes))
         inner = binomial(tl.program_id(1), len(cubes), 0, lambda at: f"cube_{cubes[at]}")
         tree = Neighbours(tree.parent, inner.children + tree.children) if inner.parent is None else inner
-    lane = Lane(tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, live=live(most), window=WINDOW)
+    lane = Lane(
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=live(most),
+        window=WINDOW,
+    )
     if collective == "all_reduce":
         all_reduce(lane, part, n, tree, addends)
     elif collective == "reduce":

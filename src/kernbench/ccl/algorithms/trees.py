@@ -40,6 +40,15 @@ def live(children: int) -> int:
     return (AHEAD + 1) * (children + 2) + 2 * WINDOW + 4
 
 
+def live_in_mesh(held: int, window: int = WINDOW) -> int:
+    """The same in a cube mesh whose root holds `held` chunks while it exchanges them. The root has four children and
+    nobody above it; all others have three at most, and exchange nothing. `window` is that of the lane.
+    """
+    root = (AHEAD + 1) * (MOST_IN_MESH + 1) + window + 4 + held
+    others = (AHEAD + 1) * (MOST_IN_MESH + 1) + 2 * window + 4
+    return max(root, others)
+
+
 def most_in_binomial(size: int) -> int:
     """How many children the root of a binomial tree has."""
     return (size - 1).bit_length()
