@@ -230,8 +230,11 @@ def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) 
         )  # fmt: skip
     if panel.log:
         _log_y(axes, [value for bars in panel.bars for value in bars.values if value is not None])
+    else:
+        marked = [value for marks in panel.marks for value in marks.values if value is not None]
+        heights = tops if panel.stacked else [value or 0.0 for bars in panel.bars for value in bars.values]
+        axes.set_ylim(0, 1.12 * max(*heights, *marked, 1e-9))
     axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
-    axes.margins(y=0.12)
     each = chars // max(len(panel.categories), 1)  # of a name that stands level
     crowded = any(len(word) > each for name in panel.categories for word in name.split())
     names = [name if crowded else fill(name, each) for name in panel.categories]
