@@ -23,6 +23,7 @@ from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
+from kernbench.values.op import BackendName
 
 
 @click.command()
@@ -55,6 +56,13 @@ from kernbench.topology.graph import TopologyGraph
 )
 @click.option("--debug-ops", is_flag=True, help="Also compare every intermediate op with double precision.")
 @click.option(
+    "--backend",
+    type=click.Choice(["numpy", "torch"]),
+    default="numpy",
+    show_default=True,
+    help="What computes tensors: torch keeps them on a GPU where there is one.",
+)
+@click.option(
     "--check-races",
     is_flag=True,
     help="Look for kernels that touch the same bytes of memory in no order; exit with 1 if some do.",
@@ -74,6 +82,7 @@ def run(
     settings_of_bench: tuple[str, ...],
     verify_data: bool,
     debug_ops: bool,
+    backend: BackendName,
     check_races: bool,
     oplog: str | None,
     as_json: bool,
@@ -90,7 +99,13 @@ def run(
         devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
         with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
             options = RunOptions(
-                device=chosen, verify_data=verify_data, debug_ops=debug_ops, op_log=log, check_races=check_races
+                device=chosen,
+                verify_data=verify_data,
+                debug_ops=debug_ops,
+                op_log=log,
+                check_races=check_races,
+                backend=backend,
+                announce_data_pass=_announce,
             )
             result = _run(spec, graph, options, params)
     figures = figures_of(result, params)
@@ -109,6 +124,10 @@ def run(
             hint="state in the bench what its tensors must hold: torch.check(tensor, array); or do not ask to verify",
         )
     return 0 if result.ok else 1
+
+
+def _announce(seconds: float) -> None:
+    click.echo(f"data pass: about {seconds:,.0f} s", err=True)
 
 
 def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:

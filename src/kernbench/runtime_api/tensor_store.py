@@ -150,8 +150,10 @@ class TensorStore:
         if timed:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
-        debugged = self._engine.values.sites is not None  # then what was computed stays open to inspection
-        return list(evaluate([self.value_of(tensor, at) for at in parts], keep_inputs=debugged))
+        graph = self._engine.values
+        debugged = graph.sites is not None  # then what was computed stays open to inspection
+        found = [self.value_of(tensor, at) for at in parts]
+        return evaluate(found, backend=graph.backend, keep_inputs=debugged)
 
     def _look_at(self, tensor: Tensor) -> None:
         """Contents are to be seen: everything issued before is done first."""
