@@ -133,6 +133,7 @@ def test_moves(dtype, seed):
             graph.apply("topk", (x,), k=3), graph.apply("topk_index", (x,), k=2, axis=0),
             graph.full((3, 2), 1, dtype), graph.apply("arange", (), start=3, stop=9, dtype=dtype),
             graph.apply("add", (graph.full((3, 4, 5), 1, dtype), 2)),
+            *[graph.apply("random", (), shape=(7, 9), seed=seed, scale=0.3, dtype=dtype)] * dtype.is_float,
         ]  # fmt: skip
 
     same_by_both(build, slack=0.0)

@@ -24,14 +24,14 @@ from kernbench.values.matmul import sum_type
 from kernbench.values.on_torch import bytes_of
 from kernbench.values.on_torch.elementwise import ELEMENTWISE, Compute
 from kernbench.values.on_torch.matmul import MATMULS, product
-from kernbench.values.on_torch.moves import MOVES, arange, full
+from kernbench.values.on_torch.moves import MOVES, arange, full, random
 from kernbench.values.on_torch.rows import ROWS
 from kernbench.values.on_torch.storage import Resident, cast, stack, to_device
 from kernbench.values.op import Array
 from kernbench.values.plan import Unit
 
 COMPUTED: dict[str, Compute] = {**ELEMENTWISE, **ROWS, **MOVES, **MATMULS}
-SOURCES = {"full": full, "arange": arange}  # ops without inputs, made on the device
+SOURCES = {"full": full, "arange": arange, "random": random}  # ops without inputs, made on the device
 GPU_CHUNK_BYTES, CPU_CHUNK_BYTES = 1 << 28, 1 << 22
 
 

@@ -8,10 +8,14 @@ from typing import cast as cast_to
 import torch
 from torch import Tensor
 
+from kernbench.common.dtypes import F32
 from kernbench.values.on_torch.elementwise import Compute, aligned
-from kernbench.values.on_torch.storage import cast, from_work, to_device
+from kernbench.values.on_torch.storage import STORAGE, cast, from_work, to_device
 from kernbench.values.op import Params, TensorType, as_axis, as_int
+from kernbench.values.random_numbers import FIRST, MASK, SECOND, SPAN, factor, first_counter
 from kernbench.values.rearrange import one_element, permutation, slices
+
+_AT_ONCE = 1 << 24  # numbers drawn together
 
 
 def _reshape(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorType, params: Params) -> Tensor:
@@ -63,6 +67,20 @@ def full(out: TensorType, params: Params, device: torch.device) -> Tensor:
     """One element seen many times."""
     one = to_device(one_element(cast_to(float, params[1]), out.dtype), out.dtype, device)
     return one.expand(1, *out.shape)
+
+
+def random(out: TensorType, params: Params, device: torch.device) -> Tensor:
+    """In i64, whose products wrap at 64 bits: the lower 32 are those of u32."""
+    result = torch.empty(out.size, dtype=STORAGE[out.dtype], device=device)
+    start, times = first_counter(params), float(factor(params))
+    for at in range(0, out.size, _AT_ONCE):
+        end = min(at + _AT_ONCE, out.size)
+        x = torch.arange(at + start, end + start, dtype=torch.int64, device=device) & MASK
+        x = ((x ^ (x >> 16)) * FIRST) & MASK
+        x = ((x ^ (x >> 13)) * SECOND) & MASK
+        even = ((x ^ (x >> 16)) >> 8).to(torch.float32) * SPAN - 1.0
+        result[at:end] = cast(even * times, F32, out.dtype)
+    return result.reshape(1, *out.shape)
 
 
 def arange(out: TensorType, params: Params, device: torch.device) -> Tensor:
