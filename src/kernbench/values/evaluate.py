@@ -40,6 +40,18 @@ def evaluate(
     Raises UsageError for an unknown backend, a missing PyTorch or no threads, DataError when values of two graphs are
     mixed.
     """
+    by = settle(values, threads=threads, backend=backend, keep_inputs=keep_inputs)
+    return [by.host(value) for value in values]
+
+
+def settle(
+    values: Sequence[Value],
+    *,
+    threads: int | None = None,
+    backend: ArrayBackend | BackendName = "numpy",
+    keep_inputs: bool = False,
+) -> ArrayBackend:
+    """Compute `values` as `evaluate` does, and leave their arrays where the backend keeps them."""
     by = backend_named(backend) if isinstance(backend, str) else backend
     run = _Evaluation(thread_count(threads) if by.threaded else 1, by)
     try:
@@ -48,9 +60,9 @@ def evaluate(
                 run.level(level)
                 if not keep_inputs:
                     _release(level)
-            return [by.host(value) for value in values]
     finally:
         run.close()
+    return by
 
 
 def thread_count(threads: int | None) -> int:
