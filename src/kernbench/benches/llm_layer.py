@@ -1,14 +1,18 @@
 """One decoder layer of a large model over the SIPs of the tray: time per part, bounds, tokens per second, memory.
 
-Models that are marked `validation` in models.yaml have random weights, and their output is compared with numpy; others
-have zeros. Setting up is not part of the figures.
+Models that are marked `validation` in models.yaml have random weights, and their output is compared with numpy. Others
+have zeros, unless the run is verified: then they have random numbers from the beginning, which nobody writes, and the
+output is compared with numpy, or with PyTorch on its device where `--backend torch` keeps values there. Setting up is
+not part of the figures.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench import tp as parallel
 from kernbench.benches._numbers import FloatName, Seed, Size, draw
@@ -18,8 +22,10 @@ from kernbench.common.errors import UsageError
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_rows
+from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, Part
 from kernbench.models.mapping import MAPPINGS, Mapping, choose_mapping
+from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
 from kernbench.report.energy import launches_energy
@@ -27,6 +33,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
 from kernbench.tp.parallel_state import model_parallel
+from kernbench.values.graph import Value
 
 TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
@@ -79,25 +86,43 @@ def llm_layer(
     torch.distributed.init_process_group(backend="ahbm")
     world = torch.ahbm.device_count()
     now, before = (tokens or usual, 0) if is_prefill else (1, context or usual)
-    weights = reference.draw_weights(shape, batch, before, dtype, seed) if shape.validation else None
+    graph = torch.engine.values
+    weights: dict[str, Value] | None = None
+    arrays = reference.draw_weights(shape, batch, before, dtype, seed) if shape.validation else None
+    if arrays is not None:
+        weights = constants(graph, arrays)
+    elif not shape.validation and torch.checks.enabled:
+        weights = random_weights(graph, shape, batch, before, dtype, seed)
     rows = batch * now * shape.experts_per_token
     chosen = mapping_of(mapping, torch, shape, rows, dtype_of(dtype).itemsize, tp or world)
-    job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights)
+    job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
     runs: list[list[Part]] = []
     facts: list[tuple[int, int, int]] = []
+
+    @cache
+    def rows_in(replica: int) -> Value:
+        """What a group of ranks works on."""
+        if not shape.validation:
+            return input_rows(graph, job.rows, shape, dtype, seed, replica)
+        drawn = draw(np.random.default_rng([seed, replica]), job.rows, shape.hidden, dtype=dtype)
+        return graph.constant(drawn)
+
+    @cache
+    def rows_out(replica: int) -> NDArray[np.float64]:
+        assert job.weights is not None
+        return expected_rows(graph, shape, job.weights, rows_in(replica), batch, job.context)
 
     def worker(rank: int) -> None:
         torch.ahbm.set_device(rank)
         parallel.initialize_model_parallel(tp or None, torch=torch)
         state = model_parallel(torch)
         group = state.tensor
-        x = None
-        if job.weights is not None:
-            x = draw(np.random.default_rng([seed, state.data.rank]), job.rows, shape.hidden, dtype=dtype)
-        own = slice(None)
+        own = (0, job.rows)
         if sequence_parallel:
-            own = slice(group.rank * job.rows // group.size, (group.rank + 1) * job.rows // group.size)
-        tensors = LayerTensors(torch, group, job, None if x is None else x[own])
+            own = (group.rank * job.rows // group.size, (group.rank + 1) * job.rows // group.size)
+        replica = state.data.rank
+        x = None if job.weights is None else cut(graph, rows_in(replica), 0, [own])
+        tensors = LayerTensors(torch, group, job, x)
         layer = DecoderLayer(tensors)
         torch.distributed.barrier()
         out = layer.forward()
@@ -106,12 +131,10 @@ def llm_layer(
         used = max(torch.used_bytes(rank, cube, pe) for cube in range(cubes) for pe in range(pes))
         facts.append((group.size, copies_of(tensors), used))
         if x is not None:
-            held, input_rows = job.weights, x
-            assert held is not None
             tolerance = ROUNDINGS * dtype_of(dtype).rtol
             torch.check(
                 out,
-                lambda: reference.layer(shape, held, input_rows, batch, job.context)[own],
+                lambda: rows_out(replica)[slice(*own)],
                 name=f"out of rank {rank}",
                 rtol=tolerance,
                 atol=tolerance,

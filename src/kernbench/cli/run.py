@@ -26,6 +26,7 @@ from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
+from kernbench.values.op import BackendName
 
 
 @click.command()
@@ -57,6 +58,13 @@ from kernbench.topology.graph import TopologyGraph
     "2 if none is stated.",
 )
 @click.option("--debug-ops", is_flag=True, help="Also compare every intermediate op with double precision.")
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "torch"]),
+    default="numpy",
+    show_default=True,
+    help="What computes tensors: torch keeps them on a GPU where there is one.",
+)
 @click.option(
     "--check-races",
     is_flag=True,
@@ -100,6 +108,7 @@ def run(
     settings_of_bench: tuple[str, ...],
     verify_data: bool,
     debug_ops: bool,
+    backend: BackendName,
     check_races: bool,
     oplog: str | None,
     out: str | None,
@@ -129,7 +138,14 @@ def run(
         params = read_params(spec.params, settings_of_bench, os.environ)
         graph = load_machine(topology, settings)
         devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
-        options = RunOptions(device=chosen, verify_data=verify_data, debug_ops=debug_ops, check_races=check_races)
+        options = RunOptions(
+            device=chosen,
+            verify_data=verify_data,
+            debug_ops=debug_ops,
+            check_races=check_races,
+            backend=backend,
+            announce_data_pass=_announce,
+        )
         if save is not None:
             if oplog is not None:
                 raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
@@ -192,6 +208,10 @@ def _save(
         command = ["kernbench", *sys.argv[1:]]
         folder.write(result, About(command, identifier, spec.name, params, str(options.device), chosen))
     return result
+
+
+def _announce(seconds: float) -> None:
+    click.echo(f"data pass: about {seconds:,.0f} s", err=True)
 
 
 def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:

@@ -6,14 +6,10 @@ rest of a shorter one is not used.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
-
 from kernbench.models.mapping import ProductPlan
-
-Array: TypeAlias = NDArray[np.generic]
+from kernbench.models.numbers import Contents, parts_by_patches
+from kernbench.values.bytes_of import Patch
+from kernbench.values.graph import Value, ValueGraph
 
 
 def packed_shape(plan: ProductPlan, experts: int) -> tuple[int, int]:
@@ -23,16 +19,22 @@ def packed_shape(plan: ProductPlan, experts: int) -> tuple[int, int]:
     return sip.size, max(1, experts * max(sizes))
 
 
-def pack(plan: ProductPlan, weights: Array) -> Array:
-    """(experts, K, N) as a row for each PE."""
-    sip = plan.sip
-    rows = np.zeros(packed_shape(plan, weights.shape[0]), weights.dtype)
-    for at, (cube, pe) in enumerate(np.ndindex(sip.cubes, sip.pes)):
-        blocks = plan.blocks_of(cube, pe)
-        found = [expert[a:b, c:d].ravel() for expert in weights for (a, b), (c, d) in blocks]
-        flat = np.concatenate(found) if found else rows[at, :0]
-        rows[at, : flat.size] = flat
-    return rows
+def packed(graph: ValueGraph, plan: ProductPlan, weights: Value) -> Contents:
+    """What each PE holds of (experts, K, N)."""
+    experts, k, n = weights.shape
+    item = weights.dtype.itemsize
+
+    def patches_of(row: int, offset: int) -> list[Patch]:
+        found: list[Patch] = []
+        for expert in range(experts):
+            for (a, b), (c, d) in plan.blocks_of(*divmod(row, plan.sip.pes)):
+                run = (d - c) * item
+                if run and b > a:
+                    found.append((((expert * k + a) * n + c) * item, n * item, offset, run, b - a, run))
+                    offset += (b - a) * run
+        return found
+
+    return parts_by_patches(graph, weights, patches_of)
 
 
 def _elements(plan: ProductPlan, cube: int, pe: int) -> int:

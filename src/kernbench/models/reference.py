@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.models.packing import Array
 from kernbench.models.shapes import ModelShape
 from kernbench.models.tensors import rope_table
 
+Array: TypeAlias = NDArray[np.generic]
 Wide: TypeAlias = NDArray[np.float64]
 EPS = 1e-5
 

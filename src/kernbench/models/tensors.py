@@ -7,7 +7,7 @@ layer without numbers weights and cache are zeros from the beginning: its times 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,7 +19,8 @@ from kernbench.common.errors import UsageError
 from kernbench.models import kernels
 from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape
 from kernbench.models.mapping import Mapping as Strategy
-from kernbench.models.packing import Array, pack, packed_shape
+from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
+from kernbench.models.packing import packed, packed_shape
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -28,6 +29,8 @@ from kernbench.tp.launches import tcm_budget
 from kernbench.tp.mappings import divide
 from kernbench.tp.parallel_state import ParallelGroup
 from kernbench.tp.placement import Grid
+from kernbench.values.bytes_of import Patch
+from kernbench.values.graph import Value
 
 Phase = Literal["prefill", "decode"]
 AT_ONCE = 16  # tensors of a launch
@@ -46,7 +49,8 @@ class LayerJob:
     dtype: str
     mapping: Strategy
     sequence_parallel: bool = False
-    weights: Mapping[str, Array] | None = None  # whole ones, by name; None: a layer without numbers
+    weights: Mapping[str, Value] | None = None  # whole ones, by name; None: a layer without numbers
+    preset: bool = False  # numbers are there from the beginning; else the host writes them
 
     @property
     def rows(self) -> int:
@@ -80,8 +84,9 @@ def sip_shape(torch: RuntimeContext) -> SipShape:
 class LayerTensors:
     """One rank's part of a layer; made by every rank of the group alike."""
 
-    def __init__(self, torch: RuntimeContext, group: ParallelGroup, job: LayerJob, x: Array | None = None) -> None:
+    def __init__(self, torch: RuntimeContext, group: ParallelGroup, job: LayerJob, x: Value | None = None) -> None:
         self.torch, self.group, self.job = torch, group, job
+        self.values = torch.engine.values
         self.grid = Grid.of(torch)
         self.sip = sip_shape(torch)
         self.item = dtype_of(job.dtype).itemsize
@@ -97,10 +102,11 @@ class LayerTensors:
 
     # ---- set-up
 
-    def _allocate(self, x: Array | None) -> None:
+    def _allocate(self, x: Value | None) -> None:
         job, m = self.job, self.job.model
         rows, own = job.rows, self.own_rows
-        self.x = self._held("x", x, (own, m.hidden))
+        self._preset: list[tuple[Tensor, Contents]] = []
+        self.x = self._held("x", self._parts(x), (own, m.hidden))
         self.normal = self._rows("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
         self.gains = {name: self._norm_weights(name) for name in ("norm1", "norm2")}
@@ -111,7 +117,7 @@ class LayerTensors:
         self.y = self._rows("y", own, m.hidden) if self.is_split else self.projected
         self.angles = self._angles() if m.positions == "rope" else None
         self.qkv_product = self._product("qkv", self.gathered, self.qkv, [self._qkv_weights()])
-        self.out_product = self._product("out_proj", self.attended, self.projected, [self._own_rows("out")])
+        self.out_product = self._product("out_proj", self.attended, self.projected, [self._own("out", 1)])
         self._allocate_attention()
         self._allocate_mlp()
         self._touch()
@@ -128,11 +134,25 @@ class LayerTensors:
         given = dtype or self.job.dtype
         return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True)
 
-    def _held(self, name: str, held: Array | None, shape: Sequence[int], dp: DPPolicy | None = None) -> Tensor:
+    def _held(
+        self,
+        name: str,
+        contents: Contents | None,
+        shape: Sequence[int],
+        dp: DPPolicy | None = None,
+        dtype: str | None = None,
+    ) -> Tensor:
         """What a layer reads, with numbers or without."""
-        if held is None:
-            return self._blank(name, shape, dp=dp)
-        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=dp or self.grid.rows, name=name)
+        if contents is None or self.job.preset:
+            tensor = self._blank(name, shape, dtype, dp)
+            if contents is not None:
+                self._preset.append((tensor, contents))
+            return tensor
+        given = dtype or self.job.dtype
+        return self.torch.from_values(contents, shape, dtype=given, dp=dp or self.grid.rows, name=name)
+
+    def _parts(self, whole: Value | None) -> Contents | None:
+        return None if whole is None else parts_by_box(self.values, whole)
 
     def _rows(self, name: str, rows: int, columns: int) -> Tensor:
         return self._empty(name, (rows, columns))
@@ -140,47 +160,44 @@ class LayerTensors:
     def _norm_weights(self, name: str) -> list[Tensor]:
         """The gain, and of a layernorm the shift, on every PE."""
         names = [name, f"{name}_shift"] if self.job.model.norm == "layernorm" else [name]
-        return [self._held(n, self._whole(n), (self.job.model.hidden,), self.grid.everywhere) for n in names]
+        hidden = self.job.model.hidden
+        return [self._held(n, self._parts(self._whole(n)), (hidden,), self.grid.everywhere) for n in names]
 
-    def _whole(self, name: str) -> Array | None:
+    def _whole(self, name: str) -> Value | None:
         return None if self.job.weights is None else self.job.weights[name]
 
     def _angles(self) -> Tensor:
         m, job = self.job.model, self.job
-        if job.weights is None:
-            return self._blank("angles", (job.rows, m.head_dim), "f32")
-        table = rope_table(m, np.tile(np.arange(job.tokens) + job.context, job.batch))
-        return self.torch.from_numpy(table, dtype="f32", dp=self.grid.rows, name="angles")
+        table: Value | None = None
+        if job.weights is not None:
+            positions = np.tile(np.arange(job.tokens) + job.context, job.batch)
+            table = self.values.constant(rope_table(m, positions))
+        return self._held("angles", self._parts(table), (job.rows, m.head_dim), dtype="f32")
 
-    def _qkv_weights(self) -> Array | None:
+    def _qkv_weights(self) -> Value | None:
         """The columns of this rank's query heads, then of its key heads, then of its value heads."""
-        if self.job.weights is None:
+        whole, m = self._whole("qkv"), self.job.model
+        if whole is None:
             return None
-        m = self.job.model
-        queries = np.arange(self.heads) + self.group.rank * self.heads
-        keys = np.arange(self.kv_heads) + self.first_kv_head
-        heads = np.concatenate([queries, m.heads + keys, m.heads + m.kv_heads + keys])
-        columns = (heads[:, None] * m.head_dim + np.arange(m.head_dim)).reshape(-1)
-        return self.job.weights["qkv"][None, :, columns]
+        query, key = self.group.rank * self.heads, m.heads + self.first_kv_head
+        starts = (query, self.heads), (key, self.kv_heads), (key + m.kv_heads, self.kv_heads)
+        heads = [(first * m.head_dim, (first + count) * m.head_dim) for first, count in starts]
+        return cut(self.values, by_expert(self.values, whole), 2, heads)
 
-    def _own_rows(self, name: str) -> Array | None:
-        """This rank's rows of a weight (K, N) or of one for each expert."""
-        if self.job.weights is None:
+    def _own(self, name: str, axis: int) -> Value | None:
+        """This rank's rows (axis 1) or columns (2) of a weight (K, N) or of one for each expert."""
+        whole = self._whole(name)
+        if whole is None:
             return None
-        whole = self.job.weights[name]
-        whole = whole if whole.ndim == 3 else whole[None]
-        return np.split(whole, self.group.size, axis=1)[self.group.rank]
+        whole = by_expert(self.values, whole)
+        size = whole.shape[axis] // self.group.size
+        return cut(self.values, whole, axis, [(self.group.rank * size, (self.group.rank + 1) * size)])
 
-    def _own_columns(self, name: str) -> Array | None:
-        if self.job.weights is None:
-            return None
-        return np.split(self.job.weights[name], self.group.size, axis=2)[self.group.rank]
-
-    def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Array | None], experts: int = 1) -> Product:
+    def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Value | None], experts: int = 1) -> Product:
         plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
         shape = packed_shape(plan, experts)
         placed = [
-            self._held(f"{name}.weight{at}", None if held is None else pack(plan, held), shape)
+            self._held(f"{name}.weight{at}", None if held is None else packed(self.values, plan, held), shape)
             for at, held in enumerate(weights)
         ]
         product = Product(name, plan, experts, placed, x, out)
@@ -210,32 +227,34 @@ class LayerTensors:
 
     def _cache(self, name: str) -> Tensor:
         """(units, keys and room for one more, head_dim): whole units on each PE."""
-        plan, d = self.decode, self.job.model.head_dim
-        shape = plan.units, plan.room, d
-        if self.job.weights is None:
-            return self._blank(name, shape)
-        held = np.zeros(shape, self.job.weights[name].dtype)
-        for number in range(plan.units):
+        plan, m, whole = self.decode, self.job.model, self._whole(name)
+        row_bytes = m.head_dim * self.item
+
+        def patches_of(number: int, offset: int) -> list[Patch]:
             sequence, head, split = plan.unit(number)
-            count = plan.keys_of(split)
-            first = split * plan.part
-            held[number, :count] = self.job.weights[name][sequence, self.first_kv_head + head, first : first + count]
-        return self.torch.from_numpy(held, dtype=self.job.dtype, dp=self.grid.rows, name=name)
+            first, run = split * plan.part, plan.keys_of(split) * row_bytes
+            row = (sequence * m.kv_heads + self.first_kv_head + head) * self.job.context + first
+            return [(row * row_bytes, run, offset, run, 1, run)] if run > 0 else []
+
+        contents = None if whole is None else parts_by_patches(self.values, whole, patches_of)
+        return self._held(name, contents, (plan.units, plan.room, m.head_dim))
 
     def _allocate_mlp(self) -> None:
         m, job = self.job.model, self.job
         rows = job.rows * m.experts_per_token
         x = out = None
         if m.has_experts:
-            self.router = self._held("router", self._whole("router"), (m.hidden, m.experts), self.grid.everywhere)
+            self.router = self._held(
+                "router", self._parts(self._whole("router")), (m.hidden, m.experts), self.grid.everywhere
+            )
             self.gates = self._empty("gates", (job.rows, m.experts_per_token), "f32")
             self.ids = self._empty("ids", (job.rows, m.experts_per_token), "i32")
             x, out = self._rows("by_expert", rows, m.hidden), self._rows("of_experts", rows, m.hidden)
         hidden = self._rows("ffn", rows, self.ffn)
         names = ("gate", "up") if m.is_gated else ("gate",)
-        first = [self._own_columns(name) for name in names]
+        first = [self._own(name, 2) for name in names]
         self.up_product = self._product("mlp_up", x or self.gathered, hidden, first, m.experts)
-        down = [self._own_rows("down")]
+        down = [self._own("down", 1)]
         self.down_product = self._product("mlp_down", hidden, out or self.projected, down, m.experts)
 
     def _touch(self) -> None:
@@ -245,9 +264,13 @@ class LayerTensors:
         tensors += [tensor for product in products for tensor in product.tensors]
         tensors += [tensor for held in self.gains.values() for tensor in held]
         tensors += self.caches
-        once = list({id(tensor): tensor for tensor in tensors}.values())
-        for at in range(0, len(once), AT_ONCE):
-            self.grid.launch(self.torch, "set-up", kernels.touch, *once[at : at + AT_ONCE])
+        self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
+        for tensor, contents in self._preset:
+            self.torch.preset(tensor, contents)
+
+    def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
+        for at in range(0, len(tensors), AT_ONCE):
+            self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
 
 
 def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -30,7 +30,8 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
-from kernbench.values.evaluate import Backend
+from kernbench.values.backend import backend_named
+from kernbench.values.op import BackendName
 
 Bench = Callable[..., object]
 JSON_SCHEMA = 1
@@ -52,6 +53,8 @@ class BenchResult:
     returned: list[object] = field(repr=False)  # what the bench returned, by device; one thing for the whole tray
     engine: GraphEngine = field(repr=False)
 
+    backend: str = "numpy"  # what computed the tensors, where anything did
+    backend_device: str = "cpu"
     races: list[Race] = field(default_factory=list)  # when they were looked for: each pair of lines once
 
     @property
@@ -72,6 +75,7 @@ class BenchResult:
             "total_ns": self.total_ns,
             "launches": [launch.as_json() for launch in self.launches],
             "data": [check.as_json() for check in self.data],
+            "backend": {"name": self.backend, "device": self.backend_device},
             **({} if self.engine.races is None else {"races": [race.as_json() for race in self.races]}),
         }
 
@@ -89,9 +93,10 @@ class RunOptions:
     mode: Mode = "adaptive"
     fast: bool | None = None
     threads: int | None = None
-    backend: Backend = "numpy"
+    backend: BackendName = "numpy"
     progress: Callable[[float], None] | None = None
     activity: Activity | None = None  # sees every flit on every link and channel
+    announce_data_pass: Callable[[float], None] | None = None  # is told how many seconds it may take, if over 10
 
 
 def run(
@@ -110,7 +115,7 @@ def run(
     mode: Mode = "adaptive",
     fast: bool | None = None,
     threads: int | None = None,
-    backend: Backend = "numpy",
+    backend: BackendName = "numpy",
     progress: Callable[[float], None] | None = None,
 ) -> BenchResult:
     """Run `fn(torch, **params)` on a machine and return what came of it.
@@ -122,9 +127,12 @@ def run(
     `data=False` carries no tensor contents. `check_races` looks for accesses to the same bytes that nothing orders, and
     the result lists them as `races`. `fast=False` moves every tile of every composite, with the same times; so does
     the environment variable KERNBENCH_EXACT=tiles. `progress` is called with the simulated time now and then.
+    `backend="torch"` computes tensors with PyTorch, on a GPU where there is one, and keeps them there until the host
+    reads them.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
-    parameters that the function does not take, LaunchError when a kernel fails, and whatever the function raises.
+    parameters that the function does not take and for the torch backend where PyTorch is missing, LaunchError when a
+    kernel fails, and whatever the function raises.
     """
     if isinstance(topology, TopologyGraph):
         if overrides:
@@ -166,6 +174,7 @@ def run_bench(
     verify = chosen.verify_data or chosen.debug_ops
     if verify and not chosen.data:
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
+    backend = backend_named(chosen.backend)
     log = chosen.op_log if chosen.op_log is not None else OpLog()
     engine = GraphEngine(
         graph,
@@ -180,10 +189,17 @@ def run_bench(
     ranks = devices[:1] if is_whole(chosen.device) else devices
     checks = Checks(enabled=verify, name_devices=len(ranks) > 1)
     torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
+    engine.values.backend = chosen.backend
     if chosen.debug_ops:
         engine.values.sites = {}
     sites = engine.values.sites
-    executor = DataExecutor(threads=chosen.threads, backend=chosen.backend, debug_ops=chosen.debug_ops, sites=sites)
+    executor = DataExecutor(
+        threads=chosen.threads,
+        backend=backend,
+        debug_ops=chosen.debug_ops,
+        sites=sites,
+        announce=chosen.announce_data_pass,
+    )
     try:
         team = Team(len(ranks)) if len(ranks) > 1 else None
         bodies = [partial(_on_device, torch, device, team, fn, params or {}) for device in ranks]
@@ -195,6 +211,7 @@ def run_bench(
         completion = _completion(torch, stated=len(checks) > 0 or not verify)
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
         result.races = engine.found_races()
+        result.backend, result.backend_device = backend.name, backend.device
     except BaseException:
         torch.close(wait=False)
         raise

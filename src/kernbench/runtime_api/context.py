@@ -177,7 +177,7 @@ class RuntimeContext:
         if not preset:
             return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name, space=space)
         tensor = self.empty(*size, dtype=dtype, dp=dp, name=name, space=space)
-        self._store.preset_zeros(tensor)
+        self._store.preset(tensor, lambda part: self.engine.values.full(part.local_shape, 0, tensor.element))
         return tensor
 
     def full(
@@ -222,6 +222,27 @@ class RuntimeContext:
             return known[part.offset_bytes]
 
         return self._create(held.shape, element, dp, name, contents, space)
+
+    def from_values(
+        self,
+        contents: Contents,
+        size: Sequence[int],
+        *,
+        dtype: DType | str,
+        dp: DPPolicy | None = None,
+        name: str | None = None,
+        space: Space = "hbm",
+    ) -> Tensor:
+        """A tensor of values of `engine.values`, written by the host: `contents(part)` is what a part holds."""
+        return self._create(tuple(size), dtype_of(dtype), dp, name, contents, space)
+
+    def preset(self, tensor: Tensor, contents: Contents) -> None:
+        """Have a tensor hold `contents(part)` in each of its parts as if that had always been there: nothing is
+        written, and no time passes. For what is set up before the program that is timed.
+        """
+        self._store.check_ours(tensor)
+        self._queue.wait_all()
+        self._store.preset(tensor, contents)
 
     def _create(
         self,

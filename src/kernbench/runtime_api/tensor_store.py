@@ -150,8 +150,10 @@ class TensorStore:
         if timed:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
-        debugged = self._engine.values.sites is not None  # then what was computed stays open to inspection
-        return list(evaluate([self.value_of(tensor, at) for at in parts], keep_inputs=debugged))
+        graph = self._engine.values
+        debugged = graph.sites is not None  # then what was computed stays open to inspection
+        found = [self.value_of(tensor, at) for at in parts]
+        return evaluate(found, backend=graph.backend, keep_inputs=debugged)
 
     def _look_at(self, tensor: Tensor) -> None:
         """Contents are to be seen: everything issued before is done first."""
@@ -172,11 +174,10 @@ class TensorStore:
             handles.append(self._write(tensor, at, first, known[id(array)]))
         self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
 
-    def preset_zeros(self, tensor: Tensor) -> None:
-        """Have memory hold zeros, as if they had always been there: no time passes."""
+    def preset(self, tensor: Tensor, contents: Contents) -> None:
+        """Have memory hold values as if they had always been there: no time passes."""
         for part, shard in zip(tensor.placement, tensor.shards, strict=True):
-            zeros = self._engine.values.full(part.local_shape, 0, tensor.element)
-            self._engine.memory.write(shard.pa, zeros)
+            self._engine.memory.write(shard.pa, contents(part))
 
     def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
         """Of some shards, elements that a write went over but said nothing of are as if it had not."""

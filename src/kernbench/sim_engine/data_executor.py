@@ -9,7 +9,7 @@ had: what is wrong is named where it went wrong, and not again in everything tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -18,10 +18,14 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import I64, DType
 from kernbench.common.errors import DataError
-from kernbench.values.evaluate import Backend, evaluate, thread_count
+from kernbench.values.backend import ArrayBackend, backend_named
+from kernbench.values.estimate import seconds_for, work_of
+from kernbench.values.evaluate import evaluate, thread_count
 from kernbench.values.graph import CONSTANT, Value
-from kernbench.values.op import Array
+from kernbench.values.op import Array, BackendName
 from kernbench.values.plain import expected
+
+LONG_S = 10.0  # a pass over this is announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +77,33 @@ def compare(
 
 
 class DataExecutor:
-    """Runs pass 2 for some outputs. `sites` names the kernel lines that values come from, by value id."""
+    """Runs pass 2 for some outputs. `sites` names the kernel lines that values come from, by value id.
+
+    `announce` is told beforehand how many seconds a pass may take, if that is more than ten.
+    """
 
     def __init__(
         self,
         *,
         threads: int | None = None,
-        backend: Backend = "numpy",
+        backend: ArrayBackend | BackendName = "numpy",
         debug_ops: bool = False,
         sites: Mapping[int, str] | None = None,
+        announce: Callable[[float], None] | None = None,
     ) -> None:
         self._threads = thread_count(threads)
-        self._backend = backend
+        self._backend = backend_named(backend) if isinstance(backend, str) else backend
+        self._announce = announce
         self._debug_ops = debug_ops
         self._sites = {} if sites is None else sites  # it fills while kernels run
         self.ops: list[DataCheck] = []  # of every intermediate op, when they are debugged
 
     def run(self, outputs: Sequence[Value]) -> list[Array]:
         """The arrays of `outputs`."""
+        if self._announce is not None:
+            seconds = seconds_for(work_of(outputs), self._backend)
+            if seconds > LONG_S:
+                self._announce(seconds)
         values = _below(outputs) if self._debug_ops else []
         arrays = evaluate(outputs, threads=self._threads, backend=self._backend, keep_inputs=self._debug_ops)
         if values:
@@ -100,13 +113,14 @@ class DataExecutor:
     def _compare_ops(self, values: Sequence[Value]) -> None:
         unstored: dict[int, Array] = {}  # links inside a fused chain, which are intermediate ops all the same
         for value in values:
-            inputs = [unstored[v.id] if v.data is None else v.data for v in value.inputs]
+            inputs = [_array(v, unstored) for v in value.inputs]
             wanted = expected(value, inputs)
-            if value.data is None:
+            held = value.array()
+            if held is None:
                 unstored[value.id] = wanted.answer.astype(value.dtype.numpy)
                 continue
-            got = value.data if value.dtype is I64 else value.data.astype(np.float64)
-            same = compare(self._title(value), value.dtype, value.data, wanted.answer)
+            got = held if value.dtype is I64 else held.astype(np.float64)
+            same = compare(self._title(value), value.dtype, held, wanted.answer)
             inside = np.less_equal(wanted.low, got) & np.less_equal(got, wanted.high) | np.isnan(got) & np.isnan(
                 wanted.answer
             )
@@ -115,6 +129,11 @@ class DataExecutor:
     def _title(self, value: Value) -> str:
         site = self._sites.get(value.id)
         return f"%{value.id} {value.op}{list(value.shape)}" + (f" at {site}" if site else "")
+
+
+def _array(value: Value, unstored: Mapping[int, Array]) -> Array:
+    held = value.array()
+    return unstored[value.id] if held is None else held
 
 
 def _below(outputs: Sequence[Value]) -> list[Value]:

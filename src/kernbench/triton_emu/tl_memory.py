@@ -116,6 +116,7 @@ class TlMemory(TlCore):
         """What `x.numpy()` is."""
         tensor = self._local("numpy()", x)
         try:
-            return evaluate([self._known(tensor)], keep_inputs=self._values.sites is not None)[0]
+            graph = self._values
+            return evaluate([self._known(tensor)], backend=graph.backend, keep_inputs=graph.sites is not None)[0]
         except DataError as error:
             raise at_kernel_line(error) from None

@@ -138,8 +138,11 @@ def _work(args: Sequence[Array], types: Sequence[TensorType], rank: int, real: b
     return [aligned(to_work(arg, t.dtype, work), rank) for arg, t in zip(args, types, strict=True)]
 
 
+_REAL_RULES = (_real, _first, _f32)
+
+
 def _elementwise(name: str, arity: int, fn: Callable[..., Array], rule: DTypeRule) -> Op:
-    real = rule in (_real, _first, _f32)
+    real = rule in _REAL_RULES
 
     def infer(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
         shape = broadcast_shape(name, [t.shape for t in types])
@@ -171,63 +174,66 @@ def _compute_bit_not(plain: Op) -> Compute:
     return compute
 
 
+_NAMED: list[tuple[str, int, Callable[..., Array], DTypeRule]] = [
+    ("add", 2, np.add, _arithmetic),
+    ("sub", 2, np.subtract, _arithmetic),
+    ("mul", 2, np.multiply, _arithmetic),
+    ("neg", 1, np.negative, _arithmetic),
+    ("abs", 1, np.abs, _arithmetic),
+    ("fma", 3, fma, _arithmetic),
+    ("floor", 1, lambda x: np.floor(x) if x.dtype.kind == "f" else x, _arithmetic),
+    ("ceil", 1, lambda x: np.ceil(x) if x.dtype.kind == "f" else x, _arithmetic),
+    ("floordiv", 2, floordiv, _arithmetic),
+    ("mod", 2, np.remainder, _arithmetic),
+    ("pow", 2, power, _arithmetic),
+    ("shl", 2, np.left_shift, _whole("shl")),
+    ("shr", 2, np.right_shift, _whole("shr")),
+    ("bit_and", 2, np.bitwise_and, _whole("bit_and")),
+    ("bit_or", 2, np.bitwise_or, _whole("bit_or")),
+    ("bit_xor", 2, np.bitwise_xor, _whole("bit_xor")),
+    ("div", 2, np.divide, _real),
+    ("exp", 1, np.exp, _real),
+    ("exp2", 1, np.exp2, _real),
+    ("log", 1, np.log, _real),
+    ("log2", 1, np.log2, _real),
+    ("sqrt", 1, np.sqrt, _real),
+    ("rsqrt", 1, lambda x: _ONE / np.sqrt(x), _real),
+    ("sin", 1, np.sin, _real),
+    ("cos", 1, np.cos, _real),
+    ("erf", 1, erf, _real),
+    ("relu", 1, lambda x: np.maximum(x, x.dtype.type(0)), _arithmetic),
+    ("gelu", 1, gelu, _real),
+    ("sigmoid", 1, sigmoid, _real),
+    ("silu", 1, lambda x: x * sigmoid(x), _real),
+    ("tanh", 1, np.tanh, _real),
+    ("maximum", 2, np.maximum, _mixed),
+    ("minimum", 2, np.minimum, _mixed),
+    ("clamp", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _mixed),
+    ("scale", 2, np.multiply, _first),
+    ("bias_add", 2, np.add, _first),
+    ("dequant", 2, np.multiply, _f32),
+    ("eq", 2, np.equal, _to_bool),
+    ("ne", 2, np.not_equal, _to_bool),
+    ("lt", 2, np.less, _to_bool),
+    ("le", 2, np.less_equal, _to_bool),
+    ("gt", 2, np.greater, _to_bool),
+    ("ge", 2, np.greater_equal, _to_bool),
+    ("isnan", 1, np.isnan, _to_bool),
+    ("logical_and", 2, np.logical_and, _to_bool),
+    ("logical_or", 2, np.logical_or, _to_bool),
+    ("logical_not", 1, np.logical_not, _to_bool),
+]
+
+
 def _table() -> list[Op]:
-    named: list[tuple[str, int, Callable[..., Array], DTypeRule]] = [
-        ("add", 2, np.add, _arithmetic),
-        ("sub", 2, np.subtract, _arithmetic),
-        ("mul", 2, np.multiply, _arithmetic),
-        ("neg", 1, np.negative, _arithmetic),
-        ("abs", 1, np.abs, _arithmetic),
-        ("fma", 3, fma, _arithmetic),
-        ("floor", 1, lambda x: np.floor(x) if x.dtype.kind == "f" else x, _arithmetic),
-        ("ceil", 1, lambda x: np.ceil(x) if x.dtype.kind == "f" else x, _arithmetic),
-        ("floordiv", 2, floordiv, _arithmetic),
-        ("mod", 2, np.remainder, _arithmetic),
-        ("pow", 2, power, _arithmetic),
-        ("shl", 2, np.left_shift, _whole("shl")),
-        ("shr", 2, np.right_shift, _whole("shr")),
-        ("bit_and", 2, np.bitwise_and, _whole("bit_and")),
-        ("bit_or", 2, np.bitwise_or, _whole("bit_or")),
-        ("bit_xor", 2, np.bitwise_xor, _whole("bit_xor")),
-        ("div", 2, np.divide, _real),
-        ("exp", 1, np.exp, _real),
-        ("exp2", 1, np.exp2, _real),
-        ("log", 1, np.log, _real),
-        ("log2", 1, np.log2, _real),
-        ("sqrt", 1, np.sqrt, _real),
-        ("rsqrt", 1, lambda x: _ONE / np.sqrt(x), _real),
-        ("sin", 1, np.sin, _real),
-        ("cos", 1, np.cos, _real),
-        ("erf", 1, erf, _real),
-        ("relu", 1, lambda x: np.maximum(x, x.dtype.type(0)), _arithmetic),
-        ("gelu", 1, gelu, _real),
-        ("sigmoid", 1, sigmoid, _real),
-        ("silu", 1, lambda x: x * sigmoid(x), _real),
-        ("tanh", 1, np.tanh, _real),
-        ("maximum", 2, np.maximum, _mixed),
-        ("minimum", 2, np.minimum, _mixed),
-        ("clamp", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _mixed),
-        ("scale", 2, np.multiply, _first),
-        ("bias_add", 2, np.add, _first),
-        ("dequant", 2, np.multiply, _f32),
-        ("eq", 2, np.equal, _to_bool),
-        ("ne", 2, np.not_equal, _to_bool),
-        ("lt", 2, np.less, _to_bool),
-        ("le", 2, np.less_equal, _to_bool),
-        ("gt", 2, np.greater, _to_bool),
-        ("ge", 2, np.greater_equal, _to_bool),
-        ("isnan", 1, np.isnan, _to_bool),
-        ("logical_and", 2, np.logical_and, _to_bool),
-        ("logical_or", 2, np.logical_or, _to_bool),
-        ("logical_not", 1, np.logical_not, _to_bool),
-    ]
     where = _elementwise("where", 3, np.where, _chosen)  # computed apart: its condition is not mixed with the others
     bit_not = _elementwise("bit_not", 1, np.bitwise_not, _whole("bit_not"))
     return [
-        *(_elementwise(*row) for row in named),
+        *(_elementwise(*row) for row in _NAMED),
         Op("where", 3, where.infer, _compute_where, where.params),
         Op("bit_not", 1, bit_not.infer, _compute_bit_not(bit_not), bit_not.params),
     ]
 
 
+REAL_OPS = tuple(name for name, _, _, rule in _NAMED if rule in _REAL_RULES)  # computed in f32, also of integers
 ELEMENTWISE = _table()

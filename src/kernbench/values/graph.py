@@ -19,7 +19,7 @@ from kernbench.common.dtypes import BOOL, F32, I32, DType, dtype_of, promote, pr
 from kernbench.common.errors import DataError
 from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.casts import cast
-from kernbench.values.op import Array, Op, Params, Shape, TensorType
+from kernbench.values.op import Array, BackendName, DeviceArray, Op, Params, Shape, TensorType
 from kernbench.values.ops import OPS, infer, op_named
 
 Scalar: TypeAlias = bool | int | float
@@ -32,7 +32,13 @@ class Value:
     __slots__ = ("data", "id", "inputs", "op", "params", "type")
 
     def __init__(
-        self, id_: int, type_: TensorType, op: str, inputs: tuple[Value, ...], params: Params, data: Array | None = None
+        self,
+        id_: int,
+        type_: TensorType,
+        op: str,
+        inputs: tuple[Value, ...],
+        params: Params,
+        data: Array | DeviceArray | None = None,
     ) -> None:
         self.id = id_
         self.type = type_
@@ -40,6 +46,13 @@ class Value:
         self.inputs = inputs
         self.params = params
         self.data = data
+
+    def array(self) -> Array | None:
+        """What is known of it in numpy's memory; brought there from a device if need be."""
+        data = self.data
+        if data is None or isinstance(data, np.ndarray | np.generic):  # numpy gives a single number as such
+            return data
+        return data.host()
 
     @property
     def shape(self) -> Shape:
@@ -59,9 +72,10 @@ class Value:
 
 
 class ValueGraph:
-    """Makes values and numbers them. One per simulation."""
+    """Makes values and numbers them. One per simulation. `backend` is what its values are to be evaluated by."""
 
     def __init__(self) -> None:
+        self.backend: BackendName = "numpy"
         self._count = 0
         self._types: dict[tuple[Shape, DType], TensorType] = {}
         self._results: dict[tuple[object, ...], TensorType] = {}  # op, params and input types -> result type

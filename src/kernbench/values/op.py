@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,15 @@ from kernbench.common.errors import DataError
 Array: TypeAlias = NDArray[np.generic]
 Shape: TypeAlias = tuple[int, ...]
 Params: TypeAlias = tuple[object, ...]
+BackendName: TypeAlias = Literal["numpy", "torch"]
 REQUIRED = object()
+
+
+class DeviceArray(Protocol):
+    """An array that a backend keeps elsewhere than in numpy's memory."""
+
+    def host(self) -> Array:
+        """The same elements as a read-only numpy array."""
 
 
 class TensorType:

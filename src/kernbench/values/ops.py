@@ -14,10 +14,11 @@ from kernbench.values.along import ALONG
 from kernbench.values.elementwise import ELEMENTWISE
 from kernbench.values.matmul import MATMULS
 from kernbench.values.op import Op, Params, Shape, TensorType
+from kernbench.values.random_numbers import RANDOM
 from kernbench.values.rearrange import REARRANGEMENTS
 from kernbench.values.reduce import REDUCTIONS
 
-OPS: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, *REDUCTIONS, *ALONG, *MATMULS, *REARRANGEMENTS)}
+OPS: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, *REDUCTIONS, *ALONG, *MATMULS, *REARRANGEMENTS, *RANDOM)}
 
 
 def op_named(name: str) -> Op:

@@ -288,6 +288,19 @@ def _full(inputs: Sequence[Array], value: Value) -> Array:
     return np.broadcast_to(_rounded(_wide(one, False), value.dtype), value.shape)
 
 
+def _random(inputs: Sequence[Array], value: Value) -> Array:
+    """In Python's whole numbers, which do not wrap by themselves."""
+    named, word = _named(value), 1 << 32
+    scale = np.float32(cast(float, named["scale"]) * math.sqrt(3.0))
+    found = np.empty(value.type.size, np.float32)
+    for at in range(value.type.size):
+        x = (at + cast(int, named["seed"]) * 0x9E3779B1) % word
+        x = (x ^ x // 2**16) * 0x85EBCA6B % word
+        x = (x ^ x // 2**13) * 0xC2B2AE35 % word
+        found[at] = np.float32((x ^ x // 2**16) // 2**8 / 2**23 - 1) * scale
+    return _rounded(_wide(found, True), value.dtype).reshape(value.shape)
+
+
 _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "view": _view,
     "gather": _gather,
@@ -304,5 +317,6 @@ _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "cast": _cast,
     "arange": _arange,
     "full": _full,
+    "random": _random,
 }
 KNOWN = frozenset((*_MOVES, *_SUMS, *ELEMENTWISE, "where", "bit_not"))

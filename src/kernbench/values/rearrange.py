@@ -67,7 +67,8 @@ def _compute_trans(args: Sequence[Array], types: Sequence[TensorType], out: Tens
     return np.swapaxes(args[0], -1, -2)
 
 
-def _axes(params: Params, rank: int) -> tuple[int, ...]:
+def permutation(params: Params, rank: int) -> tuple[int, ...]:
+    """The axes of a permute, counted from 0; raises DataError unless each is named once."""
     axes = params[0] if isinstance(params[0], tuple) else (params[0],)
     found = tuple(as_axis("permute", axis, rank) for axis in axes)
     if sorted(found) != list(range(rank)):
@@ -77,11 +78,11 @@ def _axes(params: Params, rank: int) -> tuple[int, ...]:
 
 def _infer_permute(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
     shape = types[0].shape
-    return tuple(shape[axis] for axis in _axes(params, len(shape))), types[0].dtype
+    return tuple(shape[axis] for axis in permutation(params, len(shape))), types[0].dtype
 
 
 def _compute_permute(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
-    return np.transpose(args[0], (0, *(axis + 1 for axis in _axes(params, len(out.shape)))))
+    return np.transpose(args[0], (0, *(axis + 1 for axis in permutation(params, len(out.shape)))))
 
 
 def _infer_broadcast(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
@@ -106,7 +107,8 @@ def _compute_flip(args: Sequence[Array], types: Sequence[TensorType], out: Tenso
     return np.flip(args[0], as_axis("flip", params[0], len(out.shape)) + 1)
 
 
-def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
+def slices(shape: Shape, params: Params) -> tuple[slice, ...]:
+    """What a slice op cuts; raises DataError for what is not inside."""
     starts, stops = as_shape("slice", "starts", params[0]), as_shape("slice", "stops", params[1])
     steps = (1,) * len(shape) if params[2] is None else as_shape("slice", "steps", params[2])
     fits = len(starts) == len(stops) == len(steps) == len(shape)
@@ -119,12 +121,12 @@ def _slices(shape: Shape, params: Params) -> tuple[slice, ...]:
 
 
 def _infer_slice(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
-    cuts = _slices(types[0].shape, params)
+    cuts = slices(types[0].shape, params)
     return tuple(len(range(cut.start, cut.stop, cut.step)) for cut in cuts), types[0].dtype
 
 
 def _compute_slice(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
-    return args[0][(slice(None), *_slices(types[0].shape, params))]
+    return args[0][(slice(None), *slices(types[0].shape, params))]
 
 
 def _infer_concat(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
@@ -185,9 +187,14 @@ def _infer_full(types: Sequence[TensorType], params: Params) -> tuple[Shape, DTy
 def _compute_full(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
     value = params[1]
     assert isinstance(value, bool | int | float)  # narrows the type: checked when the value was made
+    return np.broadcast_to(one_element(value, out.dtype), (1, *out.shape))
+
+
+def one_element(value: float, dtype: DType) -> Array:
+    """A Python number as an array of no dimensions."""
     with np.errstate(over="ignore"):
-        one = np.array(value, np.float32) if out.dtype.is_float else np.array(int(value), np.int64)
-    return np.broadcast_to(from_work(one, out.dtype), (1, *out.shape))
+        one = np.array(value, np.float32) if dtype.is_float else np.array(int(value), np.int64)
+    return from_work(one, dtype)
 
 
 REARRANGEMENTS = [

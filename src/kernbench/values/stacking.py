@@ -17,11 +17,13 @@ CHUNK_BYTES = 1 << 20  # a stack is cut to about this much, so that it stays in 
 
 def known(value: Value) -> Array:
     """The array of an evaluated value, or of a view whose parent is evaluated."""
-    if value.data is not None:
-        return value.data
+    array = value.array()
+    if array is not None:
+        return array
     parent = value.inputs[0]
-    assert parent.data is not None  # planned: levels put the parent of a view first
-    return compute_view(parent.data, parent.type, value.type, cast(ViewParams, value.params))
+    held = parent.array()
+    assert held is not None  # planned: levels put the parent of a view first
+    return compute_view(held, parent.type, value.type, cast(ViewParams, value.params))
 
 
 def stack_of(values: Sequence[Value]) -> Array:
@@ -61,8 +63,9 @@ class Tiles:
         cut: Array | None = None
         if self.offsets is not None:
             parent = first.inputs[0]
-            assert parent.data is not None  # planned: levels put the parent first
-            cut = windows(parent.data, parent.type, first.type, *self._view[1:], self.offsets[which.ravel()])
+            held = parent.array()
+            assert held is not None  # planned: levels put the parent first
+            cut = windows(held, parent.type, first.type, *self._view[1:], self.offsets[which.ravel()])
         if cut is None:
             cut = stack_of([self._values[at] for at in which.ravel().tolist()])
         return cut.reshape(*which.shape, *first.shape)

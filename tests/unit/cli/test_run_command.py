@@ -12,11 +12,12 @@ import pytest
 
 from kernbench.cli import terminal
 from kernbench.cli.main import main
+from kernbench.values.backend import backend_named
 
 ROOT = Path(__file__).parents[3]
 SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
 GEMM = ["--bench", "gemm-single-pe", "--param", "m=32", "--param", "k=64", "--param", "n=32"]
-JSON_KEYS = {"schema", "command", "bench", "ok", "total_ns", "launches", "data"}
+JSON_KEYS = {"schema", "command", "bench", "ok", "total_ns", "launches", "data", "backend"}
 LAUNCH_KEYS = {"name", "total_ns", "pe_exec_ns_max", "pe_exec_ns_min", "flops", "bytes_hbm", "engines"}
 
 BENCHES = """
@@ -144,6 +145,19 @@ def test_json_has_the_promised_keys_and_figures_worked_out_by_hand(capsys):
     (check,) = data["data"]
     assert (check["tensor"], check["ok"], check["rtol"], check["atol"]) == ("c", True, 1e-3, 1e-3)
     assert 0 <= check["max_abs_err"] < 1e-2
+    assert data["backend"] == {"name": "numpy", "device": "cpu"}
+
+
+def test_a_backend_that_is_not_there_is_exit_code_2(capsys, monkeypatch):
+    backend_named.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "kernbench.values.on_torch.backend", raising=False)
+    code, out, err = run_small(capsys, *GEMM, "--backend", "torch")
+    assert (code, out) == (2, "")
+    assert "the torch backend needs PyTorch" in err
+    code, out, err = run_small(capsys, *GEMM, "--backend", "cuda")
+    assert (code, out) == (2, "")
+    assert "'numpy', 'torch'" in err
 
 
 def test_verifying_changes_no_time_and_nothing_but_the_data(capsys):

@@ -14,6 +14,20 @@ from kernbench.runtime_api.bench_runner import BenchResult, run
 from kernbench.topology import TopologyGraph, load_topology
 
 MODELS = ("tiny-gpt", "tiny-llama", "tiny-mixtral")
+PUBLIC = """
+mine:
+  layers: 1
+  hidden: 64
+  heads: 4
+  kv_heads: 2
+  head_dim: 16
+  ffn: 128
+  vocab: 100
+  norm: rmsnorm
+  activation: swiglu
+  positions: rope
+  source: "a test"
+"""
 
 
 @cache
@@ -146,3 +160,17 @@ def test_tokens_that_ranks_cannot_share_are_refused() -> None:
 
 def test_the_shipped_mappings_are_mappings() -> None:
     assert all(isinstance(each, mapping.Mapping) for each in mapping.MAPPINGS.values())
+
+
+def test_a_public_model_has_numbers_where_they_are_verified_and_the_same_times(tmp_path: object) -> None:
+    """Numbers of a model that is not marked for validation are there from the beginning: nobody writes them."""
+    file = f"{tmp_path}/mine.yaml"
+    with open(file, "w") as out:
+        out.write(PUBLIC)
+    params = {"model": f"{file}:mine", "tokens": 24}
+    plain = run(llm_layer, machine(), device="whole", params=params)
+    checked = verified(**params)
+    assert rows(checked) == rows(plain)
+    assert checked.total_ns == plain.total_ns
+    assert all(check.max_abs_err > 0 for check in checked.data)  # f16 against f64: numbers, and not zeros
+    verified(model=f"{file}:mine", phase="decode", context=20)

@@ -20,7 +20,10 @@ from kernbench.models.mapping import (
     deal_queries,
     split_k_plan,
 )
-from kernbench.models.packing import pack, packed_shape
+from kernbench.models.packing import packed, packed_shape
+from kernbench.policy.placement.dp import ShardSpec
+from kernbench.values.evaluate import evaluate
+from kernbench.values.graph import ValueGraph
 
 KIB = 1024
 DEFAULT = SipShape(4, 4, 8, 512 * KIB)
@@ -74,8 +77,10 @@ def test_rows_that_do_not_fit_tcm_are_refused() -> None:
 def test_packed_weights_are_each_pes_matrices_one_after_the_other(make: object) -> None:
     plan = columns_plan(ODD, 9, 10, 7, 2, 1) if make is columns_plan else split_k_plan(ODD, 9, 10, 7, 2)
     weights = np.arange(2 * 10 * 7).reshape(2, 10, 7)
-    rows = pack(plan, weights)
-    assert rows.shape == packed_shape(plan, 2)
+    graph, (count, width) = ValueGraph(), packed_shape(plan, 2)
+    contents = packed(graph, plan, graph.constant(weights))
+    parts = [contents(ShardSpec(0, 0, 0, 0, 0, box=((at, at + 1), (0, width)))) for at in range(count)]
+    rows = np.concatenate(evaluate(parts))
     for at, (cube, pe) in enumerate(np.ndindex(ODD.cubes, ODD.pes)):
         expected = [expert[a:b, c:d].ravel() for expert in weights for (a, b), (c, d) in plan.blocks_of(cube, pe)]
         flat = np.concatenate(expected) if expected else np.zeros(0)

@@ -151,7 +151,7 @@ def test_no_threads_are_refused_before_anything_runs(threads: int) -> None:
 def test_the_json_is_what_the_command_prints() -> None:
     result = run(verify_data=True, device=0, name="my-bench")
     parsed = json.loads(json.dumps(result.as_json(), allow_nan=False))
-    assert list(parsed) == ["schema", "command", "bench", "ok", "total_ns", "launches", "data"]
+    assert list(parsed) == ["schema", "command", "bench", "ok", "total_ns", "launches", "data", "backend"]
     assert (parsed["schema"], parsed["command"], parsed["bench"], parsed["ok"]) == (1, "run", "my-bench", True)
     assert {"name", "total_ns", "pe_exec_ns_max", "pe_exec_ns_min", "flops", "bytes_hbm", "engines"} <= set(
         parsed["launches"][0]

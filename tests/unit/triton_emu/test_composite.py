@@ -47,6 +47,22 @@ def test_any_shape_and_tile_give_the_product(size, tile):
     assert_close(composed(a, b, tile_shape=tile), a.astype(np.float32) @ b.astype(np.float32))
 
 
+def test_a_composite_is_one_value_however_many_tiles_it_has():
+    made: list[int] = []
+
+    def kernel(a, b, c, m, k, n, tl):
+        x, y = tl.ref(a), tl.ref(b)
+        before = tl.zeros((1,)).value.id
+        tl.wait(tl.composite("gemm", x, y, out_ptr=c, tile_shape=(m, k, n)))
+        made.append(tl.zeros((1,)).value.id - before)
+
+    a, b = f16(64, 64), f16(64, 64, seed=1)
+    for tile in ((64, 64, 64), (8, 8, 8)):  # one tile, and 8 x 8 x 8 of them
+        run_kernel(kernel, a, b, np.zeros((64, 64), np.float16), *tile)
+    # Both operands are what was written, whole; the product is one value; and the tensor that tells the number.
+    assert made == [2, 2]
+
+
 WIDE_A, WIDE_B = f16(40, 70), f16(70, 50, seed=1)
 PRODUCT = WIDE_A.astype(np.float32) @ WIDE_B.astype(np.float32)
 ROW, COLUMN, WHOLE = f16(50, seed=2), f16(40, 1, seed=3), f16(40, 50, seed=4)
