@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=0, help="of a sequence; 0: 2048")
     parser.add_argument("--tp", type=int, default=0)
     parser.add_argument("--backend", choices=["numpy", "torch"], default="torch")
+    parser.add_argument("--cubes", type=int, default=0, help="in a row on each SIP; 0: those of the shipped machine")
     parser.add_argument("--profile", action="store_true", help="where the data pass spends its time, on standard error")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
@@ -65,7 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     bench_module.expected_rows = timed(seconds, "reference_s", bench_module.expected_rows)
     start = time.perf_counter()
     params = {"model": args.model, "tokens": args.tokens, "tp": args.tp}
-    result = run(llm_layer, device="whole", verify_data=True, params=params, backend=args.backend)
+    cubes = {"sip.cube_mesh.w": args.cubes, "sip.cube_mesh.h": 1} if args.cubes else None
+    result = run(llm_layer, device="whole", verify_data=True, params=params, backend=args.backend, overrides=cubes)
     total = time.perf_counter() - start
     found = {
         "model": args.model,

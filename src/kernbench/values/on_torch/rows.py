@@ -45,8 +45,13 @@ def _softmax(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorTyp
 
 
 def _order(args: Sequence[Tensor], types: Sequence[TensorType], axis: int, descending: bool) -> Tensor:
-    """The places of the elements of each row in order, equals by place; the axis is last."""
-    return torch.sort(_rows(args, types, axis, False), dim=-1, descending=descending, stable=True).indices
+    """The places of the elements of each row in order, equals by place; the axis is last. A GPU orders NaNs by their
+    sign, so all are given the same one.
+    """
+    rows = _rows(args, types, axis, False)
+    if rows.is_floating_point():
+        rows = rows.masked_fill(rows.isnan(), float("nan"))
+    return torch.sort(rows, dim=-1, descending=descending, stable=True).indices
 
 
 def _taken(args: Sequence[Tensor], order: Tensor, axis: int) -> Tensor:
