@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernbench
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import LaunchError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import EXACT, GraphEngine
@@ -199,6 +199,36 @@ def test_a_second_command_of_the_same_pe(what):
         ]
         seen = both(machine(), [steps])
         assert seen.restored == 1
+
+
+@pytest.mark.parametrize("cycles", [1, 700, 1500, 2300])
+def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
+    """PE 1 fails while the product of PE 0 is under way, which is stopped; a second launch finds the same machine."""
+
+    def aborted(*, fast: bool) -> tuple[object, ...]:
+        engine = GraphEngine(machine(), op_log=(log := OpLog()), data=False, fast=fast)
+        seen = {"begin": 0, "_restore": 0}
+        if engine.foresight is not None:
+            _count(engine.foresight, seen)
+
+        def kernel(x, fails, tl):
+            if fails and tl.program_id(0) == 1:
+                tl.cycles(cycles)
+                tl.load(x.local, (HALF, 2))  # runs past its tensor
+            left, right = tl.ref(x.local, (128, 256)), tl.ref(x.local, (256, 128))
+            tl.wait(tl.composite("gemm", left, right, x.local))
+
+        with RuntimeContext(engine) as torch:
+            x = torch.empty(2, HALF // 2, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=2))
+            with pytest.raises(LaunchError) as error:
+                torch.launch("k", kernel, x, True)
+            at_ns = engine.now_ns
+            again = torch.launch("k", kernel, x, False)
+        counters = engine.link_counters(), [engine.channel_counters(f"sip0.cube0.hbm_ctrl.pe{pe}") for pe in (0, 1)]
+        assert seen["begin"] > 0 or not fast
+        return str(error.value), at_ns, engine.now_ns, again.pes, list(log.items()), *counters
+
+    assert aborted(fast=True) == aborted(fast=False)
 
 
 def test_a_pe_that_is_disturbed_again_and_again_goes_tile_by_tile():

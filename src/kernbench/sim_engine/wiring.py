@@ -11,7 +11,6 @@ from functools import lru_cache
 
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import Targets
-from kernbench.common.units import on_grid
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
 from kernbench.components.builtin.op_servers import op_servers
@@ -84,7 +83,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
             network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)
     ns_per_mm = graph.spec.system.ns_per_mm
     for edge in graph.edges:
-        network.add_link(edge.src, edge.dst, edge.bw_gbs, on_grid(edge.distance_mm * ns_per_mm))
+        network.add_link(edge.src, edge.dst, edge.bw_gbs, edge.distance_mm * ns_per_mm)
     if not rules:
         wiring.network = network
     return network

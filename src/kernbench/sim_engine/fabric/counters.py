@@ -97,7 +97,9 @@ class Counters:
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
-        return self._all_counters()[self.network.link_index(src, dst)]
+        nbytes, busy_ns = self._totals()
+        link = self.network.link_index(src, dst)
+        return self._counters_of(link, nbytes[link], busy_ns[link])
 
     def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `busy_since`."""
@@ -120,8 +122,12 @@ class Counters:
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""
         names, ends = self.network.names, self.network.link_ends
-        used = ((link, counters) for link, counters in enumerate(self._all_counters()) if counters.nbytes)
-        return {(names[ends[link][0]], names[ends[link][1]]): counters for link, counters in used}
+        nbytes, busy_ns = self._totals()
+        used = (link for link, carried in enumerate(nbytes) if carried)
+        return {
+            (names[ends[link][0]], names[ends[link][1]]): self._counters_of(link, nbytes[link], busy_ns[link])
+            for link in used
+        }
 
     def channel_counters(self, node: Hashable, now: float) -> list[LinkCounters]:
         """What each memory channel at `node` has done, or has been given to do."""
@@ -199,6 +205,6 @@ class Counters:
                 busy_ns[crossing.link] += flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
         return nbytes, busy_ns
 
-    def _all_counters(self) -> list[LinkCounters]:
-        rows = zip(*self._totals(), self._links.worst, self._links.worst_at, self.network.bw_gbs, strict=True)
-        return [LinkCounters(n, busy, round(wait * (bw or 0.0)), wait, at) for n, busy, wait, at, bw in rows]
+    def _counters_of(self, link: int, nbytes: int, busy_ns: float) -> LinkCounters:
+        wait, bw_gbs = self._links.worst[link], self.network.bw_gbs[link] or 0.0
+        return LinkCounters(nbytes, busy_ns, round(wait * bw_gbs), wait, self._links.worst_at[link])

@@ -120,6 +120,7 @@ class Network:
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
+        self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
         self._in_use = False
 
     def add_node(self, name: Hashable, overhead_ns: float = 0.0, delay: DelayRule | None = None) -> int:
@@ -166,12 +167,18 @@ class Network:
                 f"link {src!r} to {dst!r} takes {propagation_ns} ns",
                 hint="give 0 or more",
             )
+        times = self._link_times.get((bw_gbs, propagation_ns))
+        if times is None:  # a machine has thousands of links, of a few kinds
+            times = self._link_times[bw_gbs, propagation_ns] = (
+                on_grid(propagation_ns),
+                occupy_ns(self.flit_bytes, bw_gbs),
+            )
         index = self._links[ends] = len(self.link_ends)
         self.link_ends.append(ends)
         self.bw_gbs.append(bw_gbs)
-        self.propagation_ns.append(on_grid(propagation_ns))
-        self.flit_ns.append(occupy_ns(self.flit_bytes, bw_gbs))
-        self.tail_ns.append(self.propagation_ns[index] + self.overhead_ns[ends[1]])
+        self.propagation_ns.append(times[0])
+        self.flit_ns.append(times[1])
+        self.tail_ns.append(times[0] + self.overhead_ns[ends[1]])
         return index
 
     def add_channels(
