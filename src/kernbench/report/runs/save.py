@@ -81,18 +81,18 @@ class RunFolder:
         self.log.close()
         spec = result.engine.graph.spec
         launches = [launch_row(launch) for launch in result.launches]
-        used = sorted(self.activity.tracks)
+        binned = self.activity.bins.read()
+        used = binned.places
         lines = Lines()
         splits = _Splits(result, self.activity, {place: at for at, place in enumerate(used)})
         ops, lanes = op_columns(self._records(), launches_of(result), lines, splits.of)
         (self._path / RAW).unlink()
-        bins = max((len(self.activity.tracks[place].nbytes) for place in used), default=0)
-        bins = max(bins, int(result.total_ns // self.activity.bin_ns) + 1)
+        bins = max(int(binned.bin.max(initial=0)), int(result.total_ns // binned.bin_ns)) + 1
         tables = {
             OPS: (ops, OP_COLUMNS),
             LANES: (lanes, LANE_COLUMNS),
-            PLACES: (place_columns(result.engine, self.activity, used), PLACE_COLUMNS),
-            ACTIVITY: (activity_columns(self.activity, used), ACTIVITY_COLUMNS),
+            PLACES: (place_columns(result.engine, self.activity, binned), PLACE_COLUMNS),
+            ACTIVITY: (activity_columns(binned), ACTIVITY_COLUMNS),
         }
         documents = {
             LAUNCHES: launches,
@@ -113,7 +113,7 @@ class RunFolder:
             "ok": result.ok,
             "launches": len(launches),
             "ops": len(ops["id"]),
-            "bin_ns": self.activity.bin_ns,
+            "bin_ns": binned.bin_ns,
             "bins": bins,
         }
         digest = _digest(content, documents, tables)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernbench.sim_engine.fabric.bins import Track
+from kernbench.sim_engine.fabric.bins import Bins
 from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, WriteBursts
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.progressions import Pace
@@ -75,9 +75,7 @@ class Activity:
 
     def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
         self.purpose_of: Callable[[object], Hashable] = lambda tag: None
-        self.bin_ns = bin_ns
-        self.most_bins = most_bins
-        self.tracks: dict[int, Track] = {}  # by place
+        self.bins = Bins(bin_ns, most_bins)
         self.errands: dict[Hashable, Errand] = {}  # by purpose
         self._own: dict[Hashable, dict[int, _Own]] = {}  # by purpose, then place; of those under way
         self._purposes: dict[int, Hashable] = {}  # by id of a transfer under way
@@ -147,12 +145,7 @@ class Activity:
         if not leave:
             return
         link, occupy, *_ = transfer.crossings[hop]
-        last = transfer.last
-        self._make_room(leave[-1])
-        width = self.bin_ns
-        track = self.tracks.get(link)
-        if track is None:
-            track = self.tracks[link] = Track()
+        last, bins = transfer.last, self.bins
         own = self._own_at(transfer, link)
         behind = 0.0
         start = leave[0] - transfer.crossing(hop, first).occupy_ns
@@ -162,17 +155,16 @@ class Activity:
             took = occupy if index < last else transfer.last_crossings[hop].occupy_ns
             begun = left - took
             if nbytes and begun != leave[at - 1]:  # flits that follow each other are added as one
-                track.add_bytes(nbytes, start, leave[at - 1], width)
+                bins.use(link, start, leave[at - 1], nbytes)
                 start, nbytes = begun, 0
             nbytes += transfer.flit_bytes(index, self._flit_bytes)
             if begun > came:
-                track.add_wait(0, came, begun, width)
+                others = 0.0
                 if before > came:
-                    others = before - came - (0.0 if own is None else own.ahead_ns(came))
-                    if others > 0.0:
-                        track.add_wait(1, came, came + others, width)
-                        behind += others
-        track.add_bytes(nbytes, start, leave[-1], width)
+                    others = max(0.0, before - came - (0.0 if own is None else own.ahead_ns(came)))
+                    behind += others
+                bins.wait(link, came, begun, others)
+        bins.use(link, start, leave[-1], nbytes)
         if own is not None:
             own.add(leave[-1], leave[-1] - start)
             if behind:
@@ -192,36 +184,20 @@ class Activity:
             own = places[place] = _Own()
         return own
 
-    def _make_room(self, leave: float) -> None:
-        """Bins reach up to a time."""
-        while leave >= self.bin_ns * self.most_bins:
-            for track in self.tracks.values():
-                track.merge(self.bin_ns)
-            self.bin_ns *= 2
-
     def _used(self, transfer: Transfer, place: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
-        if leave >= self.bin_ns * self.most_bins:
-            self._make_room(leave)
-        width = self.bin_ns
-        track = self.tracks.get(place)
-        if track is None:
-            track = self.tracks[place] = Track()
         start = leave - occupy
-        track.add_bytes(nbytes, start, leave, width)
-        if start > ready:
-            track.add_wait(0, ready, start, width)
+        self.bins.use(place, start, leave, nbytes)
         own = self._own_at(transfer, place)
-        if own is None:
-            if start > ready:
-                track.add_wait(1, ready, start, width)
-            return
         if start > ready:
-            behind = start - ready - own.ahead_ns(ready)
-            if behind > 0.0:
-                track.add_wait(1, ready, ready + behind, width)
-                waits = self.errands[self._purposes[id(transfer)]].waits
-                waits[place] = waits.get(place, 0.0) + behind
-        own.add(leave, occupy)
+            behind = start - ready
+            if own is not None:
+                behind = max(0.0, behind - own.ahead_ns(ready))
+                if behind:
+                    waits = self.errands[self._purposes[id(transfer)]].waits
+                    waits[place] = waits.get(place, 0.0) + behind
+            self.bins.wait(place, ready, start, behind)
+        if own is not None:
+            own.add(leave, occupy)
 
 
 class WatchedChannels(ChannelGroup):
