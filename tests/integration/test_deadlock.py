@@ -80,7 +80,7 @@ def test_every_blocked_pe_is_named_with_its_line_and_what_it_waits_for(torch: Ru
     with pytest.raises(DeadlockError) as caught:
         torch.launch("k", kernel, x)
     error = caught.value
-    assert error.where == "the host waits for: kernel 'k'"
+    assert (error.where or "").startswith(f"the host waits for: kernel 'k' at {__file__}:")
     assert [(b.sip, b.cube, b.pe) for b in error.blocked] == [(0, 0, 0), (0, 0, 1), (0, 0, 3)]  # PE 2 has nothing to do
     assert {(b.kernel, b.file) for b in error.blocked} == {("k", __file__)}
     assert [(b.line, b.source) for b in error.blocked] == [
@@ -102,9 +102,10 @@ def test_the_report_reads_line_by_line(torch: RuntimeContext) -> None:
         torch.launch("k", kernel, x, target_pes=2)  # which is number 0 of the launch
     line, source = line_with("# a load")
     own = x.as_arg().local_address_for((0, 0, 2))
+    launched = test_the_report_reads_line_by_line.__code__.co_firstlineno + 3
     assert str(caught.value).splitlines()[:4] == [
         "deadlock: nothing is left that could happen, and the host still waits",
-        "  where: the host waits for: kernel 'k'",
+        f"  where: the host waits for: kernel 'k' at {__file__}:{launched}",
         f"  blocked: kernel 'k' on rank 0 (sip 0, cube 0, pe 2) waits for a DMA read of 32 bytes at {own:#x}",
         f"    at {__file__}:{line}  {source}",
     ]

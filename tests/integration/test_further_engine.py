@@ -44,7 +44,7 @@ class SfuStage(MathStage):
         return {"function": self.op, "functions": self.elements}
 
     @property
-    def flops(self):
+    def amount(self):
         return 8 * self.elements
 
 
@@ -179,14 +179,14 @@ def test_figures_of_a_launch_know_it_and_slots_bound_it_one_by_one(rate, gemm_ns
     engines = launch.as_json()["engines"]
     assert engines["pe_sfu"] == {"ops": 4, "busy_ns": sfu_ns, "busy_ns_max": sfu_ns, "flops": 64 * 64}
     assert engines["pe_gemm"]["busy_ns"] == gemm_ns
-    assert roofline_of(launch, graph.spec).compute_ns == max(gemm_ns, sfu_ns)
+    assert roofline_of(launch, graph).compute_ns == max(gemm_ns, sfu_ns)
     assert launch.pes[0].compute_ns == max(gemm_ns, sfu_ns)
 
 
 def test_engines_that_share_a_slot_bound_a_launch_together():
     graph = machine(SharedSlot)
     launch = launched(graph)
-    assert roofline_of(launch, graph.spec).compute_ns == launch.pes[0].compute_ns == 64 + 64
+    assert roofline_of(launch, graph).compute_ns == launch.pes[0].compute_ns == 64 + 64
 
 
 @pytest.mark.parametrize(

@@ -382,10 +382,13 @@ def test_a_cycle_of_receives_ends_at_once_with_a_report_per_pe(backpressure: Any
     assert [b.rings[0].peer for b in error.blocked] == [(0, 0, 3), (0, 0, 0), (0, 0, 1), (0, 0, 2)]
     assert error.cycle == ((0, 0, 0), (0, 0, 3), (0, 0, 2), (0, 0, 1))
     said = str(error)
-    waits = "f16[4, 4], recv from intra_W (sip0.cube0.pe0), 0 of 4 slots taken"
-    assert f"blocked: kernel 'kernel' on rank 0 (sip 0, cube 0, pe 1) waits for {waits}" in said
-    assert f"at {__file__}:{line}  tl.recv(" in said
-    assert "cycle: sip0.cube0.pe0 -> sip0.cube0.pe3 -> sip0.cube0.pe2 -> sip0.cube0.pe1 -> sip0.cube0.pe0" in said
+    waits = "f16[4, 4], recv from intra_W, 0 of 4 slots taken"  # from four neighbours, which the cycle names
+    assert said.splitlines()[2:] == [
+        f"  blocked: kernel 'kernel' on sip0.cube0.pe0..pe3 (4 PEs) waits for {waits}",
+        f'    at {__file__}:{line}  tl.recv("intra_W", (4, 4), "f16")',
+        "  cycle: sip0.cube0.pe0 -> sip0.cube0.pe3 -> sip0.cube0.pe2 -> sip0.cube0.pe1 -> sip0.cube0.pe0",
+        "  hint:  let one PE of the cycle call tl.send before its tl.recv",
+    ]
 
 
 @pytest.mark.parametrize("backpressure", MODES)
@@ -400,6 +403,7 @@ def test_a_cycle_of_full_rings_is_a_deadlock_with_their_occupancy(backpressure: 
     with pytest.raises(DeadlockError, match=r"send to intra_1 .sip0.cube0.pe1., 4 of 4 slots taken") as stuck:
         launch(torch, kernel)
     assert stuck.value.cycle == ((0, 0, 0), (0, 0, 1))
+    assert "more than a ring holds, or give rings more slots" in str(stuck.value.hint)
 
 
 def test_with_one_slot_more_the_same_program_ends(torch: RuntimeContext) -> None:
@@ -419,7 +423,41 @@ def test_waiting_for_a_pe_that_runs_no_kernel_is_a_deadlock_without_a_cycle(torc
     with pytest.raises(DeadlockError, match=r"recv from E .sip0.cube1.pe0.") as stuck:
         launch(torch, kernel, pes=1)
     assert stuck.value.cycle == ()
-    assert "cycle" not in str(stuck.value)
+    assert str(stuck.value).splitlines()[-2:] == [
+        "  cause: sip0.cube1.pe0 never sends what sip0.cube0.pe0 waits for in E: it is not part of the launch",
+        "  hint:  launch on the PEs that the kernel talks to as well (target_cubes, target_pes), or send to others",
+    ]
+
+
+def test_a_message_that_lies_in_another_direction_is_told() -> None:
+    def kernel(tl: Any) -> None:
+        if tl.physical_id(0) == 0:
+            tl.send("intra_E", tl.full((4,), 1, "f16"))
+        else:
+            tl.recv("intra_0", (4,), "f16")  # it comes in from the W
+
+    with pytest.raises(DeadlockError) as stuck:
+        launch(RuntimeContext(GraphEngine(machine())), kernel)
+    sent = f"{__file__}:{line_with(kernel, 'tl.send')}"
+    assert f"1 message of the same PE unread in intra_W, sent at {sent}" in str(stuck.value)
+    assert "  cause: sip0.cube0.pe0 never sends what sip0.cube0.pe1 waits for in intra_0: no kernel runs" in str(
+        stuck.value
+    )
+    assert "receive from the direction in which the message lies" in str(stuck.value.hint)
+
+
+def test_pes_that_wait_alike_are_one_entry_of_the_report_and_the_cause_is_its_end() -> None:
+    def kernel(tl: Any) -> None:
+        if tl.program_id(0) == 3 and tl.program_id(1) == 0:
+            return
+        tl.recv("intra_E", (4,), "f16")
+
+    with pytest.raises(DeadlockError) as stuck:
+        launch(RuntimeContext(GraphEngine(machine())), kernel, pes=4, target_cubes=(0, 1))
+    said = str(stuck.value)
+    assert "on sip0.cube0.pe0..pe2, sip0.cube1.pe0..pe3 (7 PEs) waits for f16[4], recv from intra_E, 0 of 4" in said
+    assert said.count("blocked:") == 1
+    assert said.splitlines()[-2].startswith("  cycle: sip0.cube1.pe0 -> sip0.cube1.pe1 -> ")
 
 
 def test_sending_to_a_pe_that_runs_no_kernel_is_found_when_its_ring_is_full_or_at_the_end() -> None:

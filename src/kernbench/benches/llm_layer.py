@@ -22,7 +22,9 @@ from kernbench.models.layer import DecoderLayer, Part
 from kernbench.models.mapping import MAPPINGS, Mapping, choose_mapping
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
+from kernbench.report.energy import launches_energy
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
 from kernbench.tp.parallel_state import model_parallel
 
@@ -119,4 +121,12 @@ def llm_layer(
     torch.distributed.destroy_process_group()
     size, copies, used = facts[0]
     run = LayerRun(job, runs, size, copies, used, rates_of(torch.spec), torch.spec)
-    return [*part_rows(run), *model_rows(run)]
+    return [*part_rows(run), *model_rows(run), _energy_row(run, torch)]
+
+
+def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:
+    """Joules of all layers for one token, of what the machine has coefficients for; idle SIPs' static power too."""
+    seen: dict[int, Launch] = {id(launch): launch for parts in run.ranks for part in parts for launch in part.launches}
+    tokens = run.job.rows * run.spec.n_sips // run.tensor_parallel
+    joules = launches_energy(seen.values(), torch.engine.graph) * run.job.model.layers / tokens
+    return {"figure": "energy per token", "value": joules * 1000, "unit": "mJ"}

@@ -163,7 +163,7 @@ def _save(
     from kernbench.report.runs.save import About, run_folder
 
     with run_folder(name, most_bins=bins) as folder:
-        watched = replace(options, op_log=folder.log, activity=folder.activity, mode="flits")
+        watched = replace(options, op_log=folder.log, activity=folder.activity)
         result = _run(spec, graph, watched, params)
         chosen = list(dict.fromkeys(setting.partition("=")[0].strip().replace("-", "_") for setting in settings))
         command = ["kernbench", *sys.argv[1:]]

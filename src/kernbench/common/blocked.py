@@ -1,9 +1,18 @@
-"""Kernels that wait for what never happens: what the report of a deadlock says of each, and the cycle among them."""
+"""Kernels that wait for what never happens: what the report of a deadlock says of them, and its cause.
+
+PEs that wait at the same line for the same, each at a neighbour of its own, are one entry of the report. The cause
+stands at its end: a cycle of PEs, or who never sends, or never receives, what a PE waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+from kernbench.common.ids import PeId
+
+CYCLE_SHOWN = 8  # PEs of a cycle that are named; of a longer one the first and the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +28,18 @@ class RingWait:
     occupancy: int
     n_slots: int
     failure: str = ""  # of a kernel that used the same communicator
+    is_choice: bool = False  # whether a message from another direction would do as well
+    outside: bool = False  # whether `peer`, on the same SIP, is no PE of the launch
+    unread: tuple[str, ...] = ()  # messages of the same peer that lie in other directions, in words
 
     def __str__(self) -> str:
-        sip, cube, pe = self.peer
         to = "to" if self.op == "send" else "from"
-        return (
-            f"{self.op} {to} {self.direction} (sip{sip}.cube{cube}.pe{pe}), "
-            f"{self.occupancy} of {self.n_slots} slots taken" + (f"; {self.failure}" if self.failure else "")
-        )
+        more = "".join(f"; {text}" for text in (self.failure, *self.unread) if text)
+        return f"{self.op} {to} {self.direction}{self.at_peer}, {self.occupancy} of {self.n_slots} slots taken{more}"
+
+    @property
+    def at_peer(self) -> str:
+        return f" ({PeId(*self.peer)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +65,102 @@ class BlockedKernel:
         """`file:line  source`."""
         return f"{self.file}:{self.line}" + (f"  {self.source}" if self.source else "")
 
+    @property
+    def waits_alike(self) -> str:
+        """What it waits for, without who that neighbour is: the same for PEs that do the same."""
+        text = self.waits_for
+        for ring in self.rings:
+            text = text.replace(ring.at_peer, "")
+        return text
+
     def __str__(self) -> str:
         place = f"rank {self.sip} (sip {self.sip}, cube {self.cube}, pe {self.pe})"
         return f"kernel '{self.kernel}' on {place} waits for {self.waits_for}\n    at {self.where}"
+
+
+def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
+    """Each kernel that is blocked, those together that stand at one line and wait alike."""
+    alike: dict[tuple[str, str, str], list[BlockedKernel]] = {}
+    for kernel in blocked:
+        alike.setdefault((kernel.kernel, kernel.where, kernel.waits_alike), []).append(kernel)
+    for (name, where, waits), kernels in alike.items():
+        if len(kernels) == 1:
+            yield str(kernels[0])
+            continue
+        same = {kernel.waits_for for kernel in kernels}
+        text = kernels[0].waits_for if len(same) == 1 else waits
+        yield f"kernel '{name}' on {places([kernel.key for kernel in kernels])} waits for {text}\n    at {where}"
+
+
+def places(pes: Sequence[tuple[int, int, int]]) -> str:
+    """`sip0.cube0.pe0..pe7 (8 PEs)`."""
+    of_cube: dict[tuple[int, int], list[int]] = {}
+    for sip, cube, pe in sorted(set(pes)):
+        of_cube.setdefault((sip, cube), []).append(pe)
+    of_sip: dict[int, list[str]] = {}
+    for (sip, numbers), cubes in groupby(of_cube.items(), key=lambda item: (item[0][0], tuple(item[1]))):
+        of_sip.setdefault(sip, []).append(f"{_runs('cube', [c for (_, c), _ in cubes])}.{_runs('pe', numbers)}")
+    texts: list[str] = []
+    for inside, alike in groupby(of_sip.items(), key=lambda item: tuple(item[1])):
+        sips = _runs("sip", [sip for sip, _ in alike])
+        texts += [f"{sips}.{text}" for text in inside]
+    return f"{', '.join(texts)} ({len(set(pes))} PEs)"
+
+
+def _runs(name: str, numbers: Sequence[int]) -> str:
+    """`pe0..pe7`, or `pe0,pe2`: consecutive numbers as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{name}{run[0]}" + (f"..{name}{run[-1]}" if len(run) > 1 else "") for run in runs)
+
+
+def causes(blocked: Sequence[BlockedKernel]) -> tuple[str, ...]:
+    """Why they cannot go on: the cycle among them, or else who never does what some of them wait for."""
+    cycle = waiting_cycle(blocked)
+    if cycle:
+        names = [str(PeId(*pe)) for pe in (*cycle, cycle[0])]
+        if len(cycle) > CYCLE_SHOWN:
+            half = CYCLE_SHOWN // 2
+            names = [*names[:half], f"... {len(cycle) - CYCLE_SHOWN} more ...", *names[-half - 1 :]]
+        return (f"cycle: {' -> '.join(names)}",)
+    waiting = [kernel.key for kernel in blocked]
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for kernel in blocked:
+        for ring in kernel.rings:
+            if ring.peer not in waiting and not ring.is_choice:
+                found.setdefault(_absent(ring), []).append(kernel.key)
+    return tuple(
+        f"cause: {text.format(str(PeId(*keys[0])) if len(keys) == 1 else places(keys))}" for text, keys in found.items()
+    )
+
+
+def _absent(ring: RingWait) -> str:
+    """Who never does what a PE, to be filled in, waits for."""
+    does = "sends what {} waits for in" if ring.op == "recv" else "receives what {} sends to"
+    why = "it is not part of the launch" if ring.outside else "no kernel runs there any more, or none ever did"
+    return f"{PeId(*ring.peer)} never {does} {ring.direction}: {why}"
+
+
+def hint_for(blocked: Sequence[BlockedKernel], unmatched: Sequence[str]) -> str | None:
+    """How to go about a deadlock of kernels that wait for each other, or of ranks; None for any other."""
+    if unmatched:
+        return "let every rank of a group make the same calls in the same order, and receive what is sent"
+    rings = [ring for kernel in blocked for ring in kernel.rings]
+    if not rings:
+        return None
+    if any(ring.unread for ring in rings):
+        return "receive from the direction in which the message lies: what goes out to E comes in from W"
+    if any(ring.outside for ring in rings):
+        return "launch on the PEs that the kernel talks to as well (target_cubes, target_pes), or send to others"
+    if any(ring.op == "send" for ring in rings):
+        return "let the other side call tl.recv before this one sends more than a ring holds, or give rings more slots"
+    if waiting_cycle(blocked):
+        return "let one PE of the cycle call tl.send before its tl.recv"
+    return "every tl.recv needs a tl.send on the other side: compare the lines of both"
 
 
 def waiting_cycle(blocked: Sequence[BlockedKernel]) -> tuple[tuple[int, int, int], ...]:

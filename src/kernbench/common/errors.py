@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernbench.common.blocked import BlockedKernel, waiting_cycle
+from kernbench.common.blocked import BlockedKernel, causes, report, waiting_cycle
 
 
 class KernBenchError(Exception):
@@ -161,11 +161,9 @@ class DeadlockError(KernBenchError):
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
+        lines += [f"  blocked: {entry}" for entry in report(self.blocked)]
         lines += [f"  unmatched: {call}" for call in self.unmatched]
-        lines += [f"  blocked: {kernel}" for kernel in self.blocked]
-        if self.cycle:
-            names = [f"sip{sip}.cube{cube}.pe{pe}" for sip, cube, pe in (*self.cycle, self.cycle[0])]
-            lines.append(f"  cycle: {' -> '.join(names)}")
+        lines += [f"  {cause}" for cause in (() if self.unmatched and not self.cycle else causes(self.blocked))]
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)

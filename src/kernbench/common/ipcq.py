@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kernbench.common.envelope import Request
+from kernbench.common.message_traffic import MessageCounter, Path
 
 BufferKind = Literal["tcm", "sram", "hbm"]
 Backpressure = Literal["sleep", "poll"]
@@ -73,6 +74,9 @@ class Chunk(NamedTuple):
     number: int
     request: Request  # on whose behalf it travels
     communicator: Communicator
+    path: Path  # that it takes
+    sent_ns: float
+    sender: MessageCounter
 
     @property
     def is_last(self) -> bool:

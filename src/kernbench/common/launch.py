@@ -20,6 +20,7 @@ from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.ids import Place
+from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
 PeKey = tuple[int, int, int]  # sip, cube, pe
 Shape = tuple[int, ...]
@@ -182,6 +183,11 @@ class KernelLaunchMsg(CubeCommand):
         yield from self.args
         yield from self.named_args.values()
 
+    def has_target(self, cube: int, pe: int) -> bool:
+        """Whether it runs on that PE of its SIP."""
+        on_cube = self.target_cubes == "all" or cube in self.target_cubes
+        return on_cube and (self.target_pes == "all" or pe in self.target_pes)
+
     def located(self) -> KernelLaunchMsg:
         """The launch with targets for each of those left "all": the cubes, and the PE numbers, that hold a shard."""
         if self.target_cubes != "all" and self.target_pes != "all":
@@ -315,6 +321,7 @@ class PeResult:
     tcm_ns: float = 0.0  # while a fetch or a store was under way
     composites: tuple[CompositeUse, ...] = ()
     tcm_peak_bytes: int = 0  # the most TCM that the kernel's tensors took at one time
+    messages: MessageTraffic = NO_MESSAGES  # of this kernel
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:

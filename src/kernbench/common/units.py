@@ -40,6 +40,14 @@ def format_bytes(nbytes: int) -> str:
     return f"{size:g} GiB" if size == int(size) else f"{size:.1f} GiB"
 
 
+def format_joules(joules: float) -> str:
+    """An energy for people: `812 pJ`, `3.20 uJ`, `1.75 J`."""
+    for unit, size in (("J", 1.0), ("mJ", 1e-3), ("uJ", 1e-6), ("nJ", 1e-9)):
+        if joules >= size:
+            return f"{joules / size:.3g} {unit}"
+    return f"{joules / 1e-12:.3g} pJ"
+
+
 def format_ns(ns: float) -> str:
     """A duration for people: `812.5 ns`, `3.20 us`, `1.75 ms`."""
     if ns < 1_000:

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from kernbench.common.messages import LaunchStream
+from kernbench.common.work_units import BYTES
 
 FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # what an op's record may say about it
 # What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
@@ -75,8 +76,8 @@ class OpDescriber(Protocol):
     def kind(self, subject: object) -> object:
         """The same object for subjects whose records have the same heads."""
 
-    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
-        """Of each op, added up over subjects of one kind."""
+    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
+        """How much each op did, added up over subjects of one kind: unit (`work_units.py`) and amount."""
 
 
 class Recorder(Protocol):
@@ -100,7 +101,8 @@ class Recorder(Protocol):
         params: Mapping[str, FieldValue],
         dependency_ids: tuple[int, ...] = (),
         *,
-        flops: int = 0,
+        unit: str = BYTES,
+        amount: int = 0,
         token: int = NOBODY,
         causes: Causes | None = None,
         stream: LaunchStream = "compute",

@@ -244,6 +244,24 @@ _IGNORED = (
         "worst cases, not averages",
     ),
     Fact(
+        "energy",
+        "every toggle costs: data paths, control, clocks, leakage, conversion losses",
+        "MACs, vector ops and bytes counted for time x the machine's coefficients; TCM bytes of messages and of simple "
+        "commands' operands, registers, control, clocks and what has no coefficient are left out, and static power "
+        "unless given",
+        "ignored",
+        "optimistic",
+        "absolute joules; ratios between designs less so",
+    ),
+    Fact(
+        "area",
+        "blocks, wires and pads share a die",
+        "dies by the geometry; blocks by the machine's coefficients; SRAM by its bit cells",
+        "ignored",
+        "optimistic",
+        "absolute mm2",
+    ),
+    Fact(
         "arbitration within a flit",
         "decided every cycle",
         "a flit is the smallest step",

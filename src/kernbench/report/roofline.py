@@ -1,27 +1,34 @@
-"""What bounds a launch: the least time that its flops take, and the least time that its bytes take.
+"""What bounds a launch: the least time that its flops take, that its bytes take, and that its messages take.
 
 compute   the time that compute engines were busy, shared evenly by the PEs: GEMM and MATH together, as they take turns;
           an engine with a slot of its own by itself; the longest counts. As engines are charged by element type, so is
           this bound
 memory    what it moved to and from HBM, in whole bursts, over what the slices that it touched can give; its reads and
           its writes, each over what the PEs' DMA ports take that way
+link      the bytes of messages that crossed a link while it ran, over that link's bandwidth; the longest of all links
+          counts, and says of which class it is: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between
+          SIPs)
 
-The larger is the bound: the launch is compute bound or memory bound, and never faster than that; how near it came is
-`share`, its fraction of the roofline. Both assume that work is spread evenly over its PEs and slices. Rates are over
-the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and as moved
-in whole bursts, which is what takes the memory's time.
+The largest is the bound: the launch is compute, memory or link bound, and never faster than that; how near it came is
+`share`, its fraction of the roofline. The first two assume that work is spread evenly over its PEs and slices. Rates
+are over the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and
+as moved in whole bursts, which is what takes the memory's time. Not in the link bound: credits, loads and stores, and
+what others send over the same links.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Literal
 
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.declarations import declaration_of
+from kernbench.topology.graph import UCIE_KINDS, EdgeKind, TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-Bound = Literal["compute", "memory", "neither"]
+Bound = Literal["compute", "memory", "link", "neither"]
+LinkClass = Literal["NoC", "UCIe", "PCIe"]
 FLOPS_PER_MAC = 2
 
 
@@ -37,6 +44,17 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """What messages take of one link."""
+
+    link_class: LinkClass
+    src: str
+    dst: str
+    nbytes: int
+    ns: float  # over the link's bandwidth
+
+
+@dataclass(frozen=True, slots=True)
 class Roofline:
     """Where a launch sits. Shares are of `peak`, which is that of its PEs and of the slices it touched, for reads and
     writes in its proportion; 0 where nothing ran.
@@ -49,16 +67,29 @@ class Roofline:
     memory_ns: float
     peak: Peak
     nbytes_requested: int = 0
+    nbytes_sent: int = 0  # in messages
+    link: LinkLoad | None = None  # that messages take longest; None where there were none
 
     @property
     def bound(self) -> Bound:
         if not self.bound_ns:
             return "neither"
+        if self.link_ns > max(self.compute_ns, self.memory_ns):
+            return "link"
         return "compute" if self.compute_ns >= self.memory_ns else "memory"
 
     @property
+    def bound_name(self) -> str:
+        """The bound, and of links the class."""
+        return f"link ({self.link.link_class})" if self.bound == "link" and self.link is not None else self.bound
+
+    @property
+    def link_ns(self) -> float:
+        return self.link.ns if self.link is not None else 0.0
+
+    @property
     def bound_ns(self) -> float:
-        return max(self.compute_ns, self.memory_ns)
+        return max(self.compute_ns, self.memory_ns, self.link_ns)
 
     @property
     def share(self) -> float:
@@ -77,6 +108,11 @@ class Roofline:
     @property
     def gbs_requested(self) -> float:
         return _ratio(self.nbytes_requested, self.exec_ns)
+
+    @property
+    def gbs_sent(self) -> float:
+        """In messages."""
+        return _ratio(self.nbytes_sent, self.exec_ns)
 
     @property
     def intensity(self) -> float:
@@ -103,6 +139,9 @@ class Roofline:
             "intensity": self.intensity,
             "ridge": self.ridge,
             "peak": self.peak.as_json(),
+            "link_ns": self.link_ns,
+            "link": asdict(self.link) if self.link is not None else None,
+            "gbs_sent": self.gbs_sent,
         }
 
 
@@ -115,9 +154,9 @@ def peak_of(spec: MachineSpec, pes: int) -> Peak:
     return Peak(FLOPS_PER_MAC * macs_per_ns * pes, min(ports_gbs, slices_gbs))
 
 
-def roofline_of(launch: Launch, spec: MachineSpec) -> Roofline:
+def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
     """Where a launch that is done sits."""
-    pes, nbytes = len(launch.pes), launch.bytes_hbm
+    spec, pes, nbytes = graph.spec, len(launch.pes), launch.bytes_hbm
     memory_ns = _memory_ns(launch, spec)
     peak = peak_of(spec, pes)
     return Roofline(
@@ -128,7 +167,30 @@ def roofline_of(launch: Launch, spec: MachineSpec) -> Roofline:
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
         nbytes_requested=launch.bytes_hbm_requested,
+        nbytes_sent=launch.bytes_sent,
+        link=_longest_link(launch, graph),
     )
+
+
+def link_class(kind: EdgeKind) -> LinkClass:
+    """Which class of links an edge belongs to."""
+    if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
+        return "PCIe"
+    return "UCIe" if kind in UCIE_KINDS else "NoC"
+
+
+def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
+    """The link that the launch's messages take longest; the first of several on their way."""
+    carried: dict[tuple[str, str], int] = {}
+    for path, nbytes in launch.messages.items():
+        for link in pairwise(path):
+            carried[link] = carried.get(link, 0) + nbytes
+    loads = []
+    for (src, dst), nbytes in carried.items():
+        edge = graph.edge(src, dst)
+        if edge.bw_gbs is not None:
+            loads.append(LinkLoad(link_class(edge.kind), src, dst, nbytes, nbytes / edge.bw_gbs))
+    return max(loads, key=lambda load: load.ns, default=None)
 
 
 def _compute_ns(launch: Launch, spec: MachineSpec) -> float:

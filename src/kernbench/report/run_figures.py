@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernbench.report.energy import Area, RunEnergy, area_of, energy_of
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
 from kernbench.report.tiles import TileUse, tiles_of
 from kernbench.runtime_api.bench_runner import BenchResult
@@ -45,12 +46,14 @@ class Totals:
     flops: int
     bytes_hbm: int  # moved, in whole bursts
     bytes_hbm_requested: int
+    bytes_sent: int = 0  # in messages
 
     def as_json(self) -> dict[str, int]:
         return {
             "flops": self.flops,
             "bytes_hbm": self.bytes_hbm,
             "bytes_hbm_requested": self.bytes_hbm_requested,
+            "bytes_sent": self.bytes_sent,
         }
 
 
@@ -67,6 +70,8 @@ class RunFigures:
     peak: Peak  # of the whole machine
     n_pes: int
     links: tuple[LinkUse, ...]
+    energy: RunEnergy
+    area: Area
     tiles: tuple[tuple[TileUse, ...], ...] = ()  # of each launch's composites
 
 
@@ -77,12 +82,14 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         result=result,
         machine=spec.system.name,
         params=dict(params or {}),
-        launches=tuple((launch, roofline_of(launch, spec)) for launch in result.launches),
+        launches=tuple((launch, roofline_of(launch, result.engine.graph)) for launch in result.launches),
         kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
         totals=_totals(result.launches),
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
+        energy=energy_of(result),
+        area=area_of(result.engine.graph),
         tiles=tuple(tiles_of(launch, result.engine.graph) for launch in result.launches),
     )
 
@@ -92,6 +99,7 @@ def _totals(launches: Sequence[Launch]) -> Totals:
         sum(launch.flops for launch in launches),
         sum(launch.bytes_hbm for launch in launches),
         sum(launch.bytes_hbm_requested for launch in launches),
+        sum(launch.bytes_sent for launch in launches),
     )
 
 
@@ -143,8 +151,11 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
             "links": [{"src": src, "dst": dst, "busy_ns": busy_ns} for (src, dst), busy_ns in busiest_links(launch)],
             "roofline": roofline.as_json(),
             "tiles": [use.as_json() for use in tiles],
+            "energy": energy.as_json(),
         }
-        for (launch, roofline), tiles in zip(figures.launches, figures.tiles, strict=True)
+        for (launch, roofline), tiles, energy in zip(
+            figures.launches, figures.tiles, figures.energy.launches, strict=True
+        )
     ]
     data |= {
         "machine": figures.machine,
@@ -154,6 +165,8 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
         "totals": figures.totals.as_json(),
         "peak": figures.peak.as_json(),
         "links": [link.as_json() for link in figures.links],
+        "energy": figures.energy.as_json(),
+        "area": figures.area.as_json(),
     }
     rows = rows_of(result)
     if rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernbench.common.ids import PeId
-from kernbench.common.units import format_bytes, format_ns
+from kernbench.common.units import format_bytes, format_joules, format_ns
 from kernbench.report.roofline import Roofline
 from kernbench.report.run_figures import RunFigures, busiest_links
 from kernbench.runtime_api.launches import Launch
@@ -44,6 +44,8 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
             lines += ["", *_launch_links(slowest[0], paint)]
     if figures.links:
         lines += ["", *_links(figures, paint)]
+    if figures.energy.run.joules:
+        lines += ["", *_energy(figures, paint)]
     lines += ["", *_verdict(figures, paint)]
     if figures.result.engine.races is not None:
         lines += ["", *_races(figures, paint)]
@@ -85,8 +87,8 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
                 format_ns(launch.pe_exec_ns_max),
                 format_ns(launch.pe_exec_ns_min),
                 f"{roofline.gflops / 1000:,.3f}",
-                f"{roofline.gbs_requested:,.1f}",
-                roofline.bound,
+                f"{roofline.gbs_requested + roofline.gbs_sent:,.1f}",
+                roofline.bound_name,
                 f"{roofline.share:.1%}",
             )
         )
@@ -97,7 +99,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
         totals = figures.totals
         yield (
             f"  total of {len(figures.launches)}: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
-            f"{_hbm_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}"
+            f"{_hbm_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}{_sent_bytes(totals.bytes_sent)}"
         )
 
 
@@ -124,6 +126,10 @@ def _tile(tile: Sequence[int]) -> str:
 
 def _hbm_bytes(requested: int, moved: int) -> str:
     return f"HBM: {format_bytes(requested)} requested, {format_bytes(moved)} moved in whole bursts"
+
+
+def _sent_bytes(sent: int) -> str:
+    return f"; messages: {format_bytes(sent)}" if sent else ""
 
 
 def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
@@ -157,19 +163,16 @@ def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
 def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Paint) -> Iterator[str]:
     pes = len(launch.pes)
     yield paint(f"Roofline of {launch.name}, the slowest launch", "title")
-    yield from _table(
-        [
-            ("took", format_ns(roofline.exec_ns), ""),
-            ("  compute bound", format_ns(roofline.compute_ns), _bar(roofline.compute_ns, roofline.exec_ns)),
-            ("  memory bound", format_ns(roofline.memory_ns), _bar(roofline.memory_ns, roofline.exec_ns)),
-        ],
-        left=(0, 2),
-    )
+    bounds = [("compute", roofline.compute_ns), ("memory", roofline.memory_ns)]
+    if roofline.link is not None:
+        bounds.append((f"link ({roofline.link.link_class})", roofline.link_ns))
+    rows = [(f"  {name} bound", format_ns(ns), _bar(ns, roofline.exec_ns)) for name, ns in bounds]
+    yield from _table([("took", format_ns(roofline.exec_ns), ""), *rows], left=(0, 2))
     if roofline.bound != "neither":
-        yield f"  {BOUND_WORDS[roofline.bound]}; {roofline.share:.1%} of roofline"
+        yield f"  {_bound_words(roofline)}; {roofline.share:.1%} of roofline"
     intensity, ridge = _figure(roofline.intensity), _figure(roofline.ridge)
     yield f"  {intensity} flops per byte; f16 products are compute bound from {ridge} on"
-    yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}"
+    yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}{_sent_bytes(roofline.nbytes_sent)}"
     one = "PE" if pes == 1 else "PEs"
     yield from _table(
         [
@@ -179,6 +182,13 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
             _reached("HBM GB/s moved", roofline.gbs, roofline.peak.gbs, figures.peak.gbs),
         ]
     )
+
+
+def _bound_words(roofline: Roofline) -> str:
+    link = roofline.link
+    if roofline.bound != "link" or link is None:
+        return BOUND_WORDS[roofline.bound]
+    return f"link bound ({link.link_class}): {format_bytes(link.nbytes)} of messages over {link.src} -> {link.dst}"
 
 
 def _reached(name: str, rate: float, peak: float, all_peak: float) -> tuple[str, ...]:
@@ -216,6 +226,20 @@ def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
         for link in figures.links
     ]
     yield from _table(rows, left=(0, 2, 3))
+
+
+def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    """Joules by block, most first, and what has no coefficient."""
+    energy = figures.energy.run
+    yield paint("Energy", "title")
+    yield (
+        f"  {format_joules(energy.total_j)}, {_figure(energy.average_w)} W on average, "
+        f"{_figure(figures.energy.peak_w)} W at most over a launch or the run"
+    )
+    found = sorted(energy.joules.items(), key=lambda item: -item[1])
+    yield from _table([(name, format_joules(j), _bar(j, energy.total_j)) for name, j in found], left=(0, 2))
+    if energy.not_counted:
+        yield f"  not counted, no coefficient: {', '.join(key.removeprefix('energy.') for key in energy.not_counted)}"
 
 
 def _queue(ns: float) -> str:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
 from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
@@ -218,7 +219,11 @@ def _on_device(
     torch.ahbm.set_device(device)
     if team is not None:
         torch.workers.bind(Worker(team, device))
-    returned = fn(torch, **params)
+    try:
+        returned = fn(torch, **params)
+    except KernBenchError as error:
+        at_host_line(error)
+        raise
     torch.wait_all()
     if team is not None:
         team.ended.append(device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kernbench.ccl.calls import CollectiveCall, CollectiveName, Per, ReduceOp
 from kernbench.runtime_api.collective_args import described, rank_in
+from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.matching import Said
 from kernbench.runtime_api.process_group import ProcessGroup, World
 from kernbench.runtime_api.tensor import Tensor
@@ -80,4 +81,4 @@ class Request:
             facts["root"] = f"rank {member.group.ranks[self.root]}"
         parts = [described(self.inputs or self.outputs), "" if call.op is None else str(call.op), self.more]
         text = f"{self.title or self.name}({', '.join(part for part in parts if part)})"
-        return Said(text, facts | dict(agreement), self.gives, self.takes)
+        return Said(text, facts | dict(agreement), self.gives, self.takes, host_line())

@@ -276,7 +276,7 @@ class DistributedContext(ProcessGroups, _Types):
         end = Posted(member.rank, request.said(call, member, agreement), is_send, both.succeed)
         member.group.messages.enter(*ends, request.tag, end)
         source = None if is_send else member.group.ranks[call.peer]
-        what = f"the other end of {end.said.text}"
+        what = f"the other end of {end.said.at}"
 
         def when_matched() -> LaunchedWork:
             # A SIP does its messages one after the other. Every rank starts them in the order in which they were

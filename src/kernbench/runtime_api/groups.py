@@ -18,6 +18,7 @@ from kernbench.ccl.install import check_received
 from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
 from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
+from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
 from kernbench.runtime_api.ranks import Ranks
@@ -141,7 +142,7 @@ class ProcessGroups:
             raise CollectiveMismatchError(
                 f"ranks make different process groups: rank {worker.rank} gives ccl={ccl!r}, the first rank gave "
                 f"{world.ccl!r}",
-                where="init_process_group",
+                where=f"rank {worker.rank} at {host_line()}; the first rank at {world.made_at}",
                 hint="give the same on every rank, or only in the main program",
             )
         self._own[worker] = world

@@ -21,7 +21,7 @@ from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.handles import Handle
-from kernbench.sim_engine.op_tally import Work
+from kernbench.sim_engine.op_tally import Work, WorkKey
 
 
 class Launcher:
@@ -147,10 +147,10 @@ class Launcher:
         launch.is_measured = True
         launch.release_tensors()
         if self._engine.tally is not None:
-            work: dict[str, Work] = {}
+            work: dict[WorkKey, Work] = {}
             for handle in launch.handles:
-                for component, did in self._engine.tally.take(handle.request.id).items():
-                    work[component] = work.get(component, Work()).plus(did)
+                for key, did in self._engine.tally.take(handle.request.id).items():
+                    work[key] = work.get(key, Work()).plus(did)
             launch.engines = engine_use(work, launch.ended)
         here = tuple(f"sip{sip}." for sip in launch.sips)
         busy = self._engine.links_busy_since(self._done_before.pop(launch), launch.sips)

@@ -18,9 +18,11 @@ from greenlet import getcurrent, greenlet
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.common.ids import PeId
+from kernbench.common.message_traffic import Path
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
+from kernbench.common.work_units import flops_of
 from kernbench.sim_engine.handles import Handle
-from kernbench.sim_engine.op_tally import Work
+from kernbench.sim_engine.op_tally import Work, WorkKey
 
 PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns", "tcm_peak_bytes")  # of a PeResult, for JSON
 # Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
@@ -37,7 +39,11 @@ class EngineUse:
     ops: int
     busy_ns: float  # sum over PEs
     busy_ns_max: float  # of the busiest one
-    flops: int
+    amounts: Mapping[str, int]  # how much was done, by unit (`common/work_units.py`)
+
+    @property
+    def flops(self) -> int:
+        return sum(flops_of(unit, amount) for unit, amount in self.amounts.items())
 
     def as_json(self) -> dict[str, float | int]:
         return {"ops": self.ops, "busy_ns": self.busy_ns, "busy_ns_max": self.busy_ns_max, "flops": self.flops}
@@ -151,6 +157,20 @@ class Launch:
         return found
 
     @property
+    def bytes_sent(self) -> int:
+        """What its PEs sent in messages."""
+        return sum(result.messages.sent_bytes for result in self.ended)
+
+    @property
+    def messages(self) -> dict[Path, int]:
+        """Bytes of messages that travelled while it ran, by path; between two of its PEs both ends know of them."""
+        found: dict[Path, int] = {}
+        for result in self.ended:
+            for path, nbytes in result.messages.carried:
+                found[path] = max(found.get(path, 0), nbytes)
+        return found
+
+    @property
     def failures(self) -> tuple[KernelFailure, ...]:
         return tuple(failure for handle in self.handles for failure in handle.failures)
 
@@ -182,24 +202,27 @@ class Launch:
             "per_pe": [{name: getattr(result, name) for name in PER_PE} for result in self.ended],
             "bytes_hbm_requested": self.bytes_hbm_requested,
             "tcm_peak_bytes": self.tcm_peak.tcm_peak_bytes if self.tcm_peak is not None else 0,
+            "bytes_sent": self.bytes_sent,
         }
 
 
-def engine_use(work: Mapping[str, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
+def engine_use(work: Mapping[WorkKey, Work], results: Sequence[PeResult]) -> dict[str, EngineUse]:
     """What the engines of the PEs that gave these results did, by kind of engine."""
     answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
-    found: dict[str, list[Work]] = {}
-    for component, did in work.items():
+    found: dict[str, dict[str, list[tuple[str, Work]]]] = {}  # by kind and PE
+    for (component, unit), did in work.items():
         pe, _, kind = component.rpartition(".")
         if pe in answers:
-            busy_ns = OVERLAPPING.get(kind)
-            found.setdefault(kind, []).append(did if busy_ns is None else did._replace(busy_ns=busy_ns(answers[pe])))
-    return {
-        kind: EngineUse(
-            ops=sum(did.ops for did in works),
-            busy_ns=sum(did.busy_ns for did in works),
-            busy_ns_max=max(did.busy_ns for did in works),
-            flops=sum(did.flops for did in works),
-        )
-        for kind, works in sorted(found.items())
-    }
+            found.setdefault(kind, {}).setdefault(pe, []).append((unit, did))
+    return {kind: _use(kind, found[kind], answers) for kind in sorted(found)}
+
+
+def _use(kind: str, works: Mapping[str, Sequence[tuple[str, Work]]], answers: Mapping[str, PeResult]) -> EngineUse:
+    """One kind of engine, on every PE that used it."""
+    union = OVERLAPPING.get(kind)
+    busy = [sum(did.busy_ns for _, did in works[pe]) if union is None else union(answers[pe]) for pe in works]
+    done = [each for own in works.values() for each in own]
+    amounts: dict[str, int] = {}
+    for unit, did in done:
+        amounts[unit] = amounts.get(unit, 0) + did.amount
+    return EngineUse(sum(did.ops for _, did in done), sum(busy), max(busy), dict(sorted(amounts.items())))

@@ -27,6 +27,12 @@ class Said:
     facts: Mapping[str, object]
     gives: tuple[int, ...] = ()
     takes: tuple[int, ...] = ()
+    line: str = ""  # of the program that calls, `file:line`
+
+    @property
+    def at(self) -> str:
+        """The call and its line."""
+        return f"{self.text} at {self.line}" if self.line else self.text
 
 
 @dataclass(eq=False)
@@ -74,8 +80,8 @@ class CallOrder:
             return
         raise CollectiveMismatchError(
             f"ranks call different things: rank {self._ranks[rank]} calls {said.text}, rank {self._ranks[other]} "
-            f"called {theirs.text}",
-            where=f"call {number + 1} of {self._title}: {differ}",
+            f"called {theirs.text}\n  call {number + 1} of {self._title}: {differ}",
+            where=_lines((self._ranks[rank], said), (self._ranks[other], theirs)),
             hint="let every rank of a group call the same collectives in the same order, with equal sizes, dtypes and "
             "placements",
         )
@@ -85,7 +91,7 @@ class CallOrder:
         for entry in self._open.values():
             by_text: dict[str, list[int]] = {}
             for rank, said in entry.said.items():
-                by_text.setdefault(said.text, []).append(self._ranks[rank])
+                by_text.setdefault(said.at, []).append(self._ranks[rank])
             came = ", ".join(f"{ranks_named(sorted(ranks))} called {text}" for text, ranks in by_text.items())
             missing = [self._missing(rank, entry.number, ended) for rank in self._absent(entry)]
             yield f"call {entry.number + 1} of {self._title}: {came}; never called by {', '.join(missing)}"
@@ -141,8 +147,9 @@ class MessageOrder:
         if names:
             raise CollectiveMismatchError(
                 f"a message is received as another than it was sent: rank {self._ranks[end.rank]} calls "
-                f"{end.said.text}, rank {self._ranks[other.rank]} called {other.said.text}",
-                where=f"{self._title}: {_both(end.said, other.said, names)}",
+                f"{end.said.text}, rank {self._ranks[other.rank]} called {other.said.text}\n"
+                f"  {self._title}: {_both(end.said, other.said, names)}",
+                where=_lines((self._ranks[end.rank], end.said), (self._ranks[other.rank], other.said)),
                 hint="messages from one rank to another with one tag arrive in the order in which they are sent: "
                 "receive them in that order, with the same size and dtype",
             )
@@ -168,12 +175,17 @@ class MessageOrder:
                 missing = f"rank {self._ranks[receiver]} never received it"
                 if not posted.is_send:
                     missing = f"rank {self._ranks[sender]} never sent it"
-                yield f"message of {self._title}: rank {self._ranks[posted.rank]} called {posted.said.text}; {missing}"
+                yield f"message of {self._title}: rank {self._ranks[posted.rank]} called {posted.said.at}; {missing}"
 
 
 def ranks_named(ranks: Sequence[int]) -> str:
     """`rank 1`, `ranks 0, 2, 3`."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _lines(*calls: tuple[int, Said]) -> str | None:
+    """Where ranks call, each with its own line."""
+    return "; ".join(f"rank {rank} at {said.line}" for rank, said in calls if said.line) or None
 
 
 def _differing(one: Said, other: Said) -> list[str]:

@@ -18,6 +18,8 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import KernBenchError, SpawnException, UsageError
 from kernbench.runtime_api.device import AhbmNamespace
+from kernbench.runtime_api.host_line import at_host_line
+from kernbench.runtime_api.matching import ranks_named
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.workers import Team, Worker, Workers
 
@@ -86,6 +88,9 @@ class MultiprocessingNamespace:
         except SystemExit as left:
             if left.code not in (None, 0):
                 raise
+        except KernBenchError as error:
+            at_host_line(error)
+            raise
         worker.team.ended.append(worker.rank)
         self._host.wait_all()
         if len(worker.team.ended) == worker.team.size:
@@ -117,22 +122,24 @@ class MultiprocessingNamespace:
 
 
 def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
-    """Raise what several ranks have raised; what is no failure of a program, Ctrl-C, as it is."""
+    """Raise what several ranks have raised, the same once; what is no failure of a program, Ctrl-C, as it is."""
     for error in errors.values():
         if not isinstance(error, Exception | SystemExit):
             raise error
     first = next(iter(errors.values()))
     ranks = sorted(errors)
-    named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    reasons = "\n".join(_reason(rank, errors[rank]) for rank in ranks)
-    what = f"{named} of {nprocs} failed; the others were ended\n{reasons}"
+    by_reason: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_reason.setdefault(_reason(errors[rank]), []).append(rank)
+    reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for reason, same in by_reason.items())
+    what = f"{ranks_named(ranks)} of {nprocs} failed; the others were ended\n{reasons}"
     raise SpawnException(what if len(ranks) < nprocs else f"all {nprocs} ranks failed\n{reasons}", errors) from first
 
 
-def _reason(rank: int, error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """What a rank has raised, and where it did."""
     text = f"{type(error).__name__}: {error}".replace("\n", "\n  ")
     if not isinstance(error, KernBenchError):
         frame = traceback.extract_tb(error.__traceback__)[-1]
         text += f"\n    where: {frame.filename}:{frame.lineno}  {frame.line}"
-    return f"  rank {rank}: {text}"
+    return text

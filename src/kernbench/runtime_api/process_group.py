@@ -14,6 +14,7 @@ from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError
 from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
+from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.matching import CallOrder, MessageOrder
 from kernbench.runtime_api.workers import Team
 
@@ -65,7 +66,7 @@ class ProcessGroup:
 
 class World:
     """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's; `ccl` is
-    how its collectives run, as the first of them said.
+    how its collectives run, as the first of them said, and `made_at` that one's line.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class World:
         self.backend = backend
         self.team = team
         self.ccl = ccl
+        self.made_at = host_line()
         self.joined: list[int] = []  # ranks that have called init_process_group themselves
         self._who_asks = who_asks
         self.default = ProcessGroup(name, range(size), who_asks)
         self.groups = [self.default]
         self._made = [0] * size  # calls of new_group by each rank so far
-        self._by_number: list[ProcessGroup] = []  # what the n-th call of each rank makes
+        self._by_number: list[tuple[ProcessGroup, str]] = []  # what the n-th call of each rank makes, and its line
         self._unreceived: list[Unreceived] = []  # in groups that are closed, and not reported
         backend.open(self.default.placed)
 
@@ -102,13 +104,13 @@ class World:
             return self._make(ranks)
         number = self._made[caller]
         if number == len(self._by_number):
-            self._by_number.append(self._make(ranks))
-        group = self._by_number[number]
+            self._by_number.append((self._make(ranks), host_line()))
+        group, line = self._by_number[number]
         if group.ranks != tuple(ranks):
             raise CollectiveMismatchError(
-                f"ranks make different groups: rank {caller} calls new_group({list(ranks)}), another rank called "
-                f"new_group({list(group.ranks)})",
-                where=f"call {number + 1} of new_group",
+                f"ranks make different groups: in its call {number + 1} of new_group, rank {caller} calls "
+                f"new_group({list(ranks)}), another rank called new_group({list(group.ranks)})",
+                where=f"rank {caller} at {host_line()}; another rank at {line}",
                 hint="let every rank of the world, members or not, make the same groups in the same order",
             )
         self._made[caller] += 1

@@ -23,7 +23,9 @@ from weakref import WeakKeyDictionary, WeakSet
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from kernbench.common.blocked import hint_for
 from kernbench.common.errors import DeadlockError, UsageError
+from kernbench.runtime_api.host_line import host_line, line_of_frame
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton_emu.kernel_runner import KernelThread
 
@@ -77,7 +79,7 @@ class Ranks:
         else:
             for event in missing:
                 if not self._engine.run_until_done(event):
-                    raise self._deadlock([what] if what is not None else [])
+                    raise self._deadlock([_at(what, host_line())] if what is not None else [])
 
     def run(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> list[object]:
         """Run programs side by side and return what they return. The first that raises ends all of them."""
@@ -164,19 +166,22 @@ class Ranks:
         self._main.switch()
 
     def _waiting(self) -> list[str]:
-        """What each rank waits for, those aside that wait for ranks they started, by name."""
-        waiting = [(self._names.get(rank), what) for rank, what in self._blocked.items() if what is not None]
-        return [what if name is None else f"{name}: {what}" for name, what in waiting]
+        """What each rank waits for and at which line, those aside that wait for ranks they started, by name."""
+        names: dict[str, list[str]] = {}
+        for rank, what in self._blocked.items():
+            if what is not None:
+                names.setdefault(_at(what, line_of_frame(rank.gr_frame)), []).append(self._names.get(rank, ""))
+        return [f"{', '.join(whose)}: {waits}" if any(whose) else waits for waits, whose in names.items()]
 
     def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
         listed = "; ".join(waiting) or "nothing that is known"
+        blocked, unmatched = self._engine.blocked_kernels(), [text for ask in self.unmatched for text in ask()]
         return DeadlockError(
             "deadlock: nothing is left that could happen, and the host still waits",
-            self._engine.blocked_kernels(),
-            unmatched=[text for ask in self.unmatched for text in ask()],
+            blocked,
+            unmatched=unmatched,
             where=f"the host waits for: {listed}",
-            hint="look for a component that takes a packet and never answers it, or a kernel that waits for what "
-            "nobody sends",
+            hint=hint_for(blocked, unmatched) or "look for a component that takes a packet and never answers it",
         )
 
     def _kill(self, rank: greenlet) -> None:
@@ -185,6 +190,10 @@ class Ranks:
             self._ended.add(rank)
             rank.parent = getcurrent()  # where control goes when it has ended
             rank.throw(GreenletExit)
+
+
+def _at(what: str, line: str) -> str:
+    return f"{what} at {line}" if line else what
 
 
 def _refuse_kernels(what: str) -> None:

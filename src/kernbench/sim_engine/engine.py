@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
+from kernbench.common.blocked import hint_for
 from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
 from kernbench.common.messages import (
     Completion,
@@ -140,11 +141,13 @@ class GraphEngine(Machine):
         """Let time pass until the request is done; raises DeadlockError when it can never be."""
         self._check_ours(handle)
         if handle.done is not None and not self.run_until_done(handle.done):
+            blocked = self.blocked_kernels()
             raise DeadlockError(
                 f"request {handle.request.request_id} is never answered",
-                self.blocked_kernels(),
+                blocked,
                 where=f"{handle.entry}, {type(handle.request).__name__} submitted at {handle.start_ns} ns",
-                hint="a component on its path takes a packet and neither answers it nor sends it on",
+                hint=hint_for(blocked, ())
+                or "a component on its path takes a packet and neither answers nor sends it on",
             )
         self.note_waited((handle,))
         return handle.completion

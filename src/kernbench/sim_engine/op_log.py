@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kernbench.common.messages import LaunchStream
+from kernbench.common.work_units import BYTES
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OpDescriber, OpHead, Release
 from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
 
@@ -46,12 +47,13 @@ class OpRecord(NamedTuple):
 
 
 class OneOp:
-    """Describes single ops of one kind: the subject is the flops of one and the values of its params."""
+    """Describes single ops of one kind: the subject is how much one did and the values of its params."""
 
-    __slots__ = ("head", "pe", "stream")
+    __slots__ = ("head", "pe", "stream", "unit")
 
-    def __init__(self, head: OpHead, stream: LaunchStream) -> None:
+    def __init__(self, head: OpHead, stream: LaunchStream, unit: str) -> None:
         self.head = head
+        self.unit = unit
         self.pe = head[0].rpartition(".")[0]
         self.stream = stream
 
@@ -62,12 +64,12 @@ class OneOp:
     def kind(self, subject: object) -> object:
         return self
 
-    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
+    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
         total = 0
         for subject in subjects:
             assert isinstance(subject, tuple)
             total += subject[0]
-        return (total,)
+        return ((self.unit, total),)
 
 
 class OpLog:
@@ -87,7 +89,7 @@ class OpLog:
         self._several: list[tuple[int, ...]] = []
         self._token_firsts = array("q")  # number of each token's first record; -1, or none yet: it is not recorded
         self._tokens = 0
-        self._single: dict[tuple[str, ...], OneOp] = {}  # by stream and head of what came through `record`
+        self._single: dict[tuple[str, ...], OneOp] = {}  # by stream, unit and head of what came through `record`
         self._folded: list[FoldedRows] = []
         self._ids = RecordIds()
         self._ordered = 0  # rows, the first ones, that are in order for good
@@ -108,7 +110,8 @@ class OpLog:
         params: Mapping[str, FieldValue],
         dependency_ids: tuple[int, ...] = (),
         *,
-        flops: int = 0,
+        unit: str = BYTES,
+        amount: int = 0,
         token: int = NOBODY,
         causes: Causes | None = None,
         stream: LaunchStream = "compute",
@@ -117,13 +120,13 @@ class OpLog:
 
         Without `causes` its kernel issued it when it started.
         """
-        key = (stream, component_id, op_kind, op_name, *params)
+        key = (stream, unit, component_id, op_kind, op_name, *params)
         describer = self._single.get(key)
         if describer is None:
-            describer = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)), stream)
+            describer = self._single[key] = OneOp((component_id, op_kind, op_name, tuple(params)), stream, unit)
         return self.record_chain(
             describer,
-            (flops, *params.values()),
+            (amount, *params.values()),
             (t_start, t_end),
             dependency_ids,
             token,

@@ -22,8 +22,8 @@ class RecordedCourse(Protocol):
 
     def __iter__(self) -> Iterator[CourseRow]: ...
 
-    def work(self) -> dict[str, tuple[int, float, int]]:
-        """By part of the PE: ops, for how long it was busy, flops."""
+    def work(self) -> dict[tuple[str, str], tuple[int, float, int]]:
+        """By part of the PE and unit: ops, for how long it was busy, how much it did."""
 
 
 class FoldedRows(NamedTuple):

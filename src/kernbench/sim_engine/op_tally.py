@@ -1,10 +1,10 @@
-"""Sums over the op log for each launch: how long every engine was busy, how many ops it served, how many flops.
+"""Sums over the op log for each launch: how long every engine was busy, how many ops it served, how much it did.
 
 A PE runs one launch of each stream at a time and ends what it has begun before the next, and a record says for which
 stream its op was done. So what its engines write down for a stream after it began with a launch there was done for that
 one, however launches overlap. Sums are made from records as they come, so a
-log that streams to a file has them too. A multiply-accumulate is two flops, a math op one for each element. A
-composite's own record is left out: its tiles have theirs.
+log that streams to a file has them too. An engine's work
+is kept by its unit (`common/work_units.py`). A composite's own record is left out: its tiles have theirs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_rows import FoldedRows
 
 IntArray = NDArray[np.int64]
+WorkKey = tuple[str, str]  # component id, unit
 
 
 class Work(NamedTuple):
-    """What one engine did."""
+    """What one engine did, in one unit."""
 
     ops: int = 0
     busy_ns: float = 0.0
-    flops: int = 0
+    amount: int = 0
 
     def plus(self, more: Work) -> Work:
-        return Work(self.ops + more.ops, self.busy_ns + more.busy_ns, self.flops + more.flops)
+        return Work(self.ops + more.ops, self.busy_ns + more.busy_ns, self.amount + more.amount)
 
 
 class LaunchMark(NamedTuple):
@@ -47,7 +48,7 @@ class OpTally:
     def __init__(self, log: OpLog) -> None:
         self._log = log
         self._next = 0  # id of the first record not yet in the sums
-        self._launches: dict[RequestId, dict[str, Work]] = {}  # those that are watched, by component
+        self._launches: dict[RequestId, dict[WorkKey, Work]] = {}  # those that are watched
         # By PE and stream, in order; all but the last are for records not yet in the sums.
         self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
         log.before_order = self._update
@@ -66,8 +67,8 @@ class OpTally:
         else:
             marks.append(mark)
 
-    def take(self, launch: RequestId) -> dict[str, Work]:
-        """What every engine has done for a launch that was watched, by component id; the sums are then forgotten."""
+    def take(self, launch: RequestId) -> dict[WorkKey, Work]:
+        """What every engine has done for a launch that was watched; the sums are then forgotten."""
         self._update()
         return self._launches.pop(launch)
 
@@ -106,13 +107,13 @@ class OpTally:
                 launch = mark.launch
         own = None if launch is None else self._launches.get(launch)
         if own is not None:
-            for part, did in rows.course.work().items():
-                component = f"{pe}.{part}"
-                own[component] = own.get(component, _NOTHING).plus(Work(*did))
+            for (part, unit), did in rows.course.work().items():
+                key = f"{pe}.{part}", unit
+                own[key] = own.get(key, _NOTHING).plus(Work(*did))
 
     def _add(
         self,
-        own: dict[str, Work],
+        own: dict[WorkKey, Work],
         describer: OpDescriber,
         subjects: Sequence[object],
         lasted_ns: NDArray[np.float64],
@@ -120,11 +121,12 @@ class OpTally:
     ) -> None:
         """Add the ops of subjects of one kind, whose records begin at `places`."""
         heads, _ = describer.entries(subjects[0])
-        for at, ((component, _, name, _), flops) in enumerate(zip(heads, describer.flops(subjects), strict=True)):
+        amounts = describer.amounts(subjects)
+        for at, ((component, _, name, _), (unit, amount)) in enumerate(zip(heads, amounts, strict=True)):
             if not name.startswith("composite"):
                 busy_ns = float(lasted_ns[places + at].sum())  # exact in any order: times are on the grid
-                did = Work(len(subjects), busy_ns, flops)
-                own[component] = own.get(component, _NOTHING).plus(did)
+                did = Work(len(subjects), busy_ns, amount)
+                own[component, unit] = own.get((component, unit), _NOTHING).plus(did)
 
     def _parts(self, describer: OpDescriber, rows: list[int], ids: IntArray) -> Iterator[tuple[RequestId, list[int]]]:
         """Rows of one describer, cut where its PE began with another launch of its stream; those before the first

@@ -30,8 +30,10 @@ class SweepRow:
     flops: int | None = None
     bytes_hbm: int | None = None  # moved, in whole bursts
     bytes_hbm_requested: int | None = None
-    bound: str | None = None  # compute, memory or neither: of the greater part of the bound
+    bound: str | None = None  # compute, memory, link or neither: of the greater part of the bound
     roofline_share: float | None = None  # what the bounds of all launches allow over what they took
+    energy_j: float | None = None  # of what the machine has coefficients for
+    area_mm2: float | None = None  # of the machine's blocks that have a coefficient
     cost: float | None = None
     returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
     wrong: bool = False  # it ran, and its data was not as stated

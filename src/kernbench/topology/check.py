@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernbench.common.dtypes import DTYPES
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
@@ -15,7 +16,7 @@ from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
 from kernbench.topology.ports import resolve_chiplets, shoreline
-from kernbench.topology.readers import Wrong
+from kernbench.topology.readers import Wrong, closest
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
@@ -37,7 +38,24 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *check_ops(spec.cube.pe_template.components),
         *_check_flit(spec),
         *check_fit(spec.cube),
+        *_check_coefficients(spec),
     ]
+
+
+def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:
+    """Coefficients are of element types and of kinds of block that there are."""
+    energy, dtypes, kinds = spec.energy, [t.name for t in DTYPES], [kind for _, kind, _ in spec.components()]
+    named = (
+        ("energy.pj_per_mac", energy.pj_per_mac, "element type", dtypes),
+        ("energy.pj_per_vector_op", energy.pj_per_vector_op, "element type", dtypes),
+        ("energy.static_w", energy.static_w, "kind of block", kinds),
+        ("area.mm2", spec.area.mm2, "kind of block", kinds),
+    )
+    for path, given, meaning, known in named:
+        for name in given:
+            if name not in known:
+                what = f"no {meaning} '{name}'{closest(name, known)}"
+                yield Finding(f"{path}.{name}", what, f"use one of {', '.join(known)}", (path,))
 
 
 def _check_sips(spec: MachineSpec) -> Iterator[Finding]:

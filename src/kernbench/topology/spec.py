@@ -1,8 +1,8 @@
 """A machine description as checked, typed, frozen data: one class for each block of the YAML, keys as in default.yaml.
 
 A model checks each value on its own (`readers.py`); what values must be to each other is `check.py`. The cube's block
-is in `spec_cube.py`. Keys that may be null are derived: read them through the properties (`sips.grid`,
-`cube.hbm_slices`).
+is in `spec_cube.py`, coefficients of energy and area in `spec_energy.py`. Keys that may be null are derived: read them
+through the properties (`sips.grid`, `cube.hbm_slices`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kernbench.topology.spec_base import (
     Spec,
 )
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
+from kernbench.topology.spec_energy import AreaSpec, EnergySpec
 
 # ---------------------------------------------------------------------------------------------------------- the tray
 
@@ -157,6 +158,8 @@ class MachineSpec(Spec):
     sip: SipSpec
     io_chiplet: IoChipletSpec
     cube: CubeSpec
+    energy: EnergySpec
+    area: AreaSpec
 
     @property
     def n_sips(self) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from kernbench.report.roofline import Peak, Roofline, peak_of
+import kernbench
+from kernbench.report.roofline import LinkLoad, Peak, Roofline, peak_of, roofline_of
+from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology import load_topology
 
 SPEC = load_topology().spec
@@ -42,3 +46,90 @@ def test_the_larger_time_is_the_bound() -> None:
 def test_a_kernel_that_did_nothing_has_no_rates(exec_ns: float) -> None:
     roofline = Roofline(exec_ns, 0, 0, 0.0, 0.0, Peak(8192.0, 256.0))
     assert (roofline.share, roofline.gflops, roofline.gbs, roofline.intensity) == (0.0, 0.0, 0.0, 0.0)
+
+
+# ---- links
+
+
+def swap(n, other, tl):
+    """Send n numbers of two bytes to the other one, and receive as many."""
+    sent = tl.send_async(other(tl), tl.zeros((n,), "f16"))
+    tl.recv(other(tl), (n,), "f16")
+    tl.wait(sent)
+
+
+def only_send(n, tl):
+    if tl.program_id(0) == 0:
+        tl.send("intra_1", tl.zeros((n,), "f16"))
+
+
+def only_receive(n, tl):
+    if tl.program_id(0) == 1:
+        tl.recv("intra_0", (n,), "f16")
+
+
+def rooflines_of(script: Callable[[RuntimeContext], None], **sizes: int) -> list[Roofline]:
+    """The rooflines of a script's launches, on a machine of so many SIPs and cubes in a row."""
+    machine = {"system.sips.count": sizes.get("sips", 1), "sip.cube_mesh.w": sizes.get("cubes", 1)}
+    result = kernbench.run(script, None, {**machine, "sip.cube_mesh.h": 1}, device="whole")
+    return [roofline_of(launch, result.engine.graph) for launch in result.launches]
+
+
+def test_messages_between_cubes_are_bound_by_a_ucie_connection() -> None:
+    def script(torch: RuntimeContext) -> None:
+        torch.install_ipcq()
+
+        def kernel(tl):
+            swap(8192, lambda tl: f"cube_{1 - tl.program_id(1)}", tl)
+
+        torch.launch("swap", kernel, target_cubes=(0, 1), target_pes=(0,))
+
+    (roofline,) = rooflines_of(script, cubes=2)
+    # Each way 8192 * 2 bytes cross one connection of 128 bytes a ns: 128 ns. The mesh and the ports give 256.
+    assert roofline.link is not None
+    assert (roofline.link.link_class, roofline.link.nbytes, roofline.link_ns) == ("UCIe", 16384, 128.0)
+    assert (roofline.bound, roofline.bound_name, roofline.bound_ns) == ("link", "link (UCIe)", 128.0)
+    assert roofline.nbytes_sent == 2 * 16384
+    assert roofline.gbs_sent == 2 * 16384 / roofline.exec_ns
+    assert 0.5 < roofline.share < 1.0
+    data = roofline.as_json()
+    assert (data["bound"], data["link_ns"]) == ("link", 128.0)
+
+
+def test_messages_between_sips_are_bound_by_pcie() -> None:
+    def script(torch: RuntimeContext) -> None:
+        torch.install_ipcq()
+
+        def kernel(tl):
+            swap(8192, lambda tl: f"rank_{1 - tl.physical_id(2)}", tl)
+
+        torch.launch("swap", kernel, sips=(0, 1), target_cubes=(0,), target_pes=(0, 1))
+
+    (roofline,) = rooflines_of(script, sips=2)
+    # Two PEs of a SIP send 16 KiB each over the one link of 128 bytes a ns to the switch: 256 ns.
+    assert (roofline.bound_name, roofline.link_ns) == ("link (PCIe)", 256.0)
+
+
+def test_a_message_counts_for_a_launch_if_it_travelled_while_that_ran() -> None:
+    def script(torch: RuntimeContext) -> None:
+        torch.install_ipcq()
+        torch.launch("send", only_send, 8192, target_cubes=(0,), target_pes=(0, 1))
+        torch.launch("receive", only_receive, 8192, target_cubes=(0,), target_pes=(0, 1))
+
+    send, receive = rooflines_of(script)
+    # The send is over when its last byte has left the PE: three of its four slots have landed by then.
+    assert send.nbytes_sent == 16384
+    assert send.gbs_sent > 200
+    assert send.link is not None
+    assert (send.bound_name, send.link.nbytes) == ("link (NoC)", 3 * 4096)
+    assert send.share <= 1.0
+    # What was there before it began took none of its time.
+    assert (receive.nbytes_sent, receive.link, receive.bound) == (0, None, "neither")
+
+
+def test_a_launch_that_waits_longer_for_links_than_for_memory_is_link_bound() -> None:
+    def bound(compute_ns: float, memory_ns: float, link_ns: float) -> str:
+        link = LinkLoad("PCIe", "a", "b", 1, link_ns)
+        return Roofline(100.0, 1, 1, compute_ns, memory_ns, Peak(1.0, 1.0), link=link).bound_name
+
+    assert [bound(3, 2, 1), bound(1, 2, 2), bound(1, 2, 3)] == ["compute", "memory", "link (PCIe)"]

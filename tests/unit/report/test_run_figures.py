@@ -69,7 +69,7 @@ def test_bytes_that_a_kernel_asks_for_are_told_apart_from_whole_bursts() -> None
     assert roofline.gbs_requested == 200 / launch.exec_ns
     assert roofline.gbs == 512 / launch.exec_ns
     found = run_as_json(figures)
-    assert found["totals"] == {"flops": 0, "bytes_hbm": 512, "bytes_hbm_requested": 200}
+    assert found["totals"] == {"flops": 0, "bytes_hbm": 512, "bytes_hbm_requested": 200, "bytes_sent": 0}
     (as_json,) = found["launches"]  # type: ignore[misc]  # a list
     assert (as_json["bytes_hbm"], as_json["bytes_hbm_requested"]) == (512, 200)
     assert (as_json["roofline"]["gbs"], as_json["roofline"]["gbs_requested"]) == (roofline.gbs, roofline.gbs_requested)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,18 @@ class Rank:
 
     def empty(self, n: int, name: str) -> Any:
         return self.torch.empty(n, dtype="f32", name=name)
+
+
+def without_lines(text: str | None) -> str:
+    """A report with LINE in place of every line of this file."""
+    return re.sub(rf"{re.escape(__file__)}:\d+", "LINE", text or "")
+
+
+def line_with(text: str) -> str:
+    """`file:line` of the only line of this file that ends so."""
+    lines = Path(__file__).read_text().splitlines()
+    (at,) = [number for number, line in enumerate(lines, 1) if line.endswith(text)]
+    return f"{__file__}:{at}"
 
 
 # ---- arguments
@@ -223,6 +236,7 @@ def test_ranks_make_the_same_groups_in_the_same_order(tray: Tray) -> None:
     errors = tray.error(lambda rank: tray.dist.new_group([0, 1] if rank < 2 else [1, 2]))
     assert [*errors] == [2]
     assert "rank 2 calls new_group([1, 2]), another rank called new_group([0, 1])" in str(errors[2])
+    assert "where: rank 2 at LINE; another rank at LINE" in without_lines(str(errors[2]))
 
 
 def test_after_a_failure_the_process_group_is_no_more(tray: Tray) -> None:
@@ -249,12 +263,12 @@ def test_after_a_failure_the_process_group_is_no_more(tray: Tray) -> None:
         (
             lambda r, rank: r.dist.all_reduce(r.x, op="max" if rank == 1 else "sum"),
             "rank 1 calls all_reduce(f32[6], MAX), rank 0 called all_reduce(f32[6], SUM)\n"
-            "  where: call 1 of group 'world': op: MAX and SUM",
+            "  call 1 of group 'world': op: MAX and SUM",
         ),
         (
             lambda r, rank: r.dist.all_reduce(r.small if rank == 1 else r.x),
             "rank 1 calls all_reduce(f32[2], SUM), rank 0 called all_reduce(f32[6], SUM)\n"
-            "  where: call 1 of group 'world': elements: 2 and 6",
+            "  call 1 of group 'world': elements: 2 and 6",
         ),
         (
             lambda r, rank: r.dist.all_reduce(r.half if rank == 1 else r.x),
@@ -263,12 +277,12 @@ def test_after_a_failure_the_process_group_is_no_more(tray: Tray) -> None:
         (
             lambda r, rank: r.dist.all_reduce(r.x, per="cube" if rank == 1 else "rank"),
             "rank 1 calls all_reduce(f32[6], SUM, per='cube'), rank 0 called all_reduce(f32[6], SUM)\n"
-            "  where: call 1 of group 'world': per: cube and rank",
+            "  call 1 of group 'world': per: cube and rank",
         ),
         (
             lambda r, rank: r.dist.barrier() if rank == 1 else r.dist.broadcast(r.x, 0),
             "rank 1 calls barrier(), rank 0 called broadcast(f32[6], src=0)\n"
-            "  where: call 1 of group 'world': collective: barrier and broadcast",
+            "  call 1 of group 'world': collective: barrier and broadcast",
         ),
         (
             lambda r, rank: r.dist.broadcast(r.x, src=rank if rank < 2 else 0),
@@ -296,6 +310,48 @@ def test_a_rank_that_calls_something_else_is_refused(
     assert isinstance(errors[1], RuntimeError)
     assert "ranks call different things" in str(errors[1])
     assert text in str(errors[1])
+    assert without_lines(errors[1].where) == "rank 1 at LINE; rank 0 at LINE"
+
+
+def test_a_mismatch_names_the_line_of_both_ranks(tray: Tray) -> None:
+    def worker(rank: int) -> None:
+        x = tray.torch.zeros(4)
+        if rank == 0:
+            tray.dist.all_reduce(x)  # the first line
+        else:
+            tray.torch.ranks.wait([tray.torch.engine.env.timeout(1000 * rank)])
+            tray.dist.all_reduce(x, op="max")  # the second line
+
+    where = f"rank 1 at {line_with('# the second line')}; rank 0 at {line_with('# the first line')}"
+    (error,) = tray.error(worker).values()
+    assert f"\n  where: {where}\n" in str(error)
+
+
+def test_a_message_that_is_received_as_another_names_both_lines(tray: Tray) -> None:
+    def worker(rank: int) -> None:
+        if rank == 0:
+            tray.dist.send(tray.torch.zeros(4), dst=1)  # sends four
+        if rank == 1:
+            tray.torch.ranks.wait([tray.torch.engine.env.timeout(50_000)])
+            tray.dist.recv(tray.torch.zeros(6), src=0)  # receives six
+
+    (error,) = tray.error(worker).values()
+    assert isinstance(error, CollectiveMismatchError)
+    assert error.where == f"rank 1 at {line_with('# receives six')}; rank 0 at {line_with('# sends four')}"
+
+
+def test_a_wrong_argument_names_the_line_of_the_call_once_for_all_ranks(tray: Tray) -> None:
+    def worker(rank: int) -> None:
+        tray.dist.all_reduce(tray.torch.zeros(4), op="xor")  # no such op
+
+    with pytest.raises(SpawnException) as caught:
+        tray.spawn(worker)
+    line = line_with("# no such op")
+    assert {getattr(error, "where", "").partition("  ")[0] for error in caught.value.errors.values()} == {line}
+    assert str(caught.value).count("op is 'xor'") == 1
+    assert f"all {RANKS} ranks failed\n  ranks 0, 1, 2: DistributedTypeError: op is 'xor'\n    where: {line}  " in str(
+        caught.value
+    )
 
 
 def test_parts_that_do_not_fit_are_refused(tray: Tray) -> None:
@@ -354,10 +410,10 @@ def test_a_message_with_a_tag_that_nobody_asks_for_is_reported(tray: Tray) -> No
         if rank == 1:
             tray.dist.recv(tray.torch.zeros(4), src=0, tag=5)
 
-    error = str(deadlock(tray, worker))
-    assert "the host waits for: rank 0: the other end of send(f16[4], dst=1, tag=3); rank 1: the other end" in error
-    assert "rank 0 called send(f16[4], dst=1, tag=3); rank 1 never received it" in error
-    assert "rank 1 called recv(f16[4], src=0, tag=5); rank 0 never sent it" in error
+    error = without_lines(str(deadlock(tray, worker)))
+    assert "the host waits for: rank 0: the other end of send(f16[4], dst=1, tag=3) at LINE; rank 1: the" in error
+    assert "rank 0 called send(f16[4], dst=1, tag=3) at LINE; rank 1 never received it" in error
+    assert "rank 1 called recv(f16[4], src=0, tag=5) at LINE; rank 0 never sent it" in error
 
 
 def test_messages_with_other_tags_overtake_each_other(tray: Tray) -> None:
@@ -396,11 +452,11 @@ def test_a_rank_that_never_comes_is_named(tray: Tray) -> None:
             tray.dist.all_reduce(tray.torch.zeros(8, dtype="f32"))
 
     error = deadlock(tray, worker)
-    assert error.where == "the host waits for: rank 0: kernel 'all_reduce'; rank 2: kernel 'all_reduce'"
+    assert without_lines(error.where) == "the host waits for: rank 0, rank 2: kernel 'all_reduce' at LINE"
     (text,) = error.unmatched
-    assert text == (
-        "call 2 of group 'world': ranks 0, 2 called all_reduce(f32[8], SUM); never called by rank 1, whose program has "
-        "ended"
+    assert without_lines(text) == (
+        "call 2 of group 'world': ranks 0, 2 called all_reduce(f32[8], SUM) at LINE; never called by rank 1, whose "
+        "program has ended"
     )
     assert f"  unmatched: {text}\n" in str(error)
 
@@ -415,11 +471,11 @@ def test_every_group_says_who_never_came(tray: Tray) -> None:
         else:
             tray.dist.barrier()
 
-    assert deadlock(tray, worker).unmatched == (
-        "call 1 of group 'world': rank 1 called barrier(); never called by rank 0, rank 2",
-        "call 1 of group 'world/1': rank 0 called barrier(); never called by rank 1",
-        "call 1 of group 'world/2': rank 2 called barrier(); never called by rank 1",
-    )
+    assert [without_lines(text) for text in deadlock(tray, worker).unmatched] == [
+        "call 1 of group 'world': rank 1 called barrier() at LINE; never called by rank 0, rank 2",
+        "call 1 of group 'world/1': rank 0 called barrier() at LINE; never called by rank 1",
+        "call 1 of group 'world/2': rank 2 called barrier() at LINE; never called by rank 1",
+    ]
 
 
 def test_a_rank_that_is_calls_behind_is_named(tray: Tray) -> None:
@@ -445,10 +501,10 @@ def test_a_message_that_nobody_receives_is_named(tray: Tray) -> None:
             tray.dist.recv(tray.torch.zeros(4), tag=9)
 
     error = deadlock(tray, worker)
-    assert error.unmatched == (
-        "message of group 'world': rank 0 called send(f16[4], dst=2, tag=0); rank 2 never received it",
-        "message of group 'world': rank 1 called recv(f16[4], src=2, tag=1); rank 2 never sent it",
-    )
+    assert [without_lines(text) for text in error.unmatched] == [
+        "message of group 'world': rank 0 called send(f16[4], dst=2, tag=0) at LINE; rank 2 never received it",
+        "message of group 'world': rank 1 called recv(f16[4], src=2, tag=1) at LINE; rank 2 never sent it",
+    ]
     assert "rank 2: recv: a message from any rank with tag 9" in str(error)
 
 
@@ -464,7 +520,6 @@ def test_ranks_that_end_without_having_called_what_others_did_are_named(
 
     with pytest.raises(CollectiveMismatchError, match="all ranks have ended") as caught:
         tray.spawn(worker)
-    assert "rank 0 called broadcast(f16[4], src=0); never called by rank 1, whose program has ended" in str(
-        caught.value
-    )
+    called = "rank 0 called broadcast(f16[4], src=0) at LINE; never called by rank 1, whose program has ended"
+    assert called in without_lines(str(caught.value))
     assert not tray.dist.is_initialized()

@@ -31,6 +31,10 @@ def never(torch: RuntimeContext, what: str) -> None:
     torch.ranks.wait([torch.engine.env.event()], what)
 
 
+def line_of_never() -> str:
+    return f"{__file__}:{never.__code__.co_firstlineno + 1}"
+
+
 # ---- what runs
 
 
@@ -255,7 +259,8 @@ def test_a_deadlock_says_what_each_rank_waits_for(tray: Tray) -> None:
 
     with pytest.raises(DeadlockError) as caught:
         tray.torch.multiprocessing.spawn(worker, nprocs=RANKS)
-    assert caught.value.where == "the host waits for: rank 1: letter 1; rank 2: letter 2"
+    line = line_of_never()
+    assert caught.value.where == f"the host waits for: rank 1: letter 1 at {line}; rank 2: letter 2 at {line}"
 
 
 def test_a_deadlock_within_a_bench_is_raised_as_one() -> None:
@@ -264,4 +269,4 @@ def test_a_deadlock_within_a_bench_is_raised_as_one() -> None:
 
     with pytest.raises(DeadlockError) as caught:
         run(bench, machine(), device="whole")
-    assert caught.value.where == "the host waits for: rank 0: a letter; rank 1: a letter"
+    assert caught.value.where == f"the host waits for: rank 0, rank 1: a letter at {line_of_never()}"

@@ -195,7 +195,8 @@ def test_waiting_for_what_never_happens_is_reported_for_every_rank() -> None:
 
     with pytest.raises(DeadlockError, match="nothing is left that could happen") as caught:
         p.ranks.run([lambda: body("a letter"), lambda: body("a call")])
-    assert caught.value.where == "the host waits for: a letter; a call"
+    line = f"{__file__}:{body.__code__.co_firstlineno + 1}"
+    assert caught.value.where == f"the host waits for: a letter at {line}; a call at {line}"
     assert caught.value.blocked == ()
     with pytest.raises(DeadlockError):
         body("outside of any rank")
@@ -213,7 +214,8 @@ def test_the_report_names_who_waits_and_leaves_out_who_waits_for_those() -> None
     p.ranks.unmatched.append(lambda: ["nobody calls"])
     with pytest.raises(DeadlockError) as caught:
         p.ranks.run([parent])
-    assert caught.value.where == "the host waits for: ann: a letter; bob: a call"
+    line = f"{__file__}:{body.__code__.co_firstlineno + 1}"
+    assert caught.value.where == f"the host waits for: ann: a letter at {line}; bob: a call at {line}"
     assert caught.value.unmatched == ("nobody calls",)
 
 

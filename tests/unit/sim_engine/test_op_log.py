@@ -15,6 +15,7 @@ from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.sim_engine.op_tally import OpTally, Work
 
+VECTOR, MACS = "vector_ops/f16", "macs/f16"
 PE = "sip0.cube0.pe0"
 
 
@@ -23,9 +24,9 @@ def three_ops(log: OpLog, t: float = 0.0) -> None:
     read = log.record(t, t + 2.0, f"{PE}.pe_dma", "memory", "dma_read", {"src_addr": 64, "nbytes": 256})
     shapes = {"elements": 10, "input_shapes": ((2, 5),)}
     causes = (0, Release.DATA, t + 1.5, op_ref(read), 0, Release.DATA, t + 2.0, op_ref(read))  # asked for at 1.5
-    other = log.record(t + 2.0, t + 3.0, f"{PE}.pe_math", "math", "exp", shapes, flops=10, causes=causes)
+    other = log.record(t + 2.0, t + 3.0, f"{PE}.pe_math", "math", "exp", shapes, unit=VECTOR, amount=10, causes=causes)
     product = {"m": 2, "k": 3, "n": 4}
-    log.record(t + 1.0, t + 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", product, (read, other), flops=48)
+    log.record(t + 1.0, t + 5.0, f"{PE}.pe_gemm", "gemm", "gemm_f16", product, (read, other), unit=MACS, amount=24)
 
 
 def test_records_come_in_order_of_start() -> None:
@@ -75,8 +76,8 @@ class Tiles:
     def kind(self, subject):
         return self
 
-    def flops(self, subjects):
-        return 0, len(subjects)
+    def amounts(self, subjects):
+        return ("bytes", 0), (VECTOR, len(subjects))
 
 
 def two_tiles(log: OpLog, t: float = 0.0) -> None:
@@ -211,15 +212,15 @@ def test_a_file_that_cannot_be_is_a_clear_error(tmp_path: Path, bad: str) -> Non
 
 LAUNCH, OTHER = ("c", "r0"), ("c", "r1")
 THREE_OPS = {
-    f"{PE}.pe_dma": Work(1, 2.0, 0),
-    f"{PE}.pe_math": Work(1, 1.0, 10),
-    f"{PE}.pe_gemm": Work(1, 4.0, 2 * 2 * 3 * 4),
+    (f"{PE}.pe_dma", "bytes"): Work(1, 2.0, 0),
+    (f"{PE}.pe_math", VECTOR): Work(1, 1.0, 10),
+    (f"{PE}.pe_gemm", MACS): Work(1, 4.0, 2 * 3 * 4),
 }
 
 
-def times(n: int) -> dict[str, Work]:
+def times(n: int) -> dict[tuple[str, str], Work]:
     """The three ops, `n` times."""
-    return {part: Work(n * ops, n * busy_ns, n * flops) for part, (ops, busy_ns, flops) in THREE_OPS.items()}
+    return {key: Work(n * ops, n * busy_ns, n * amount) for key, (ops, busy_ns, amount) in THREE_OPS.items()}
 
 
 def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
@@ -231,7 +232,7 @@ def tally_of(log: OpLog, *launches: RequestId) -> OpTally:
     return tally
 
 
-def test_sums_count_two_flops_a_multiply_accumulate_and_one_an_element() -> None:
+def test_sums_are_kept_by_engine_and_unit_of_work() -> None:
     log = OpLog()
     tally = tally_of(log, LAUNCH)
     three_ops(log)
@@ -268,11 +269,11 @@ def test_launches_of_two_streams_of_one_pe_have_sums_of_their_own() -> None:
     tally.begin(PE, OTHER, "communication")
     for busy_ns in (1.0, 2.0):
         three_ops(log)
-        log.record(0.0, busy_ns, f"{PE}.pe_math", "math", "exp", {}, flops=5, stream="communication")
+        log.record(0.0, busy_ns, f"{PE}.pe_math", "math", "exp", {}, unit=VECTOR, amount=5, stream="communication")
     tally.begin(PE, later, "compute")  # the other stream's launch goes on
-    log.record(0.0, 4.0, f"{PE}.pe_math", "math", "exp", {}, flops=5, stream="communication")
+    log.record(0.0, 4.0, f"{PE}.pe_math", "math", "exp", {}, unit=VECTOR, amount=5, stream="communication")
     three_ops(log)
-    assert tally.take(OTHER) == {f"{PE}.pe_math": Work(3, 7.0, 15)}
+    assert tally.take(OTHER) == {(f"{PE}.pe_math", VECTOR): Work(3, 7.0, 15)}
     assert tally.take(LAUNCH) == times(2)
     assert tally.take(later) == THREE_OPS
 
@@ -293,6 +294,6 @@ def test_a_log_that_streams_has_the_same_sums(tmp_path: Path, chunk_records: int
 def test_the_record_of_a_composite_is_not_counted_beside_its_tiles() -> None:
     log = OpLog()
     tally = tally_of(log, LAUNCH)
-    log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1}, flops=2)
+    log.record(0.0, 16.0, f"{PE}.pe_gemm", "gemm", "TileToken/GEMM", {"m": 1, "k": 1, "n": 1}, unit=MACS, amount=1)
     log.record(0.0, 99.0, f"{PE}.pe_scheduler", "gemm", "composite_gemm", {"op": "gemm"})
-    assert tally.take(LAUNCH) == {f"{PE}.pe_gemm": Work(1, 16.0, 2)}
+    assert tally.take(LAUNCH) == {(f"{PE}.pe_gemm", MACS): Work(1, 16.0, 1)}

@@ -21,7 +21,7 @@ ROWS = [
 def test_columns_are_what_is_set_then_figures_then_the_error() -> None:
     assert FIXED == [
         "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm", "bytes_hbm_requested",
-        "bound", "roofline_share", "cost", "wrong",
+        "bound", "roofline_share", "energy_j", "area_mm2", "cost", "wrong",
     ]  # fmt: skip
     names = ["point", "m", "param:ok", "machine:a.b", "machine:a.c", *FIXED, "returned:tokens", "error"]
     assert columns_of(ROWS) == names

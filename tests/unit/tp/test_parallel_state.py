@@ -7,7 +7,7 @@ import pytest
 from tests.unit.tp.numpy_ranks import NumpyDistributed, machine, run_ranks
 
 from kernbench import tp
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import SpawnException, UsageError
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
@@ -119,3 +119,15 @@ def test_physical_addresses_are_refused() -> None:
     graph = load_topology(None, {"system.sips.count": 1, "system.address_model": "pa"})
     with RuntimeContext(GraphEngine(graph)) as torch, pytest.raises(UsageError, match="need virtual addresses"):
         tp.Grid.of(torch)
+
+
+def test_a_refusal_within_a_spawned_rank_names_the_line_that_called() -> None:
+    def worker(rank: int, torch: RuntimeContext) -> None:
+        tp.initialize_model_parallel(3, torch=torch)
+
+    with RuntimeContext(GraphEngine(machine(2))) as torch:
+        torch.distributed.init_process_group("ahbm")
+        with pytest.raises(SpawnException) as caught:
+            torch.multiprocessing.spawn(worker, (torch,), nprocs=2)
+    line = worker.__code__.co_firstlineno + 1
+    assert f"where: {__file__}:{line}  tp.initialize_model_parallel(3, torch=torch)" in str(caught.value)

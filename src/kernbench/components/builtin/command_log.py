@@ -108,7 +108,8 @@ def simple_record(
     stream: LaunchStream,
 ) -> Callable[[TileToken], int]:
     """Writes down a simple command: one record, from the start of its first request to the end of its last."""
-    component, kind, flops = pe.part(stages[0].component), stages[0].op_kind, stages[0].flops
+    component, kind = pe.part(stages[0].component), stages[0].op_kind
+    unit, amount = stages[0].unit, sum(stage.amount for stage in stages)
     first: TileToken | None = None
 
     def record(token: TileToken) -> int:
@@ -125,7 +126,8 @@ def simple_record(
             name,
             params,
             deps,
-            flops=flops,
+            unit=unit,
+            amount=amount,
             token=token.number,
             causes=first.causes,
             stream=stream,
@@ -180,7 +182,7 @@ class TileDescriber:
         assert isinstance(subject, TilePlan)
         return subject.kind
 
-    def flops(self, subjects: Sequence[object]) -> Sequence[int]:
+    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
         first = subjects[0]
         assert isinstance(first, TilePlan)
-        return [stage.flops * len(subjects) for stage in first.stages]
+        return [(stage.unit, stage.amount * len(subjects)) for stage in first.stages]

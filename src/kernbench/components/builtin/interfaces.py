@@ -10,6 +10,7 @@ from typing import Protocol
 from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Segment
 from kernbench.common.ipcq import Chunk, Communicator, Credit
+from kernbench.common.message_traffic import MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, Request
 from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -60,8 +61,13 @@ class MessageMover(Protocol):
 class MessageQueue(Protocol):
     """PE_IPCQ, as PE_CPU and the PE_IPCQ of a neighbour need it."""
 
-    def submit(self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None) -> None:
-        """Take a command; `done` is called when it is over."""
+    def submit(
+        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
+    ) -> None:
+        """Take a command of a kernel that has started then; `done` is called when it is over."""
+
+    def traffic_of(self, launch: KernelLaunchMsg) -> MessageTraffic:
+        """What the messages of a kernel that runs have moved so far."""
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
         """A kernel has failed or is aborted: what it asked for is over."""

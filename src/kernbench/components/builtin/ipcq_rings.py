@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kernbench.common.commands import RecvCmd, SendCmd
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import Chunk, Communicator, Message, PeKey
+from kernbench.common.message_traffic import MessageCounter, Path
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid
 from kernbench.components.recording import NOBODY, Release
@@ -35,13 +36,14 @@ def noticed_ns(backpressure: str, since_ns: float, now_ns: float, wake_ns: float
 
 
 class User:
-    """A kernel that has sent or received here: with whom, and what it has under way."""
+    """A kernel that has sent or received here: with whom, what it has under way, and what it has moved."""
 
-    __slots__ = ("communicator", "launch", "ops")
+    __slots__ = ("communicator", "launch", "moved", "ops")
 
-    def __init__(self, launch: KernelLaunchMsg, communicator: Communicator) -> None:
+    def __init__(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> None:
         self.launch = launch
         self.communicator = communicator
+        self.moved = MessageCounter(started_ns)
         self.ops: dict[SendOp | RecvOp, None] = {}
 
 
@@ -96,8 +98,8 @@ class TxRing:
     """The sender's side of a direction: what it knows of the ring at the other end."""
 
     __slots__ = (
-        "communicator", "credited_by", "direction", "is_waking", "ops", "peer", "peer_name", "sent", "stalled_since_ns",
-        "stop_listening", "taken", "there", "word",
+        "communicator", "credited_by", "direction", "is_waking", "ops", "path", "peer", "peer_name", "sent",
+        "stalled_since_ns", "stop_listening", "taken", "there", "word",
     )  # fmt: skip
 
     def __init__(self, communicator: Communicator, direction: str, peer: PeKey, word: int) -> None:
@@ -107,6 +109,7 @@ class TxRing:
         self.peer_name = str(PeId(*peer))
         self.word = word  # address of its credits
         self.there = 0  # address of the ring, where there is one
+        self.path: Path = ()  # to there
         self.sent = 0  # chunks so far
         self.taken = 0  # of those, as credits say
         self.credited_by = NOBODY  # who sent the last one

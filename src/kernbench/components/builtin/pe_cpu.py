@@ -27,6 +27,7 @@ from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.common.launch import STREAMS
+from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import (
     KernelAbortMsg,
     KernelArg,
@@ -292,7 +293,12 @@ class PeCpuComponent(ActiveComponent):
             min(now.tcm_ns - before.tcm_ns, end_ns - start_ns),  # ports are taken ahead, for the other stream too
             composites,
             turn.tcm_peak_bytes,
+            self._messages(turn),
         )
+
+    def _messages(self, turn: Turn) -> MessageTraffic:
+        ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
+        return NO_MESSAGES if ipcq is None else ipcq.traffic_of(turn.launch)
 
     # ---- what the kernel gets
 
@@ -369,9 +375,10 @@ class _Commands:
         self.cycle_ns = cpu.cycle_ns
         self._cpu = cpu
         self._launch = launch
+        self._started_ns = cpu.env.now
 
     def submit(self, cmd: EngineCommand, done: Callable[[Records], None], after: int | None) -> None:
         if isinstance(cmd, SendCmd | RecvCmd):
-            self._cpu.ipcq.submit(cmd, self._launch, done, after)
+            self._cpu.ipcq.submit(cmd, self._launch, done, after, self._started_ns)
         else:
             self._cpu.scheduler.submit(cmd, self._launch, done, after)

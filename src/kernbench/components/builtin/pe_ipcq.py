@@ -27,6 +27,7 @@ from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute,
 from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer, PeKey
+from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, Landed
@@ -76,22 +77,26 @@ class PeIpcqComponent(PeEngine):
 
     # ---- what PE_CPU asks for
 
-    def submit(self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None) -> None:
-        """Take a command; `done` is called when it is over. Raises KernelError for a direction that leads nowhere."""
+    def submit(
+        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
+    ) -> None:
+        """Take a command of a kernel that has started then; `done` is called when it is over. Raises KernelError for a
+        direction that leads nowhere.
+        """
         communicator = self._communicator(launch)
         cause = (Release.LAUNCH, NOBODY) if after is None else (Release.PROGRAM, op_ref(after))
         if isinstance(cmd, SendCmd):
             if after is not None and after in cmd.deps:
                 cause = (Release.DATA, op_ref(after))
             ring = self._tx_ring(communicator, cmd.direction)
-            send = SendOp(cmd, ring, self._user(launch, communicator), done, self.env.now, cause)
+            send = SendOp(cmd, ring, self._user(launch, communicator, started_ns), done, self.env.now, cause)
             self._cut(send)
             send.user.ops[send] = None
             self._after_overhead(self._begin_send, send)
             return
         if cmd.direction is not None:
             self._rx_ring(communicator, cmd.direction)
-        receive = RecvOp(cmd, self._user(launch, communicator), done, self.env.now, cause)
+        receive = RecvOp(cmd, self._user(launch, communicator, started_ns), done, self.env.now, cause)
         receive.user.ops[receive] = None
         self._after_overhead(self._post, receive)
 
@@ -121,7 +126,13 @@ class PeIpcqComponent(PeEngine):
         """The kernel of a launch has ended as it should."""
         user = self._users.pop(launch.id, None)
         if user is not None:
+            user.moved.is_over = True
             user.communicator.users -= 1
+
+    def traffic_of(self, launch: KernelLaunchMsg) -> MessageTraffic:
+        """What the messages of a kernel that runs have moved so far."""
+        user = self._users.get(launch.id)
+        return NO_MESSAGES if user is None else user.moved.traffic()
 
     def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
         """What a command waits for, for the report of a deadlock."""
@@ -136,15 +147,30 @@ class PeIpcqComponent(PeEngine):
                 op, taken = "send", tx.occupancy if tx is not None else 0
             else:
                 op, taken = "recv", len(rx.arrived) if rx is not None else 0
-            found.append(
-                RingWait(op, direction, peer.pe, taken, communicator.config.n_slots, communicator.failure or "")
-            )
+            is_choice = cmd.direction is None
+            outside = peer.pe[0] == self.key[0] and not launch.has_target(*peer.pe[1:])
+            unread = () if op == "send" or is_choice else self._unread_of(communicator, peer.pe, direction)
+            n_slots, failure = communicator.config.n_slots, communicator.failure or ""
+            found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread))
         return tuple(found)
 
-    def _user(self, launch: KernelLaunchMsg, communicator: Communicator) -> User:
+    def _unread_of(self, communicator: Communicator, peer: PeKey, direction: str) -> tuple[str, ...]:
+        """What a neighbour has sent here that lies in another direction than the one that is asked."""
+        left = [left for left in communicator.left_over() if (left.receiver, left.message.sender) == (self.key, peer)]
+        by_direction: dict[tuple[str, str], int] = {}
+        for each in left:
+            if each.direction != direction:
+                key = each.direction, each.message.line
+                by_direction[key] = by_direction.get(key, 0) + 1
+        return tuple(
+            f"{count} message{'s' if count > 1 else ''} of the same PE unread in {where}, sent at {line}"
+            for (where, line), count in by_direction.items()
+        )
+
+    def _user(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> User:
         user = self._users.get(launch.id)
         if user is None:
-            user = self._users[launch.id] = User(launch, communicator)
+            user = self._users[launch.id] = User(launch, communicator, started_ns)
             communicator.users += 1
         return user
 
@@ -186,6 +212,7 @@ class PeIpcqComponent(PeEngine):
                 communicator, direction, peer
             )
             ring.there = receiver.connect(communicator, back, ring.word, ring.sent)
+            ring.path = self._dma.locate(ring.there)[0].path
             self._tx[communicator, direction] = ring
         return ring
 
@@ -309,7 +336,9 @@ class PeIpcqComponent(PeEngine):
             ring.stalled_since_ns = None
             message = op.cmd.message
             nbytes = min(slot_size, message.wire_bytes - op.index * slot_size)
-            chunk = Chunk(message, op.index, nbytes, ring.sent, op.user.launch, communicator)
+            user = op.user
+            chunk = Chunk(message, op.index, nbytes, ring.sent, user.launch, communicator, ring.path, now, user.moved)
+            user.moved.sent_bytes += nbytes
             slot = ring.there + ring.sent % n_slots * slot_size
             op.index += 1
             ring.sent += 1
@@ -367,6 +396,8 @@ class PeIpcqComponent(PeEngine):
         """A chunk is at the memory of its slot: there it is written, and then this PE has notice."""
         chunk = landed.payload
         if isinstance(chunk, Chunk) and chunk.communicator is ring.communicator:
+            if not chunk.sender.is_over:
+                chunk.sender.carry(chunk.path, chunk.nbytes)
             written_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
             self.ctx.at(self.env.now + written_ns + ring.notice_ns, ring.on_arrived, chunk)
 
@@ -452,6 +483,8 @@ class PeIpcqComponent(PeEngine):
         ring.is_reading, ring.idle_since_ns = False, self.env.now
         chunk, _ = ring.arrived.pop(ring.taken)
         ring.taken += 1
+        if chunk.sent_ns >= op.user.moved.since_ns:
+            op.user.moved.carry(chunk.path, chunk.nbytes)
         by = NOBODY
         if chunk.is_last:
             ring.op = None

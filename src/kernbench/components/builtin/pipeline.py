@@ -19,6 +19,7 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.common.units import GRID_NS, on_grid
+from kernbench.common.work_units import BYTES, macs_of, vector_ops_of
 from kernbench.components.base import ActiveComponent, Context
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, FieldValue, Release
@@ -56,8 +57,12 @@ class DmaStage(NamedTuple):
         return "memory"
 
     @property
-    def flops(self) -> int:
-        return 0
+    def unit(self) -> str:
+        return BYTES
+
+    @property
+    def amount(self) -> int:
+        return self.nbytes
 
     def fields(self, addresses: Sequence[int]) -> Fields:
         """What the op log says of it; operands lie at `addresses`."""
@@ -78,8 +83,12 @@ class RunsStage(NamedTuple):
         return "memory"
 
     @property
-    def flops(self) -> int:
-        return 0
+    def unit(self) -> str:
+        return BYTES
+
+    @property
+    def amount(self) -> int:
+        return self.nbytes
 
     def fields(self, addresses: Sequence[int]) -> Fields:
         return {"nbytes": self.nbytes}
@@ -98,8 +107,12 @@ class MoveStage(NamedTuple):
         return "memory"
 
     @property
-    def flops(self) -> int:
-        return 0
+    def unit(self) -> str:
+        return BYTES
+
+    @property
+    def amount(self) -> int:
+        return self.nbytes
 
     def fields(self, addresses: Sequence[int]) -> Fields:
         return {"nbytes": self.nbytes}
@@ -124,9 +137,12 @@ class GemmStage(NamedTuple):
         return {"m": self.m, "k": self.k, "n": self.n, "dtype": self.dtype}
 
     @property
-    def flops(self) -> int:
-        """Two per multiply-accumulate."""
-        return 2 * self.m * self.k * self.n
+    def unit(self) -> str:
+        return macs_of(self.dtype)
+
+    @property
+    def amount(self) -> int:
+        return self.m * self.k * self.n
 
 
 class MathStage(NamedTuple):
@@ -147,8 +163,11 @@ class MathStage(NamedTuple):
         return {"op": self.op, "elements": self.elements, "dtype": self.dtype}
 
     @property
-    def flops(self) -> int:
-        """One per element."""
+    def unit(self) -> str:
+        return vector_ops_of(self.dtype)
+
+    @property
+    def amount(self) -> int:
         return self.elements
 
 

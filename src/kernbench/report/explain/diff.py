@@ -1,7 +1,7 @@
 """What changed between two saved runs, and where: rows that sum to the change of the total.
 
 Both critical paths are cut by class, launch, engine, link and kernel line, and rows of the same name are compared.
-Lines go by their file and text, so that code that only moved is the same; launches by name and number of that name.
+Lines go by their text, so that code that only moved is the same; launches by name and number of that name.
 """
 
 from __future__ import annotations
@@ -108,11 +108,10 @@ def _launch_names(run: RunData) -> Callable[[Piece], str]:
 
 
 def _line_names(run: RunData) -> Callable[[Piece], str]:
-    """`file: text`, with a number where a file has the same text on several lines that issued ops."""
+    """Its text, with a number where several lines that issued ops have the same."""
     names, seen = dict[int, str](), Counter[str]()
     for line in sorted(run.lines, key=lambda line: (line.file.name, line.number)):
-        text = line.text or f"line {line.number}"
-        name = f"{line.file.name}: {text}"
+        name = line.text or line.name
         seen[name] += 1
         names[line.index] = name if seen[name] == 1 else f"{name} #{seen[name]}"
     return lambda piece: names[piece.line] if piece.line >= 0 else OUTSIDE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 def arrow() -> Any:  # pyarrow has no types
     """pyarrow with its Parquet module; raises UsageError where it is not installed."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        pyarrow = import_module("pyarrow")
+        import_module("pyarrow.parquet")
     except ImportError:
         raise UsageError(
             "saved runs need pyarrow, which is not installed", hint="pip install 'kernbench[log]'"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernbench.common.work_units import flops_of
 from kernbench.sim_engine.op_stream import StreamingOpLog
 
 
@@ -28,7 +29,7 @@ class RunLog(StreamingOpLog):
         flops: list[object] = []
         for row in range(rows):
             describer, subject = self._describers[row], self._subjects[row]
-            own = describer.flops([subject])
-            flops += own
+            own = describer.amounts([subject])
+            flops += [flops_of(unit, amount) for unit, amount in own]
             streams += [describer.stream] * len(own)
         return [*super().columns(rows), streams, flops]

@@ -1,8 +1,8 @@
 """Watches every flit on every link and channel: what each did over time, and what held up whose transfers.
 
-A fabric with an `Activity` moves every flit by itself; times are the same. Transfers are told apart by what they are
-for (`purpose_of` their tag): a flit that waits behind flits of the same purpose is not contended. What a transfer would
-have taken alone is found on a second, idle fabric, once for transfers that are alike.
+A fabric with an `Activity` moves flits by themselves, or a transfer that is alone as a train, whose flits are told of
+when it is through; times are the same. Transfers are told apart by what they are for (`purpose_of` their tag): a flit
+that waits behind flits of the same purpose is not contended.
 
 A place is a link, by its index, or a channel: `channel_place`. Bins start at `bin_ns` and are merged in pairs whenever
 there would be more than `most_bins`.
@@ -140,11 +140,69 @@ class Activity:
         """A burst takes a channel."""
         self._used(transfer, place, nbytes, ready, finish, burst)
 
-    def _used(self, transfer: Transfer, place: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
+    def passed(
+        self, transfer: Transfer, hop: int, ready: list[float], leave: list[float], first: int, before: float
+    ) -> None:
+        """Flits of a train from `first` on have passed a hop, whose link others had until `before`."""
+        if not leave:
+            return
+        link, occupy, *_ = transfer.crossings[hop]
+        last = transfer.last
+        self._make_room(leave[-1])
         width = self.bin_ns
-        while leave >= width * self.most_bins:
-            self._merge()
-            width = self.bin_ns
+        track = self.tracks.get(link)
+        if track is None:
+            track = self.tracks[link] = Track()
+        own = self._own_at(transfer, link)
+        behind = 0.0
+        start = leave[0] - transfer.crossing(hop, first).occupy_ns
+        nbytes = 0
+        for at, (came, left) in enumerate(zip(ready, leave, strict=True)):
+            index = first + at
+            took = occupy if index < last else transfer.last_crossings[hop].occupy_ns
+            begun = left - took
+            if nbytes and begun != leave[at - 1]:  # flits that follow each other are added as one
+                track.add_bytes(nbytes, start, leave[at - 1], width)
+                start, nbytes = begun, 0
+            nbytes += transfer.flit_bytes(index, self._flit_bytes)
+            if begun > came:
+                track.add_wait(0, came, begun, width)
+                if before > came:
+                    others = before - came - (0.0 if own is None else own.ahead_ns(came))
+                    if others > 0.0:
+                        track.add_wait(1, came, came + others, width)
+                        behind += others
+        track.add_bytes(nbytes, start, leave[-1], width)
+        if own is not None:
+            own.add(leave[-1], leave[-1] - start)
+            if behind:
+                waits = self.errands[self._purposes[id(transfer)]].waits
+                waits[link] = waits.get(link, 0.0) + behind
+
+    def _own_at(self, transfer: Transfer, place: int) -> _Own | None:
+        """The flits of a transfer's purpose at a place."""
+        purpose = self._purposes.get(id(transfer))
+        if purpose is None:
+            return None
+        places = self._own.get(purpose)
+        if places is None:
+            places = self._own[purpose] = {}
+        own = places.get(place)
+        if own is None:
+            own = places[place] = _Own()
+        return own
+
+    def _make_room(self, leave: float) -> None:
+        """Bins reach up to a time."""
+        while leave >= self.bin_ns * self.most_bins:
+            for track in self.tracks.values():
+                track.merge(self.bin_ns)
+            self.bin_ns *= 2
+
+    def _used(self, transfer: Transfer, place: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
+        if leave >= self.bin_ns * self.most_bins:
+            self._make_room(leave)
+        width = self.bin_ns
         track = self.tracks.get(place)
         if track is None:
             track = self.tracks[place] = Track()
@@ -152,29 +210,18 @@ class Activity:
         track.add_bytes(nbytes, start, leave, width)
         if start > ready:
             track.add_wait(0, ready, start, width)
-        purpose = self._purposes.get(id(transfer))
-        if purpose is None:
+        own = self._own_at(transfer, place)
+        if own is None:
             if start > ready:
                 track.add_wait(1, ready, start, width)
             return
-        places = self._own.get(purpose)
-        if places is None:
-            places = self._own[purpose] = {}
-        own = places.get(place)
-        if own is None:
-            own = places[place] = _Own()
         if start > ready:
             behind = start - ready - own.ahead_ns(ready)
             if behind > 0.0:
                 track.add_wait(1, ready, ready + behind, width)
-                waits = self.errands[purpose].waits
+                waits = self.errands[self._purposes[id(transfer)]].waits
                 waits[place] = waits.get(place, 0.0) + behind
         own.add(leave, occupy)
-
-    def _merge(self) -> None:
-        for track in self.tracks.values():
-            track.merge(self.bin_ns)
-        self.bin_ns *= 2
 
 
 class WatchedChannels(ChannelGroup):
@@ -204,6 +251,9 @@ class WatchedChannels(ChannelGroup):
             free[channel] = (start + self.burst_ns, READ)
             self._seen(reader, channel, now, start + self.burst_ns)
         return super().commit_reads(block, flits, now)
+
+    def read_if_idle(self, block: int, flits: int, now: float) -> bool:
+        return False  # every read is committed for its transfer
 
     def flush(self, now: float) -> None:
         self.pending.sort()

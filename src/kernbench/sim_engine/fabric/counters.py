@@ -72,8 +72,12 @@ class Counters:
 
     @property
     def sees_flits(self) -> bool:
-        """Whether every flit must be seen on every link."""
+        """Whether somebody sees every flit on every link: nobody may own some of it."""
         return self.recorded is not None or self.activity is not None
+
+    def is_slow(self, transfer: Transfer) -> bool:
+        """Whether a transfer must be moved flit by flit: recorded ones, and watched ones that write to channels."""
+        return self.recorded is not None or (self.activity is not None and transfer.sink is not None)
 
     def watch(self, transfer: Transfer, i: int, hop: int, ready: float, leave: float, occupy_ns: float) -> None:
         """A flit that is recorded, watched or traced takes a link."""

@@ -74,6 +74,8 @@ class FlitsOnly:
     def set_out(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
             self._engine.commit_read(transfer, transfer.source, now)
+        if self._engine.counters.sees_flits:
+            transfer.slow = True
         self._engine.begin(transfer, now)
 
     def ended(self, transfer: Transfer, now: float) -> None:

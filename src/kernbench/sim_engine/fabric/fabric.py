@@ -29,7 +29,7 @@ class Fabric:
     """Moves bytes by the rules of this package.
 
     `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
-    on every link and channel, which then moves by itself.
+    on every link and channel: lanes and claims are not used then.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Fabric:
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
-        if trace or route.has_delay_rule or self._counters.sees_flits:
+        if trace or route.has_delay_rule or self._counters.is_slow(transfer):
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]

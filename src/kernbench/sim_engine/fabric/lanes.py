@@ -103,7 +103,7 @@ class Lane:
         if not transfer.flits:
             engine.send_control(transfer)
             return
-        transfer.slow = self._route.has_delay_rule or engine.counters.sees_flits
+        transfer.slow = self._route.has_delay_rule or engine.counters.is_slow(transfer)
         engine.send(transfer)
 
     def _made(

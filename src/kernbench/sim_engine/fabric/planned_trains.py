@@ -60,6 +60,9 @@ class PlannedTrains:
 
     def end(self, transfer: Transfer, train: Plan) -> None:
         """A train has come to its end as planned."""
+        activity = self._engine.counters.activity
+        if activity is not None:
+            train.tell(activity)
         transfer.train = None
         self.active -= 1
         links = self._engine.links
@@ -134,6 +137,8 @@ class PlannedTrains:
     def _split_one(self, train: Train, now: float, order: float, restored: dict[int, None]) -> None:
         """`restored`: links and memories (as ~node) that are back at what the first train planned there has done."""
         transfer, links = train.transfer, self._engine.links
+        activity = self._engine.counters.activity
+        transfer.slow = transfer.slow or activity is not None
         transfer.train = None
         transfer.epoch += 1  # its end as forecast no longer holds
         self.active -= 1
@@ -141,6 +146,8 @@ class PlannedTrains:
         for hop, link in enumerate(transfer.links):
             passed = train.passed(hop, now, order)
             links.note_wait(link, *train.longest_wait(hop, passed))
+            if activity is not None:
+                train.tell_hop(activity, hop, passed)
             if passed < transfer.flits:
                 if link not in restored:
                     restored[link] = None

@@ -17,8 +17,9 @@ from kernbench.sim_engine.fabric.progressions import (
     moved,
     nth_time,
     part_of,
+    times_of,
 )
-from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.fabric.transfers import Activity, Transfer
 
 
 class Train:
@@ -45,6 +46,25 @@ class Train:
             if wait:
                 waits.append((link, wait, at))
         return waits
+
+    def tell(self, activity: Activity) -> None:
+        """Tell whoever watches of every flit on every link."""
+        self.unfold()
+        for hop in range(self.transfer.hops):
+            self.tell_hop(activity, hop, self.transfer.flits)
+
+    def tell_hop(self, activity: Activity, hop: int, stop: int) -> None:
+        """Tell whoever watches of the flits up to `stop` at a hop."""
+        start, tail_ns = self.start[hop], self.transfer.crossings[hop].tail_ns
+        leave = [time - tail_ns for time in self._times(hop + 1, start, stop)]
+        activity.passed(self.transfer, hop, self._times(hop, start, stop), leave, start, self.hops[hop][1])
+
+    def _times(self, hop: int, start: int, stop: int) -> list[float]:
+        """When flits `start` to `stop` are ready for a hop, one by one."""
+        times = self.ready(hop)
+        if isinstance(times, Pace):
+            return list(times.times(start, stop))
+        return list(times_of(part_of(times, start - self.start[hop], stop - self.start[hop])))
 
     def bookings(self) -> list[Booking]:
         """Of every link that it has yet to pass."""

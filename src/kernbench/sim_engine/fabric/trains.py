@@ -59,7 +59,9 @@ class TrainPlanner:
             in_the_way = trains.in_the_way(transfer, now)
             if in_the_way:
                 self._split(in_the_way, now, transfer.order)
-        if transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
+        if engine.counters.sees_flits:
+            transfer.slow = True
+        elif transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
             self.waiting[transfer.seq] = transfer
         engine.begin(transfer, now)
 
@@ -76,7 +78,8 @@ class TrainPlanner:
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
             if transfer.flits > LARGE:
-                self.waiting[transfer.seq] = transfer
+                if not transfer.slow:
+                    self.waiting[transfer.seq] = transfer
             else:
                 first_link = transfer.links[0]
                 self._pause[first_link] = pause = self._next_pause[first_link]
@@ -86,7 +89,7 @@ class TrainPlanner:
         """Split every train into flits. One whose flits have all passed only has its end to come."""
         for transfer in self._trains.split_all(now, order):
             self.split += 1
-            if transfer.flits > LARGE:
+            if transfer.flits > LARGE and not transfer.slow:
                 self.waiting[transfer.seq] = transfer
 
     # ---- planning from where the flits stand

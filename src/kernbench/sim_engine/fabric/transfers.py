@@ -48,11 +48,23 @@ class LinkCounters:
     longest_queue_at_ns: float
 
 
+class Activity(Protocol):
+    """Whoever watches flits (`activity.py`)."""
+
+    def passed(
+        self, transfer: Transfer, hop: int, ready: list[float], leave: list[float], first: int, before: float
+    ) -> None:
+        """Flits of a train have passed a hop."""
+
+
 class Plan(Protocol):
     """How a transfer is moved whole, as the fast path has planned it (`train.py`)."""
 
     def longest_waits(self) -> list[tuple[int, float, float]]:
         """Of every link where a flit waits: the link, the longest wait and when it began."""
+
+    def tell(self, activity: Activity) -> None:
+        """Tell whoever watches of every flit on every link."""
 
 
 class Owner(Protocol):

@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 
 MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
-Work = dict[str, tuple[int, float, int]]  # by part of the PE: ops, for how long it was busy, flops
+Work = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE and unit: ops, busy for how long, how much
 
 
 class Stretch(NamedTuple):
@@ -98,7 +98,7 @@ class CourseRows:
     def records(self) -> int:
         return self._course.records
 
-    def work(self) -> dict[str, tuple[int, float, int]]:
+    def work(self) -> Work:
         return self._course.work
 
     def __iter__(self) -> Iterator[Row]:

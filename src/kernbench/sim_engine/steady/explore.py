@@ -121,8 +121,9 @@ class Explorer:
         self._rows.append((token.number, times, token.causes))
         self._records += len(token.stages)
         for at, stage in enumerate(token.stages):
-            ops, busy_ns, flops = work.get(stage.component, (0, 0.0, 0))
-            work[stage.component] = (ops + 1, busy_ns + times[2 * at + 1] - times[2 * at], flops + stage.flops)
+            key = stage.component, stage.unit
+            ops, busy_ns, amount = work.get(key, (0, 0.0, 0))
+            work[key] = (ops + 1, busy_ns + times[2 * at + 1] - times[2 * at], amount + stage.amount)
         return 0
 
     # ---- known legs
@@ -315,13 +316,13 @@ class Explorer:
             for at, channels in enumerate(after.bursts):
                 rows = zip(bursts[at], before.bursts[at], channels, strict=True)
                 bursts[at] = [now + times * (b - a) for now, a, b in rows]
-            for part, (ops, busy_ns, flops) in after.work.items():
-                old_ops, old_ns, old_flops = before.work.get(part, (0, 0.0, 0))
-                had_ops, had_ns, had_flops = work.get(part, (0, 0.0, 0))
-                work[part] = (
+            for key, (ops, busy_ns, amount) in after.work.items():
+                old_ops, old_ns, old_amount = before.work.get(key, (0, 0.0, 0))
+                had_ops, had_ns, had_amount = work.get(key, (0, 0.0, 0))
+                work[key] = (
                     had_ops + times * (ops - old_ops),
                     had_ns + times * (busy_ns - old_ns),
-                    had_flops + times * (flops - old_flops),
+                    had_amount + times * (amount - old_amount),
                 )
             records += times * (after.records - before.records)
         course.use, course.moved, course.work, course.records = use, moved, work, records

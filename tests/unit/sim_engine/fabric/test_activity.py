@@ -77,28 +77,49 @@ def test_a_read_that_finds_channels_taken_waits_for_them():
     assert sum(activity.tracks[channel].nbytes) == 512.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_watched_fabric_takes_the_same_times_and_its_bins_sum_to_the_counters(seed):
     rng = random.Random(seed)
+    within_ns, most_bytes = (60, 3000) if seed % 2 else (9000, 30000)  # crowded, and mostly alone: then trains run
     work = [
-        (rng.choice("ab"), rng.random() < 0.5, rng.randrange(1, 3000), float(rng.randrange(60)), rng.randrange(8) * 256)
+        (
+            rng.choice("ab"),
+            rng.random() < 0.7,
+            rng.randrange(1, most_bytes),
+            float(rng.randrange(within_ns)),
+            rng.randrange(8) * 256,
+        )
         for _ in range(20)
     ]
 
     def ends(**options):
         fabric = Fabric(network(), **options)
         done = []
-        for node, reads, nbytes, at, address in work:
+        for tag, (node, reads, nbytes, at, address) in enumerate(work):
             path = ("memory", "hub", node) if reads else (node, "hub", "memory")
             where = {"read_from": address} if reads else {"write_to": address}
-            fabric.inject(path, nbytes, at, tag=len(done), on_done=done.append, **where)
+            fabric.inject(path, nbytes, at, tag=tag, on_done=done.append, **where)
         fabric.run()
         return fabric, sorted((transfer.seq, transfer.done_ns) for transfer in done)
 
-    activity = Activity(bin_ns=1.0, most_bins=64)
-    activity.purpose_of = lambda tag: tag
-    watched, times = ends(mode="flits", activity=activity)
+    def watch(mode):
+        activity = Activity(bin_ns=1.0, most_bins=64)
+        activity.purpose_of = lambda tag: tag
+        return activity, *ends(mode=mode, activity=activity)
+
+    activity, watched, times = watch("adaptive")
     assert times == ends()[1]
+    one_by_one, _, _ = watch("flits")
+    assert sorted(activity.tracks) == sorted(one_by_one.tracks)
+    for place, track in activity.tracks.items():
+        other = one_by_one.tracks[place]
+        assert track.nbytes == pytest.approx(other.nbytes, abs=1e-3)
+        for which in (0, 1):
+            assert track.waits(which, activity.bin_ns) == pytest.approx(other.waits(which, activity.bin_ns))
+    assert {tag: errand.waits for tag, errand in activity.errands.items()} == {
+        tag: errand.waits for tag, errand in one_by_one.errands.items()
+    }
+    assert seed % 2 or watched.planned > 2
     net = watched.network
     for (src, dst), counters in watched.all_link_counters().items():
         assert sum(activity.tracks[net.link_index(src, dst)].nbytes) == counters.nbytes

@@ -1,0 +1,202 @@
+"""Energy of a run and of its launches, by block: what was counted for time, times the machine's coefficients.
+
+- MACs and vector ops by element type, and bytes between TCM and the rest of its PE: from the engines' work.
+- Bytes on links: a byte pays on every link it crosses. UCIe links are those from die to die; PCIe those of the switch;
+  all other links are the NoC's.
+- Bytes of HBM in whole bursts, those of SRAM as its port carries them.
+- Static power of every block of the machine, over the whole run; of a launch, over the time its kernel ran.
+
+What was done but has no coefficient is named in `not_counted`. A launch is charged for the links of its SIPs while it
+ran, so launches that overlap on a SIP share link bytes twice; the run's own figures count everything once, with what
+the host moved. The peak is the highest average power of a launch or of the run. TCM bytes of messages, register files,
+instruction control and clock trees are not counted (`kernbench fidelity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.launches import Launch
+from kernbench.topology.coefficients import coefficient_of
+from kernbench.topology.graph import EdgeKind, TopologyGraph
+from kernbench.topology.spec import MachineSpec
+
+DIE_TO_DIE = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
+COMPUTE = {MACS: "pj_per_mac", VECTOR_OPS: "pj_per_vector_op"}
+STATIC = "static"
+NO_AREA = ("host", "pe_tcm", "sram")  # outside of the machine, or counted by their MiB
+
+Amounts = dict[str, float]  # by key of the coefficient: MACs, ops, bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules by block: `macs`, `vector_ops`, a kind of link or memory, `static`."""
+
+    joules: Mapping[str, float]
+    not_counted: tuple[str, ...]  # keys of coefficients that nobody gives, of work that was done
+    span_ns: float
+
+    @property
+    def total_j(self) -> float:
+        return sum(self.joules.values())
+
+    @property
+    def average_w(self) -> float:
+        return self.total_j / self.span_ns * 1e9 if self.span_ns else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "total_j": self.total_j,
+            "average_w": self.average_w,
+            "joules": dict(self.joules),
+            "not_counted": list(self.not_counted),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnergy:
+    """A run's energy, that of each launch, and the highest average power of any of them."""
+
+    run: Energy
+    launches: tuple[Energy, ...]
+
+    @property
+    def peak_w(self) -> float:
+        return max(energy.average_w for energy in (self.run, *self.launches))
+
+    def as_json(self) -> dict[str, object]:
+        return {**self.run.as_json(), "peak_w": self.peak_w}
+
+
+def energy_of(result: BenchResult) -> RunEnergy:
+    """The energy of a finished run."""
+    engine, graph = result.engine, result.engine.graph
+    done = _engine_amounts(result.launches)
+    for (src, dst), counters in engine.link_counters().items():
+        _add_link(done, graph, str(src), str(dst), counters.nbytes)
+    hbm = sum(engine.hbm_bytes(sip) for sip in range(graph.spec.n_sips))
+    _add(done, "energy.pj_per_byte.hbm", hbm)
+    static_w = static_w_of(graph)
+    run = _charged(done, graph.spec, result.total_ns, static_w)
+    return RunEnergy(run, tuple(_launch_energy(launch, graph, static_w) for launch in result.launches))
+
+
+def launches_energy(launches: Iterable[Launch], graph: TopologyGraph) -> float:
+    """Joules of launches that are done, one after the other."""
+    static_w = static_w_of(graph)
+    return sum(_launch_energy(launch, graph, static_w).total_j for launch in launches)
+
+
+def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Energy:
+    done = _engine_amounts([launch])
+    for (src, dst), busy_ns in launch.links.items():
+        _add_link(done, graph, src, dst, busy_ns * (graph.edge(src, dst).bw_gbs or 0.0))
+    _add(done, "energy.pj_per_byte.hbm", launch.bytes_hbm)
+    return _charged(done, graph.spec, launch.exec_ns, static_w)
+
+
+def _engine_amounts(launches: Iterable[Launch]) -> Amounts:
+    """What PEs computed, and moved between their TCM and other memories or registers."""
+    done: Amounts = {}
+    for launch in launches:
+        for use in launch.engines.values():
+            for unit, amount in use.amounts.items():
+                kind, _, dtype = unit.partition("/")
+                _add(done, "energy.pj_per_byte.tcm" if unit == BYTES else f"energy.{COMPUTE[kind]}.{dtype}", amount)
+    return done
+
+
+def _add(done: Amounts, key: str, amount: float) -> None:
+    if amount:
+        done[key] = done.get(key, 0.0) + amount
+
+
+def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: float) -> None:
+    kind = graph.edge(src, dst).kind
+    name = "ucie" if kind in DIE_TO_DIE else "pcie" if kind is EdgeKind.PCIE else "noc"
+    _add(done, f"energy.pj_per_byte.{name}", nbytes)
+    if kind is EdgeKind.ROUTER_TO_SRAM:
+        _add(done, "energy.pj_per_byte.sram", nbytes)
+
+
+def _charged(done: Amounts, spec: MachineSpec, span_ns: float, static_w: float) -> Energy:
+    joules: dict[str, float] = {}
+    missing: list[str] = []
+    for key, amount in sorted(done.items()):
+        coefficient = coefficient_of(spec, key)
+        if coefficient is None:
+            missing.append(key)
+            continue
+        block = _block_of(key)
+        joules[block] = joules.get(block, 0.0) + amount * coefficient.value * 1e-12
+    if static_w:
+        joules[STATIC] = static_w * span_ns * 1e-9
+    else:
+        missing.append("energy.static_w")
+    return Energy(joules, tuple(missing), span_ns)
+
+
+def _block_of(key: str) -> str:
+    _, group, name = key.split(".")
+    return {"pj_per_mac": MACS, "pj_per_vector_op": VECTOR_OPS}.get(group, name)
+
+
+def static_w_of(graph: TopologyGraph) -> float:
+    """What the whole machine draws at rest."""
+    counts = block_counts(graph)
+    return sum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
+
+
+def block_counts(graph: TopologyGraph) -> Mapping[str, int]:
+    """How many blocks of each kind a machine has."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes.values():
+        counts[node.kind] = counts.get(node.kind, 0) + 1
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """mm2 of a machine: its dies by the geometry, and those of its blocks that have a coefficient."""
+
+    dies_mm2: float
+    blocks_mm2: Mapping[str, float]
+    not_counted: tuple[str, ...]
+
+    @property
+    def counted_mm2(self) -> float:
+        return sum(self.blocks_mm2.values())
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "dies_mm2": self.dies_mm2,
+            "blocks_mm2": dict(self.blocks_mm2),
+            "counted_mm2": self.counted_mm2,
+            "not_counted": list(self.not_counted),
+        }
+
+
+def area_of(graph: TopologyGraph) -> Area:
+    """The silicon of a machine."""
+    spec, counts = graph.spec, block_counts(graph)
+    blocks = {kind: mm2 * counts.get(kind, 0) for kind, mm2 in sorted(spec.area.mm2.items())}
+    memory = spec.cube.memory_map
+    mib = {"tcm": memory.tcm_mb_per_pe * spec.n_pes, "sram": memory.sram_mb_per_cube * spec.n_cubes}
+    missing = []
+    for name, size in mib.items():
+        coefficient = coefficient_of(spec, f"area.mm2_per_mib.{name}")
+        if coefficient is None:
+            missing.append(f"area.mm2_per_mib.{name}")
+        else:
+            blocks[name] = coefficient.value * size
+    missing += [f"area.mm2.{kind}" for kind in sorted(counts) if kind not in spec.area.mm2 and kind not in NO_AREA]
+    return Area(_dies_mm2(spec), blocks, tuple(missing))
+
+
+def _dies_mm2(spec: MachineSpec) -> float:
+    cube, chiplet = spec.cube.geometry.cube_mm, spec.io_chiplet.size_mm
+    return spec.n_cubes * cube.w * cube.h + spec.n_sips * len(spec.sip.io_chiplets) * chiplet.w * chiplet.h

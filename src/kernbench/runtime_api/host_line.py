@@ -1,0 +1,45 @@
+"""Where in a user's host program something was called: the nearest line outside of this package.
+
+Benches that come with the package count as programs of a user. An error that was raised on behalf of a call is told
+that line when it leaves the program, so that no check has to look for it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from linecache import getline
+from traceback import walk_tb
+from types import FrameType
+
+from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException
+
+_OURS, _PROGRAMS = "kernbench.", "kernbench.benches."
+_NAMES_A_LINE = re.compile(r":\d+\b")
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith(_OURS) and not name.startswith(_PROGRAMS)
+
+
+def host_line() -> str:
+    """`file:line` of the call that led here; empty when only KernBench's own code did."""
+    return line_of_frame(sys._getframe(1))
+
+
+def line_of_frame(frame: FrameType | None) -> str:
+    """`file:line` of the program's call that led to a frame; empty when there is none."""
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def at_host_line(error: KernBenchError) -> None:
+    """Add to an error that a program raised the program's own line, unless it names one."""
+    if isinstance(error, DeadlockError | SpawnException) or _NAMES_A_LINE.search(error.where or ""):
+        return
+    own = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
+    if own:
+        file, at = own[-1]
+        error.where = f"{file}:{at}  {error.where or getline(file, at).strip()}".rstrip()

@@ -1,0 +1,47 @@
+"""Coefficients of energy and area: the machine's own where it gives one, else the shipped one with its source.
+
+A machine that leaves a coefficient null gets the value of `coefficients.yaml`, which names a public source and a range
+for each. What neither gives is None: whoever counts says what was not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+import yaml
+
+from kernbench.topology.spec import MachineSpec
+
+OWN = "the machine's description"
+
+
+class Coefficient(NamedTuple):
+    """A value, the range in which its source puts it, and the source."""
+
+    key: str
+    value: float
+    low: float
+    high: float
+    how: str
+    source: str
+
+
+@cache
+def shipped_coefficients() -> Mapping[str, Coefficient]:
+    """All that the package has, by key of the machine's description."""
+    text = resources.files("kernbench.topology").joinpath("coefficients.yaml").read_text(encoding="utf-8")
+    return {entry["key"]: Coefficient(**entry) for entry in yaml.safe_load(text)}
+
+
+def coefficient_of(spec: MachineSpec, key: str) -> Coefficient | None:
+    """One coefficient of a machine by its key, such as `energy.pj_per_mac.f16`; None when nobody gives it."""
+    found: object = spec
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
+    if found is None:
+        return shipped_coefficients().get(key)
+    assert isinstance(found, int | float)
+    return Coefficient(key, float(found), float(found), float(found), "", OWN)

@@ -1,0 +1,115 @@
+"""Energy and area: bytes, MACs and vector ops times their coefficients, and what has none is named."""
+
+import pytest
+
+import kernbench
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.report.energy import Energy, area_of, energy_of
+from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.topology import load_topology
+from kernbench.topology.coefficients import coefficient_of, shipped_coefficients
+
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+OWN = {
+    "energy.pj_per_mac.f16": 1.0,
+    "energy.pj_per_vector_op.f16": 2.0,
+    "energy.pj_per_byte.noc": 3.0,
+    "energy.pj_per_byte.hbm": 5.0,
+    "energy.pj_per_byte.tcm": 7.0,
+    "energy.pj_per_byte.pcie": 0.0,
+    "energy.pj_per_byte.ucie": 0.0,
+}
+
+
+def product(a, b, c, tl):
+    left, right = tl.load(a, (32, 64)), tl.load(b, (64, 32))
+    tl.store(c, tl.exp(tl.dot(left, right)))
+
+
+def bench(torch):
+    dp = DPPolicy(cube="replicate", pe="replicate", num_pes=1, num_cubes=1)
+    a = torch.zeros((32, 64), dtype="f16", dp=dp, name="a")
+    b = torch.zeros((64, 32), dtype="f16", dp=dp, name="b")
+    c = torch.empty((32, 32), dtype="f16", dp=dp, name="c")
+    torch.launch("product", product, a, b, c)
+
+
+def composite(a, b, c, tl):
+    tl.wait(tl.composite("gemm", tl.ref(a, (256, 256)), tl.ref(b, (256, 256)), out_ptr=c))
+
+
+def composite_bench(torch):
+    dp = DPPolicy(cube="replicate", pe="replicate", num_pes=1, num_cubes=1)
+    a, b, c = (torch.zeros((256, 256), dtype="f16", dp=dp, name=name) for name in "abc")
+    torch.launch("composite", composite, a, b, c)
+
+
+def run(function, settings, **options) -> BenchResult:
+    return kernbench.run(function, topology=load_topology(None, ONE_CUBE | settings), **options)
+
+
+def picojoules(energy: Energy) -> dict[str, float]:
+    return {block: round(j * 1e12, 3) for block, j in energy.joules.items()}
+
+
+def test_a_launch_costs_its_macs_vector_ops_and_bytes_times_their_coefficients() -> None:
+    (launch,) = energy_of(run(bench, OWN)).launches
+    read, written = 2 * (32 * 64 + 64 * 32), 2 * 32 * 32
+    assert picojoules(launch) == {
+        "macs": 32 * 64 * 32 * 1.0,
+        "vector_ops": 32 * 32 * 2.0,
+        "hbm": (read + written) * 5.0,
+        "noc": 2 * (read + written) * 3.0,  # the memory's port and the PE's: PE 0 is next to its slice
+        "tcm": (read + written) * 7.0,  # simple commands take their operands from TCM in the engine's own time
+    }
+
+
+def test_the_run_counts_what_the_host_moved_too() -> None:
+    found = energy_of(run(bench, OWN))
+    (launch,) = found.launches
+    assert picojoules(found.run)["hbm"] >= picojoules(launch)["hbm"]
+    assert found.run.joules["macs"] == launch.joules["macs"]
+    assert launch.average_w == pytest.approx(launch.total_j / (launch.span_ns * 1e-9))
+    assert found.peak_w == max(found.run.average_w, launch.average_w)
+
+
+def test_energy_is_the_same_over_fast_paths() -> None:
+    fast, tiles = (energy_of(run(composite_bench, OWN, fast=fast)) for fast in (True, False))
+    assert fast == tiles
+    assert picojoules(fast.launches[0])["macs"] == 256.0**3
+
+
+def test_static_power_is_drawn_by_every_block_all_the_time() -> None:
+    result = run(bench, OWN | {"energy.static_w.pe_gemm": 0.5})
+    assert energy_of(result).run.joules["static"] == pytest.approx(8 * 0.5 * result.total_ns * 1e-9)
+
+
+def test_work_without_a_coefficient_is_named_and_not_counted() -> None:
+    found = energy_of(run(bench, {})).run
+    assert {"energy.pj_per_byte.noc", "energy.static_w"} <= set(found.not_counted)
+    assert "noc" not in found.joules
+    assert "static" not in found.joules
+
+
+def test_the_area_is_that_of_the_dies_and_of_blocks_with_a_coefficient() -> None:
+    area = area_of(load_topology(None, ONE_CUBE | {"area.mm2.pe_gemm": 0.25, "area.mm2_per_mib.tcm": 0.5}))
+    assert area.dies_mm2 == 14 * 14 + 10 * 4
+    assert area.blocks_mm2["pe_gemm"] == 8 * 0.25
+    assert area.blocks_mm2["tcm"] == 8 * 2 * 0.5
+    assert "area.mm2.pe_math" in area.not_counted
+    assert "area.mm2.pe_gemm" not in area.not_counted
+
+
+def test_every_shipped_coefficient_has_a_source_and_lies_in_its_range_and_is_a_key_of_the_machine() -> None:
+    spec = load_topology().spec
+    for key, shipped in shipped_coefficients().items():
+        assert shipped.low <= shipped.value <= shipped.high
+        assert shipped.source
+        assert shipped.how
+        assert coefficient_of(spec, key) == shipped
+
+
+def test_a_machines_own_coefficient_wins_over_the_shipped_one() -> None:
+    own = coefficient_of(load_topology(None, {"energy.pj_per_byte.hbm": 20.0}).spec, "energy.pj_per_byte.hbm")
+    assert own is not None
+    assert (own.value, own.source) == (20.0, "the machine's description")
