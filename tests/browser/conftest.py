@@ -81,7 +81,9 @@ class Opened:
         """Until nothing is asked for any more and the timeline is drawn."""
         quiet = 0
         for _ in range(400):
-            busy = self.page.evaluate("kb.busy() || !!kb.tl?.frame || !!kb.tl?.drawn.missing")
+            busy = self.page.evaluate(
+                "kb.busy() || (kb.tl?.canvas?.clientWidth > 0 && (kb.tl.frame || kb.tl.drawn.missing))"
+            )
             quiet = 0 if busy else quiet + 1
             if quiet == 4:
                 return

@@ -64,7 +64,8 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
               await timed('sharp tiles', {w: [20000, 24000]}, idle);
               await timed('click to details', {sel: 'op:500000'}, () => text('pane-details').includes('op 500000'));
               const details = () => text('pane-details');
-              await timed('totals of a range', {sel: null, range: [10000, 30000]}, () => details().includes('selected'));
+              const range = [10000, 30000];
+              await timed('totals of a range', {sel: null, range}, () => details().includes('selected'));
               const explain = document.getElementById('view-explain');
               await timed('switch of view', {view: 'explain'}, () => explain.classList.contains('on'));
               return ms;

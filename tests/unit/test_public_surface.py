@@ -79,6 +79,9 @@ IMPORTS = [
     "kernbench.probes.probe",
     "kernbench.report",
     "kernbench.report:open_run",
+    "kernbench.web",
+    "kernbench.web.server:make_app",
+    "kernbench.web.shelf:Shelf",
     "kernbench:sweep",
     "kernbench.sweep:SweepRow",
     "kernbench.sweep:pareto_front",
@@ -107,7 +110,7 @@ def test_import_path_is_there(path: str) -> None:
 
 def test_command_names() -> None:
     assert {"run", "runs", "explain", "trace", "diff", "sweep", "list"} <= set(COMMANDS)
-    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
+    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "web"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")

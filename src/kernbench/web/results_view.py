@@ -34,7 +34,8 @@ class ResultsView:
             "dir": str(self.path),
             "kind": "results",
             "command": self.data.get("command"),
-            "machine": self.data.get("machine"),
+            "machine": self.data.get("topology") or _name(self.data.get("machine")),
+            "description": self.data.get("description"),
             "rows": len(rows),
             "ok": not any(row.get("ok") is False for row in rows),
             "error": None,
@@ -46,7 +47,7 @@ class ResultsView:
         columns: dict[str, None] = {}
         for row in rows:
             columns.update(dict.fromkeys(row))
-        settings = [c for c in columns if c.startswith(("params.", "machine."))]
+        settings = [c for c in columns if c.startswith(("params.", "machine.", "machine:"))]
         return {
             "schema": 1,
             **self.listed(),
@@ -57,6 +58,11 @@ class ResultsView:
             "best": self.data.get("best", []),
             "table": rows,
         }
+
+
+def _name(machine: object) -> str | None:
+    """A machine that is given by its name or hash; an evaluation has the whole description there."""
+    return machine if isinstance(machine, str) else None
 
 
 def _read(path: Path) -> dict[str, Any]:

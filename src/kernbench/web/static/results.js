@@ -29,7 +29,7 @@ export function startResults(place, fail) {
     const filter = h('input', {type: 'text', class: 'filter', value: ui.filter, placeholder: 'total_ns < 5000 and m >= 64', 'aria-label': 'Filter', spellcheck: 'false', onchange: event => { ui.filter = event.target.value; draw(found); }});
     show(place, h('div', {class: 'page one'},
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
-        h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
+        found.description && h('span', {}, found.description), h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
       h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true)),
       numeric.length > 1 ? scatter(rows.filter(r => !failed(r)), {...ui, width: place.clientWidth - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => { ui.all = !ui.all; draw(found); }}, ui.all ? 'fewer columns' : 'all columns')),
@@ -45,6 +45,12 @@ export function startResults(place, fail) {
     if (entry) { change({a: entry.id, view: 'run', scope: '', w: null, sel: null, range: null, open: null, root: null}); return; }
     const params = Object.entries(row).filter(([k, v]) => k.startsWith('params.') && v !== null).map(([k, v]) => ` --param ${k.slice(7)}=${v}`).join('');
     const machine = Object.entries(row).filter(([k, v]) => k.startsWith('machine.') && v !== null).map(([k, v]) => ` --set ${k.slice(8)}=${v}`).join('');
+    const values = Object.entries(row).filter(([, v]) => v !== null && v !== undefined && v !== '');
+    if (found.command !== 'sweep') {
+      show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), values.map(([k, v]) => h('div', {class: 'fact'}, h('span', {class: 'muted'}, short(k)), h('span', {}, cell(v)))));
+      box.scrollIntoView({block: 'nearest'});
+      return;
+    }
     show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), h('p', {class: 'muted'}, 'Save this point as a run to look at it:'),
       h('pre', {class: 'cmd'}, `kernbench run --bench ${row.bench || found.name}${params}${machine} --save out/point-${row.point ?? 'x'}`));
     box.scrollIntoView({block: 'nearest'});
@@ -54,7 +60,7 @@ export function startResults(place, fail) {
 
 const failed = row => row.ok === false || Boolean(row.error);
 const order = (x, y) => (x === y ? 0 : x === null || x === undefined ? 1 : y === null || y === undefined ? -1 : x < y ? -1 : 1);
-const short = name => name.replace(/^(params|machine|returned)\./, '');
+const short = name => name.replace(/^(params|machine|returned)[.:]/, '');
 const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? (Number.isInteger(value) ? count(value) : sig(value, 5)) : value === true ? 'yes' : value === false ? 'no' : String(value));
 const varying = (found, columns) => columns.filter(c => new Set(found.table.map(r => r[c])).size > 1);
 

@@ -5,7 +5,7 @@ export function filterOf(text, columns) {
   const terms = text.split(/\band\b|&&/).filter(part => part.trim()).map(part => {
     const match = TERM.exec(part);
     if (!match) throw new Error(`“${part.trim()}” is no comparison: write name < number`);
-    const name = columns.find(c => c === match[1]) || columns.find(c => c.replace(/^(params|machine|returned)\./, '') === match[1]);
+    const name = columns.find(c => c === match[1]) || columns.find(c => c.replace(/^(params|machine|returned)[.:]/, '') === match[1]);
     if (!name) throw new Error(`no column “${match[1]}”`);
     const raw = match[3].replace(/^["']|["']$/g, ''), number = Number(raw);
     return {name, op: match[2], value: raw !== '' && Number.isFinite(number) ? number : raw === 'true' ? true : raw === 'false' ? false : raw};

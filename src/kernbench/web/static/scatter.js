@@ -16,7 +16,7 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
   const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
   const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1));
-  const name = c => c.replace(/^(params|machine|returned)\./, '');
+  const name = c => c.replace(/^(params|machine|returned)[.:]/, '');
   const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
   return h('div', {class: 'plot'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${name(y)} over ${name(x)}`},
     sx.ticks.map(t => [s('line', {x1: sx.at(t), x2: sx.at(t), y1: 10, y2: H - FOOT, class: 'grid'}), s('text', {x: sx.at(t), y: H - FOOT + 14, class: 'tick', 'text-anchor': 'middle', text: words(t)})]).flat(),
