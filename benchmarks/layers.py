@@ -1,19 +1,27 @@
-"""What whole composites cost to simulate, as ratios of CPU time measured in one run.
+"""What whole composites, whole layers and starting up cost, as ratios of CPU time measured in one run.
 
     python benchmarks/layers.py            a table; exit code 1 when a bar does not hold
     python benchmarks/layers.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
     python benchmarks/layers.py --quick    small sizes, to see that it works; its figures mean nothing
+    python benchmarks/layers.py --only startup    one part: composites, startup or models
 
 Everything runs as a user has it: op log and garbage collector on; tensors without contents, as their size is not what
 is measured. A row that says *first* forgets what is known of courses before every run; the others find the course that
 an earlier run on the machine has worked out, as a second launch or a second engine does. Of several runs the best
 counts. Tile by tile is `fast=False`.
+
+Starting up and layers of models are `kernbench run` in a process of its own: CPU seconds of all of it, and of start-up
+as they would be on a machine that does 0.5 M SimPy time-outs per second. A layer is given twice its bar and then
+stopped: its row says so, and shows what it was given.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
+import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 sys.path.insert(0, str(HERE))
 
-from kernels import Row, cpu_s, row, table  # noqa: E402
+from kernels import Row, cpu_s, row, table, timeout_s  # noqa: E402
 
 from kernbench.policy.placement.dp import DPPolicy  # noqa: E402
 from kernbench.runtime_api.context import RuntimeContext  # noqa: E402
@@ -34,6 +42,7 @@ from kernbench.topology import load_topology  # noqa: E402
 from kernbench.topology.graph import TopologyGraph  # noqa: E402
 
 TILE = (32, 64, 32)
+USUAL_TIMEOUT_S = 2e-6  # CPU seconds of a SimPy time-out on the machine that start-up's bar is for
 
 
 @dataclass(frozen=True)
@@ -43,10 +52,40 @@ class Sizes:
     contended: int
     cubes: int
     repeats: int
+    timeouts: int
 
 
-FULL = Sizes(small=256, large=4096, contended=256, cubes=16, repeats=5)
-QUICK = Sizes(small=64, large=128, contended=64, cubes=1, repeats=1)
+FULL = Sizes(small=256, large=4096, contended=256, cubes=16, repeats=5, timeouts=200_000)
+QUICK = Sizes(small=64, large=128, contended=64, cubes=1, repeats=1, timeouts=2_000)
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """A layer, and what it may cost."""
+
+    name: str
+    bar_s: float
+    arguments: tuple[str, ...]
+    bar_gb: float | None = None
+
+
+LAYERS = (
+    LayerRun("gpt3-175b prefill, 2,048 tokens, 2 SIPs, TP 2", 60, ("model=gpt3-175b",), 2.0),
+    LayerRun(
+        "gpt3-175b decode, batch 32, 4k context, 2 SIPs, TP 2",
+        10,
+        ("model=gpt3-175b", "phase=decode", "batch=32", "context=4096"),
+    ),
+    LayerRun("llama3-8b prefill, 4k tokens, one SIP", 20, ("model=llama3-8b", "tokens=4096", "system.sips.count=1")),
+)
+QUICK_LAYERS = (
+    LayerRun(
+        "tiny-llama prefill, one SIP",
+        60,
+        ("model=tiny-llama", "system.sips.count=1", "sip.cube_mesh.w=1", "sip.cube_mesh.h=1"),
+        2.0,
+    ),
+)
 
 
 def gemm(a: Any, b: Any, c: Any, tl: Any) -> None:
@@ -77,6 +116,61 @@ def best(repeats: int, *args: Any, **options: Any) -> float:
     return min(launch_s(*args, **options) for _ in range(repeats))
 
 
+# ---- processes of their own
+
+
+def run_s(*arguments: str, limit_s: float | None = None) -> tuple[float, float, bool]:
+    """CPU seconds and GB of a `kernbench run`, and whether it came to its end."""
+
+    def limited() -> None:
+        if limit_s is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 1))
+
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "kernbench", "run", "--json", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, preexec_fn=limited)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode > 0:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e9, process.returncode == 0
+
+
+def startup_rows(sizes: Sizes) -> list[Row]:
+    def engine_s(graph: TopologyGraph) -> float:
+        return cpu_s(lambda: GraphEngine(graph))
+
+    engines = []
+    for number in range(sizes.repeats):
+        graph = load_topology(None, {"system.name": f"machine {number}"})
+        engines.append((engine_s(graph), engine_s(graph)))
+    first, second = (min(found) for found in zip(*engines, strict=True))
+    run_s("--bench", "gemm-single-pe")  # compiled files are written
+    alone = min(run_s("--bench", "gemm-single-pe")[0] for _ in range(sizes.repeats))
+    usual = alone * USUAL_TIMEOUT_S / min(timeout_s(sizes.timeouts) for _ in range(sizes.repeats))
+    return [
+        row("a second engine on a machine", second / first, "x the first", 0.1),
+        row("kernbench run of a small bench", usual, "s at 0.5 M time-outs per s", 0.7),
+    ]
+
+
+def layer_rows(layers: tuple[LayerRun, ...]) -> list[Row]:
+    found = []
+    for layer in layers:
+        arguments = ["--bench", "llm-layer"]
+        for setting in layer.arguments:
+            arguments += ["--set" if setting.startswith(("system.", "sip.")) else "--param", setting]
+        used_s, used_gb, ended = run_s(*arguments, limit_s=2 * layer.bar_s)
+        name = layer.name if ended else f"{layer.name}: stopped"
+        found.append(row(name, used_s, "CPU s", layer.bar_s))
+        if layer.bar_gb is not None:
+            found.append(row(name, used_gb, "GB", layer.bar_gb))
+    return found
+
+
+# ---- composites
+
+
 def rows(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
     small, large, pes, repeats = sizes.small, sizes.large, graph.spec.cube.n_pes, sizes.repeats
     launch_s(graph, gemm, small, 1, 1)  # routes are found once
@@ -104,9 +198,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="What whole composites cost to simulate.")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
+    parser.add_argument("--only", choices=("composites", "startup", "models"), help="one part")
     options = parser.parse_args(arguments)
-    graph = load_topology(None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1} if options.quick else None)
-    found = rows(graph, QUICK if options.quick else FULL)
+    sizes, found = QUICK if options.quick else FULL, list[Row]()
+    if options.only in (None, "composites"):
+        graph = load_topology(None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1} if options.quick else None)
+        found += rows(graph, sizes)
+    if options.only in (None, "startup"):
+        found += startup_rows(sizes)
+    if options.only in (None, "models"):
+        found += layer_rows(QUICK_LAYERS if options.quick else LAYERS)
     if options.json:
         print(json.dumps({"schema": 1, "rows": [asdict(item) for item in found]}, indent=1))
     else:
