@@ -78,14 +78,8 @@ LAYERS = (
     ),
     LayerRun("llama3-8b prefill, 4k tokens, one SIP", 20, ("model=llama3-8b", "tokens=4096", "system.sips.count=1")),
 )
-QUICK_LAYERS = (
-    LayerRun(
-        "tiny-llama prefill, one SIP",
-        60,
-        ("model=tiny-llama", "system.sips.count=1", "sip.cube_mesh.w=1", "sip.cube_mesh.h=1"),
-        2.0,
-    ),
-)
+ONE_CUBE = ("system.sips.count=1", "sip.cube_mesh.w=1", "sip.cube_mesh.h=1")
+QUICK_LAYERS = (LayerRun("tiny-llama prefill, one cube", 60, ("model=tiny-llama", *ONE_CUBE), 2.0),)
 
 
 def gemm(a: Any, b: Any, c: Any, tl: Any) -> None:

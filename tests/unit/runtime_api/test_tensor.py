@@ -69,6 +69,20 @@ def test_zeros_and_full(torch: RuntimeContext) -> None:
     assert torch.zeros((4,), dtype="i32", dp=ROWS).numpy().dtype == np.int32
 
 
+def test_preset_zeros_were_there_before_and_take_no_time(torch: RuntimeContext) -> None:
+    # A tensor of zeros is mapped, as an empty one is, and written; a preset one is mapped.
+    began = torch.now_ns
+    torch.empty(4, 1 << 16)
+    mapped_ns = torch.now_ns - began
+    began = torch.now_ns
+    tensor = torch.zeros(4, 1 << 16, preset=True)
+    assert torch.now_ns - began == mapped_ns
+    assert not tensor.numpy().any()
+    began = torch.now_ns
+    torch.zeros(4, 1 << 16)
+    assert torch.now_ns - began > mapped_ns
+
+
 def test_what_was_never_written_cannot_be_read(torch: RuntimeContext) -> None:
     tensor = torch.empty(4, name="hollow")
     with pytest.raises(DataError, match="never written"):

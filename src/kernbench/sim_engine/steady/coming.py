@@ -32,7 +32,8 @@ def loop_kinds(outline: Outline, placements: Mapping[int, Placement]) -> list[in
         kinds = kinds * ((mask + 1) << shift) + np.broadcast_to(at, (rows, cols))
         kinds = _numbered(kinds.ravel()).reshape(rows, cols)
     kinds = np.broadcast_to(kinds, (rows, cols))
-    return [int(kind) for kind in kinds.ravel()]
+    found: list[int] = kinds.ravel().tolist()
+    return found
 
 
 def _numbered(values: object) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
