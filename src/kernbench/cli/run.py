@@ -89,8 +89,8 @@ from kernbench.values.op import BackendName
     "--save",
     metavar="DIR",
     default=None,
-    help="Save the run as a folder for explain, trace, diff and web. Every flit is then moved by itself: the same "
-    "times, but slower.",
+    help="Save the run as a folder for explain, trace, diff and web. Every flit is watched: the same times, but "
+    "slower.",
 )
 @click.option(
     "--bins",

@@ -138,6 +138,25 @@ class Activity:
         """A burst takes a channel."""
         self._used(transfer, place, nbytes, ready, finish, burst)
 
+    def committed_together(
+        self, transfer: Transfer, place: int, nbytes: int, ready: float, start: float, burst: float, bursts: int
+    ) -> None:
+        """Bursts that are all ready at once take a channel from `start` on, one after the other."""
+        end = start + bursts * burst
+        self.bins.use(place, start, end, bursts * nbytes)
+        own = self._own_at(transfer, place)
+        behind = start - ready
+        if own is not None:
+            behind = max(0.0, behind - own.ahead_ns(ready))
+            if behind:
+                waits = self.errands[self._purposes[id(transfer)]].waits
+                waits[place] = waits.get(place, 0.0) + bursts * behind
+            own.add(end, bursts * burst)
+        for number in range(bursts):
+            begun = start + number * burst
+            if begun > ready:
+                self.bins.wait(place, ready, begun, behind)
+
     def passed(
         self, transfer: Transfer, hop: int, ready: list[float], leave: list[float], first: int, before: float
     ) -> None:
@@ -219,13 +238,14 @@ class WatchedChannels(ChannelGroup):
     def commit_reads(self, block: int, flits: int, now: float) -> Pace:
         reader = self._reader
         assert reader is not None
-        free = [(self._free_ns[channel], self._direction[channel]) for channel in range(self.mask + 1)]
-        for i in range(flits):
-            channel = (block + i) & self.mask
-            free_ns, direction = free[channel]
-            start = max(free_ns, now) + (self.penalty_ns if direction not in (0, READ) else 0.0)
-            free[channel] = (start + self.burst_ns, READ)
-            self._seen(reader, channel, now, start + self.burst_ns)
+        channels = self.mask + 1
+        for j in range(min(flits, channels)):
+            channel = (block + j) & self.mask
+            turns = self._direction[channel] not in (0, READ)
+            start = max(self._free_ns[channel], now) + (self.penalty_ns if turns else 0.0)
+            place = self._activity.channel_place(self.node, channel)
+            bursts = (flits - j - 1) // channels + 1
+            self._activity.committed_together(reader, place, 1 << self.shift, now, start, self.burst_ns, bursts)
         return super().commit_reads(block, flits, now)
 
     def read_if_idle(self, block: int, flits: int, now: float) -> bool:
