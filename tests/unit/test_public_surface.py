@@ -72,6 +72,9 @@ IMPORTS = [
     "kernbench.ccl.algorithms.hierarchical_all_pes:kernel",
     "kernbench.benches.registry:bench",
     "kernbench.benches.registry:resolve",
+    "kernbench.benches.registry:evaluation_bench",
+    "kernbench.evaluation.contract:Evaluation",
+    "kernbench.report.charts:Chart",
     "kernbench.tp:ColumnParallelLinear",
     "kernbench.tp:RowParallelLinear",
     "kernbench.tp:initialize_model_parallel",
@@ -104,7 +107,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "sweep", "list", "probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
+    assert {"run", "report", "sweep", "list", "probe", "topology", "fidelity", "ccl", "tune-ccl"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")
