@@ -73,6 +73,9 @@ IMPORTS = [
     "kernbench.ccl.algorithms.hierarchical_all_pes:kernel",
     "kernbench.benches.registry:bench",
     "kernbench.benches.registry:resolve",
+    "kernbench.benches.registry:evaluation_bench",
+    "kernbench.evaluation.contract:Evaluation",
+    "kernbench.report.charts:Chart",
     "kernbench.tp:ColumnParallelLinear",
     "kernbench.tp:RowParallelLinear",
     "kernbench.tp:initialize_model_parallel",
@@ -109,7 +112,7 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "runs", "explain", "trace", "diff", "sweep", "list"} <= set(COMMANDS)
+    assert {"run", "runs", "report", "explain", "trace", "diff", "sweep", "list"} <= set(COMMANDS)
     assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "web"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")

@@ -248,7 +248,7 @@ def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPa
     text = _formatter(panel.y_unit)
     for place, value in zip(places, bars.values, strict=True):
         if value is not None:
-            shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" else f"{value:.3g}"))
+            shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" or value < 10 else f"{value:.3g}"))
             axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7)
 
 

@@ -1,8 +1,8 @@
 """Three questions of an architect, each a sweep of the machine: UCIe connections, TCM, and MACs per HBM bandwidth.
 
-A decoder layer at prefill and at decode is timed on machines that differ in one thing (`question` points) or in
-several (`front` points). Cost is the cost model's, relative to the shipped machine; the machine that was given is
-marked. Rows have a place for energy and area where the machine says what they are.
+A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing (`ucie`, `tcm` and
+`macs` points) or in several (`front` points). Cost is the cost model's, relative to the shipped machine; the machine
+that was given is marked. Rows have a place for energy and area where the machine says what they are.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ TITLES = {
     "tcm": ("TCM per PE (MB)", "How much TCM?"),
     "macs": ("MACs per byte of HBM bandwidth", "Which MAC count per HBM bandwidth?"),
 }
+TCM_FACTORS = (0.8125, 0.875, 1.0)
+FRONT = (1.0, 2.0)
 FACTORS = {"full": (0.5, 1.0, 2.0), "small": (1.0, 2.0)}
 
 
@@ -37,12 +39,12 @@ def points(
     *,
     model: Annotated[str, "a model of models.yaml"] = "llama3-8b",
     scale: Annotated[Literal["full", "small"], "all three questions and the front, or two values of each"] = "full",
-    tokens: Annotated[Size, "of a sequence at prefill"] = 512,
-    batch: Annotated[Size, "sequences at decode"] = 8,
+    tokens: Annotated[Size, "of a sequence at prefill"] = 32,
+    batch: Annotated[Size, "sequences at decode"] = 1,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
     spec, factors = machine.spec, FACTORS[scale]
-    shared: Setting = {"model": model, "tokens": tokens, "context": context}
+    shared: Setting = {"model": model, "tokens": tokens, "context": context, "machine:system.sips.count": 1}
     found: list[Setting] = []
     for phase in PHASES:
         users: Setting = {**shared, "phase": phase, "batch": 1 if phase == "prefill" else batch}
@@ -51,8 +53,8 @@ def points(
         if scale == "full":
             found += [
                 {"part": "front", **users, MACS: macs, HBM: gbs}
-                for macs in values_for(spec, "macs", (0.5, 1.0, 2.0))
-                for gbs in values_for(spec, "hbm", (0.5, 1.0, 2.0))
+                for macs in values_for(spec, "macs", FRONT)
+                for gbs in values_for(spec, "hbm", FRONT)
             ]
     return found
 
@@ -66,9 +68,8 @@ def values_for(spec: MachineSpec, question: str, factors: tuple[float, ...]) -> 
         "hbm": spec.cube.memory_map.hbm_channel_bw_gbs,
     }[question]
     found = [has * factor for factor in factors]
-    if question == "tcm":  # the scheduler's share is fixed, so less than there is leaves kernels nothing
-        found = [has * factor for factor in factors if factor >= 1]
-        found += [has * 4] if len(factors) > 2 else []
+    if question == "tcm":  # the scheduler's and the rings' shares are fixed, so little less leaves kernels nothing
+        found = [has * factor for factor in TCM_FACTORS[-len(factors) :]]
     return [max(int(value), 1) if question == "ucie" else value for value in found]
 
 
@@ -165,7 +166,7 @@ def _front(rows: Rows, machine: TopologyGraph) -> Chart:
 def seconds(setting: Setting) -> float:
     if str(setting["model"]).startswith("tiny"):
         return 3.0
-    return 8.0 if setting["phase"] == "decode" else 16.0
+    return 35.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])
 
 
 EVALUATION = evaluation_bench(

@@ -8,43 +8,44 @@ timed also where all layers together need more memory than there is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from kernbench.benches._numbers import Size
 from kernbench.benches.milestones._layers import BOUNDS, GROUPS, PHASES, Phase, timed_layer
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
+from kernbench.models.shapes import load_model
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
-MODELS = {"full": ("llama3-8b", "llama2-70b"), "small": ("tiny-llama",)}
-SIPS = {"full": (1, 2, 4, 8, 16), "small": (1, 2)}
+SIPS = (1, 2, 4, 8, 16)
 
 
 def points(
     machine: TopologyGraph,
     *,
-    scale: Annotated[Literal["full", "small"], "two public models over 1 to 16 SIPs, or a tiny one over 2"] = "full",
-    tokens: Annotated[Size, "of a sequence at prefill"] = 512,
-    batch: Annotated[Size, "sequences at decode"] = 8,
+    models: Annotated[str, "models of models.yaml, with commas between"] = "llama3-8b",
+    most_sips: Annotated[Size, "the largest tray: 1, 2, 4, 8 or 16 SIPs up to that"] = 4,
+    tokens: Annotated[Size, "of a sequence at prefill"] = 64,
+    batch: Annotated[Size, "sequences at decode"] = 1,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
-    short = scale == "small"
     return [
         {
-            "model": model,
+            "model": load_model(model.strip()).name,
             "phase": phase,
             "sips": count,
             "batch": 1 if phase == "prefill" else batch,
-            "tokens": min(tokens, 32) if short else tokens,
-            "context": min(context, 32) if short else context,
+            "tokens": tokens,
+            "context": context,
             "machine:system.sips.count": count,
             "machine:system.sips.topology": "ring_1d",
         }
-        for model in MODELS[scale]
+        for model in models.split(",")
         for phase in PHASES
-        for count in SIPS[scale]
+        for count in SIPS
+        if count <= most_sips
     ]
 
 
@@ -147,7 +148,7 @@ def seconds(setting: Setting) -> float:
     count = int(setting["sips"])
     if str(setting["model"]).startswith("tiny"):
         return 2.0 * count
-    return (4.0 if setting["phase"] == "decode" else 8.0) * count
+    return (33.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])) * count
 
 
 EVALUATION = evaluation_bench(

@@ -268,11 +268,7 @@ def _counts(rows: Rows, panels: list[str]) -> Chart:
     for panel in panels:
         some = sorted(where(rows, panel=panel), key=lambda row: number(row, "context"))
         bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in COUNTED)) for row in some)
-        made.append(
-            BarPanel(
-                "per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=panel.endswith("prefill"), with_values=True
-            )
-        )
+        made.append(BarPanel("per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=True, with_values=True))
     return Chart(
         "operation-counts",
         "What each PE does: decode issues two products whatever the context, prefill two for every block of keys",
@@ -290,7 +286,7 @@ def _shares(rows: Rows, panels: list[str]) -> Chart:
     names = tuple(f"{PANELS[text(row, 'panel')]}, {row['context']}" for row in longest)
     return Chart(
         "panels-compared",
-        "What limits each panel: prefill shares its time between products and softmax, decode waits for HBM",
+        "What limits each panel: products and softmax on a cube, the ring between cubes, HBM at decode",
         "At each panel's longest context: products over the MAC arrays' peak, bytes over HBM's bandwidth, and how long "
         "the vector unit and the message engine of an average PE were busy.",
         (BarPanel("of the time, or of peak (%)", names, bars, y_unit="percent", with_values=True),),

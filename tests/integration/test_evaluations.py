@@ -1,0 +1,242 @@
+"""What the figures of the shipped evaluations claim, held against the committed rows; and those rows made again."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kernbench.benches.registry import resolve
+from kernbench.evaluation.contract import Row, number, values_of, where
+from kernbench.evaluation.results import EvaluationResults, figure_stems, read_results
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.sweep.points import point_of
+from kernbench.topology import load_topology
+
+COMMITTED = Path(__file__).parents[2] / "docs/results"
+BENCHES = sorted(folder.name for folder in COMMITTED.iterdir() if folder.is_dir())
+DTYPE_LIMIT = {"validated": 2e-3}  # f16 results of about 0.1
+
+
+@cache
+def results(bench: str) -> EvaluationResults:
+    return read_results(COMMITTED / bench)
+
+
+def rows(bench: str, **values: str | int | float) -> list[Row]:
+    return where(results(bench).rows, **values)
+
+
+# ----------------------------------------------------------------------------------------------------------- the set
+
+
+def test_there_are_at_least_four_benches_and_ten_figures_of_the_default_machine() -> None:
+    assert len(BENCHES) >= 4
+    assert sum(len(figure_stems(COMMITTED / bench)) for bench in BENCHES) >= 10
+    for bench in BENCHES:
+        assert not results(bench).failed
+        assert load_topology(results(bench).machine).spec.system.name == "default"
+
+
+@pytest.mark.parametrize("bench", BENCHES)
+def test_every_figure_has_picture_caption_and_a_place_in_the_page(bench: str) -> None:
+    page = (COMMITTED / "README.md").read_text()
+    for stem in figure_stems(COMMITTED / bench):
+        assert stem.with_suffix(".png").is_file()
+        assert stem.with_suffix(".md").read_text().startswith("# ")
+        assert f"{bench}/{stem.name}.png" in page, stem.name
+
+
+# Of each evaluation, points that are cheap to run again.
+AGAIN: list[tuple[str, dict[str, str | int]]] = [
+    ("pe-dma-perf", {"place": "far cube", "direction": "read", "size_bytes": 4096}),
+    ("pe-dma-perf", {"place": "next-cube", "direction": "write", "issuers": 8}),
+    ("milestone-1h-gemm", {"m": 100, "variant": "load-ref", "dtype": "f8e4m3"}),
+    ("milestone-1h-gemm", {"part": "epilogue", "epilogue": "bias, gelu"}),
+    ("pe2pe", {"hop": "same cube", "size_bytes": 4096}),
+    ("milestone-1h-ccl", {"part": "strong", "sips": 2}),
+    ("milestone-gqa-llama70b", {"part": "validated", "panel": "single-decode"}),
+]
+
+
+@pytest.mark.parametrize(("bench", "which"), AGAIN)
+def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict[str, str | int]) -> None:
+    (row,) = rows(bench, **which)
+    spec = resolve(bench)
+    assert spec.evaluation is not None
+    settings = spec.evaluation.points(load_topology(results(bench).machine), **results(bench).parameters)
+    (setting,) = [each for each in settings if all(row.get(name) == value for name, value in each.items())]
+    point = point_of(setting, {})
+    graph = load_topology(results(bench).machine, point.machine)
+    found = run_bench(spec.evaluation.point, graph, RunOptions(device="whole"), params=point.params)
+    (returned,) = found.returned
+    assert isinstance(returned, dict)
+    assert returned == {name: row[name] for name in returned}
+
+
+# --------------------------------------------------------------------------------------------------------- pe-dma-perf
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+@pytest.mark.parametrize("size", [256, 16384, 1 << 20])
+def test_latency_grows_with_distance(direction: str, size: int) -> None:
+    within = ["same PE", "same cube, nearest", "same cube, farthest"]
+    beyond = ["same PE", "next cube, nearest", "next cube, farthest", "far cube"]
+    for names in (within, beyond):
+        (found,) = [
+            [
+                rows("pe-dma-perf", part="distance", place=name, direction=direction, size_bytes=size)[0]
+                for name in names
+            ]
+        ]
+        times = [number(row, "latency_ns") for row in found]
+        far = [number(row, "distance_mm") for row in found]
+        assert times == sorted(times)
+        assert far == sorted(far)
+
+
+def test_a_lone_transfer_takes_the_textbook_time_and_its_parts_add_up() -> None:
+    parts = [name for name in rows("pe-dma-perf")[0] if name.endswith("_ns") and name.removesuffix("_ns") in
+             ("pe_setup", "noc", "ucie", "io_pcie", "transfer", "memory", "contention")]  # fmt: skip
+    assert len(parts) == 7
+    for row in rows("pe-dma-perf", part="distance"):
+        assert number(row, "latency_ns") == number(row, "formula_ns")
+    for row in rows("pe-dma-perf"):
+        assert sum(number(row, part) for part in parts) == pytest.approx(number(row, "latency_ns"))
+
+
+def test_bandwidth_is_never_above_the_peak_of_the_links() -> None:
+    for row in rows("pe-dma-perf"):
+        assert number(row, "effective_gbs") <= number(row, "aggregate_peak_gbs")
+
+
+@pytest.mark.parametrize("place", ["own-slice", "next-cube", "other-sip"])
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_together_pes_have_more_bandwidth_until_their_links_are_full(place: str, direction: str) -> None:
+    some = rows("pe-dma-perf", part="contention", place=place, direction=direction)
+    rates = [number(row, "effective_gbs") for row in some]
+    assert rates == sorted(rates)
+    alone = rows("pe-dma-perf", part="contention", place="one-slice", direction=direction)
+    full = [number(row, "effective_gbs") for row in alone]
+    assert max(full) < 1.05 * min(full)  # one slice is full with one PE
+
+
+def test_large_transfers_approach_the_bandwidth_of_their_path() -> None:
+    for place in ("same PE", "same cube, farthest", "far cube"):
+        some = rows("pe-dma-perf", part="distance", place=place, direction="read")
+        shares = [number(row, "effective_gbs") / number(row, "path_peak_gbs") for row in some]
+        assert shares == sorted(shares)
+        assert shares[-1] > 0.95
+
+
+# ---------------------------------------------------------------------------------------------------- milestone-1h-gemm
+
+
+def test_measured_mac_utilisation_is_never_above_the_theoretical() -> None:
+    for row in rows("milestone-1h-gemm"):
+        assert 0 < number(row, "utilisation") <= number(row, "utilisation_bound") <= 1
+
+
+def test_operands_in_tcm_use_the_mac_array_best_and_large_products_nearly_all_of_it() -> None:
+    for m, k, n in {(row["m"], row["k"], row["n"]) for row in rows("milestone-1h-gemm", part="shapes", dtype="f16")}:
+        some = rows("milestone-1h-gemm", part="shapes", dtype="f16", m=m, k=k, n=n)  # type: ignore[arg-type]
+        assert [str(row["variant"]) for row in some] == ["load", "load-ref", "ref"]
+        shares = [number(row, "utilisation") for row in some]
+        assert shares == sorted(shares, reverse=True)
+    (largest,) = rows("milestone-1h-gemm", part="shapes", dtype="f16", m=512, variant="load")
+    assert number(largest, "utilisation") > 0.99
+
+
+def test_no_product_is_above_its_roof() -> None:
+    for row in rows("milestone-1h-gemm", part="shapes"):
+        # 2 flops x 4096 products per ns of f16, half of that for f32, double for one byte; a slice gives 256 GB/s.
+        peak = 2 * 4096 * {"f16": 1.0, "f32": 0.5, "f8e4m3": 2.0}[str(row["dtype"])]
+        intensity = number(row, "flops") / number(row, "bytes_hbm")
+        assert number(row, "gflops") <= min(peak, 256 * intensity)
+
+
+def test_the_automatic_tile_is_the_fastest() -> None:
+    for m in values_of(rows("milestone-1h-gemm", part="tile"), "m"):
+        some = rows("milestone-1h-gemm", part="tile", m=m)  # type: ignore[arg-type]
+        auto = next(row for row in some if row["tile"] == "auto")
+        assert number(auto, "window_ns") == min(number(row, "window_ns") for row in some)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pe2pe
+
+
+def test_no_message_is_faster_than_its_bytes_over_the_narrowest_link() -> None:
+    gbs = {"same cube": 256, "next cube": 128, "far cube": 128, "other SIP": 128}
+    for row in rows("pe2pe"):
+        for name in ("send_ns", "store_ns", "send_recv_ns", "store_load_ns"):
+            assert number(row, name) >= number(row, "size_bytes") / gbs[str(row["hop"])]
+        assert number(row, "send_recv_ns") >= number(row, "send_ns")
+
+
+# ----------------------------------------------------------------------------------------------------- milestone-1h-ccl
+
+
+@pytest.mark.parametrize("grid", ["ring_1d", "torus_2d", "mesh_2d_no_wrap"])
+def test_an_all_reduce_is_right_grows_with_size_and_is_never_below_its_bound(grid: str) -> None:
+    some = rows("milestone-1h-ccl", part="latency", grid=grid)
+    assert len(some) >= 12
+    times = [number(row, "time_ns") for row in some]
+    assert times == sorted(times)
+    assert all(number(row, "time_ns") >= number(row, "bound_ns") for row in some)
+    assert all(row.get("wrong_elements", 0) == 0 for row in some)
+
+
+def test_fewer_rounds_win_and_the_center_is_the_better_root() -> None:
+    for ring, torus in zip(
+        rows("milestone-1h-ccl", grid="ring_1d"), rows("milestone-1h-ccl", grid="torus_2d"), strict=True
+    ):
+        assert number(torus, "time_ns") < number(ring, "time_ns")  # 3 rounds, not 5
+    center = rows("milestone-1h-ccl", part="root", root="center")
+    corner = rows("milestone-1h-ccl", part="root", root="corner")
+    for a, b in zip(center, corner, strict=True):
+        assert number(a, "time_ns") < number(b, "time_ns")
+
+
+def test_large_messages_approach_the_link_of_a_sip_and_never_exceed_it() -> None:
+    some = rows("milestone-1h-ccl", part="algorithm")
+    assert all(number(row, "busbw_gbs") <= 128 for row in some)
+    for name in ("ring_allreduce", "hierarchical_all_pes"):
+        (largest,) = [row for row in some if row["algorithm"] == name and row["size_bytes"] == 1 << 20]
+        assert number(largest, "busbw_gbs") > 0.9 * 128
+
+
+def test_time_grows_with_the_number_of_sips() -> None:
+    for part in ("strong", "weak"):
+        times = [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part)]
+        assert all(later > earlier for earlier, later in pairwise(times))
+
+
+# ----------------------------------------------------------------------------------------------- milestone-gqa-llama70b
+
+
+def test_attention_equals_its_reference_in_every_panel() -> None:
+    some = rows("milestone-gqa-llama70b", part="validated")
+    assert len(some) == 4
+    assert all(0 < number(row, "largest_error") < DTYPE_LIMIT["validated"] for row in some)
+
+
+def test_decode_issues_exactly_two_products_per_rank_whatever_the_context() -> None:
+    for panel in ("single-decode", "multi-decode"):
+        assert [number(row, "gemms") for row in rows("milestone-gqa-llama70b", panel=panel)] == [2.0] * 4
+
+
+def test_prefill_issues_two_products_per_block_and_passes_each_on_once_less_than_there_are_ranks() -> None:
+    for panel, ranks in (("single-prefill", 8), ("multi-prefill", 16)):
+        for row in rows("milestone-gqa-llama70b", part="timed", panel=panel):
+            blocks = number(row, "context") / ranks / 128  # of 128 keys, of each rank
+            assert number(row, "gemms") == 2 * ranks * blocks
+            assert number(row, "sends") == number(row, "receives") == 2 * (ranks - 1) * blocks
+
+
+def test_no_panel_is_faster_than_its_bound_and_time_grows_with_context() -> None:
+    for panel in ("single-prefill", "single-decode", "multi-prefill", "multi-decode"):
+        some = rows("milestone-gqa-llama70b", part="timed", panel=panel)
+        assert all(number(row, "time_ns") >= number(row, "bound_ns") for row in some)
+        assert all(number(b, "time_ns") > number(a, "time_ns") for a, b in pairwise(some))
