@@ -21,6 +21,8 @@ import pytest
 from tests.browser.generated_run import write_generated_run
 
 from kernbench.cli.main import main
+from kernbench.sweep.results import results_as_json, write_results
+from kernbench.sweep.rows import SweepRow
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -80,7 +82,7 @@ class Opened:
     def settle(self) -> None:
         """Until nothing is asked for any more and the timeline is drawn."""
         quiet = 0
-        for _ in range(400):
+        for _ in range(1200):
             busy = self.page.evaluate(
                 "kb.busy() || (kb.tl?.canvas?.clientWidth > 0 && (kb.tl.frame || kb.tl.drawn.missing))"
             )
@@ -88,7 +90,7 @@ class Opened:
             if quiet == 4:
                 return
             self.page.wait_for_timeout(25)
-        raise AssertionError("the page is still loading after 10 s")
+        raise AssertionError("the page is still loading after 30 s")
 
     def change(self, **patch: object) -> None:
         self.page.evaluate("patch => kb.change(patch)", patch)
@@ -119,13 +121,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _kernbench(*flash, "--save", str(runs / "flash"))
     _kernbench(*flash, "--param", "seq_k=128", "--save", str(runs / "flash-short"))
     _kernbench("run", "--bench", "ccl-allreduce", *ONE_CUBE, "--save", str(runs / "ccl"))
-    sweep = ("sweep", "--bench", "gemm-single-pe", "--device", "sip:0", "--over", "m=32,64,128", "--workers", "1")
-    _kernbench(*sweep, "--out", str(runs / "sweep"))
+    _write_sweep(runs / "sweep")
     shutil.copytree(runs / "ccl", runs / "damaged")
     (runs / "damaged" / "ops.parquet").write_bytes(b"PAR1")
     write_generated_run(folder / "large" / "million", pes=128, rounds=1954)
     done.touch()
     return runs
+
+
+def _write_sweep(folder: Path) -> None:
+    """The results of a sweep of three points, one of which failed, as `kernbench sweep` writes them."""
+    rows = [
+        SweepRow(0, {"m": 32}, {}, ok=True, total_ns=862.4, cost=1.0),
+        SweepRow(1, {"m": 64}, {}, ok=True, total_ns=1126.4, cost=0.5),
+        SweepRow(2, {"m": 96}, {}, ok=True, total_ns=1300.0, cost=0.8),
+        SweepRow(3, {"m": 33}, {}, error="m must be a multiple of 32"),
+    ]
+    folder.mkdir()
+    write_results(folder, results_as_json({"bench": "gemm-single-pe"}, rows, [], rows[:1], rows[:2]), rows)
 
 
 def _kernbench(*args: str) -> None:

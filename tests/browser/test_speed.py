@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser.conftest import Served, opened
 
-SLOW = 4.0  # how much slower than its budget a loaded machine may be before the test fails
+# Times are printed beside their budgets; what fails is what does not depend on how busy the machine is: processor time
+# and memory.
 
 
 def memory_mb(pid: int) -> float:
@@ -16,6 +18,12 @@ def memory_mb(pid: int) -> float:
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def processor_s(pid: int) -> float:
+    """Time that a process has had a processor."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -30,7 +38,10 @@ def figures(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) -> None:
     with opened(browser, large.url) as page:
+        before = processor_s(large.process.pid)
         page.go("")
+        opening_s = processor_s(large.process.pid) - before
+        figures.append(("processor time of the server to open it", 1e3 * opening_s, 3000, "ms"))
         figures.append(("first paint of a run of 1 M slices", page.ask("kb.tl.firstPaint"), 3000, "ms"))
         assert page.ask("kb.run.a.ops") == 1_000_448
 
@@ -77,10 +88,13 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
         page.settle()
         heap = page.ask("performance.memory.usedJSHeapSize") / 1e6
         figures.append(("JS heap", heap, 150, "MB"))
-        figures.append(("server, all of it", memory_mb(large.process.pid), 450, "MB"))
+        server = memory_mb(large.process.pid)
+        figures.append(("server, all of it", server, 400, "MB"))
         figures.append(("bytes of tiles and heat maps sent", page.ask("kb.counts.bytes") / 1e6, 40, "MB"))
-        for name, value, budget, _ in figures:
-            assert value < SLOW * budget, name
+        assert opening_s < 4.0
+        assert frames[len(frames) // 4] < 50  # the others had to share the processor
+        assert heap < 150
+        assert server < 450
 
 
 def test_a_tile_is_bounded_however_many_slices_there_are(browser: Any, large: Served) -> None:

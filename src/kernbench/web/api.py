@@ -121,6 +121,11 @@ def _sources(shelf: Shelf, request: Request) -> Json:
     return sources(view, request.query_params.get("scope"), *_window(request, view))
 
 
+def _busy(shelf: Shelf, request: Request) -> Json:
+    view = _view(shelf, request)
+    return {"schema": 1, "busy": view.busy_in(*_window(request, view))}
+
+
 def _path(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     return path(view, request.query_params.get("scope"), *_window(request, view), int(_number(request, "px", 1024)))
@@ -173,6 +178,7 @@ ROUTES: Final[Mapping[str, Handler]] = {
     "/runs/{r}/op/{op}": _op,
     "/runs/{r}/at": _at,
     "/runs/{r}/ops": _ops,
+    "/runs/{r}/busy": _busy,
     "/runs/{r}/path": _path,
     "/runs/{r}/answer": _answer,
     "/runs/{r}/explain": _explain,

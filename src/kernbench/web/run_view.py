@@ -80,6 +80,11 @@ class RunView:
         busy = self.busy_before[row] - self.busy_before[found.first] + inside
         return np.where(at < 0, 0.0, busy)
 
+    def busy_in(self, t0: float, t1: float) -> list[float]:
+        """How long each lane was busy in a window."""
+        times = np.array([t0, t1])
+        return [float(np.diff(self.busy_until(lane.index, times))[0]) for lane in self.run.lanes]
+
     def scope(self, text: str | None) -> tuple[float, float]:
         """From when to when a scope is: `run`, `kernels` (from the first launch to the end of the last), `launch:N`."""
         if not text or text == "run":

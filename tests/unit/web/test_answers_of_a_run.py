@@ -81,6 +81,11 @@ def test_a_group_is_the_mean_of_its_lanes_by_kind(view: RunView) -> None:
     assert arrays["busy"][0, LETTERS.index("R")].tolist() == [128, 128]
 
 
+def test_a_lane_is_busy_for_what_its_slices_have_of_a_window(view: RunView) -> None:
+    assert view.busy_in(0.0, view.t_end)[:4] == [ROUNDS * 20.0, ROUNDS * 8.0, ROUNDS * 6.0, ROUNDS * 4.0]
+    assert view.busy_in(10.0, 24.0)[:4] == [10.0, 4.0, 0.0, 0.0]
+
+
 def test_the_path_adds_up_to_the_scope_and_to_any_window(view: RunView) -> None:
     whole = path(view, "launch:0", 0.0, view.t_end, 1000)
     assert sum(part["ns"] for part in whole["sums"]) == view.t_end  # type: ignore[union-attr]

@@ -19,12 +19,13 @@ import {kb, run} from './run.js';
 const TABS = [['run', 'Run'], ['explain', 'Explain'], ['diff', 'Diff'], ['results', 'Results']];
 const NARROW = [['timeline', 'Timeline'], ['machine', 'Machine'], ['source', 'Source'], ...TABS.slice(1)];
 
-// A view that throws shows its error; the others keep working.
+// A view that throws shows its error, until another run or scope is chosen; the others keep working.
 export function guarded(name, place, start) {
   const fail = error => {
     console.warn(name, error);
     const report = `${name}: ${error.stack || error}\n${toHash()}`;
-    show(place, h('div', {class: 'empty failed', role: 'alert'},
+    place.querySelector('.failover')?.remove();
+    place.append(h('div', {class: 'empty failed failover', role: 'alert'},
       h('b', {}, `${name} cannot be shown`), h('p', {}, error.message), error.hint && h('p', {}, error.hint),
       h('button', {onclick: () => navigator.clipboard.writeText(report)}, 'Copy report')));
   };
@@ -116,6 +117,7 @@ async function main() {
   startSearch($('tools'));
   startPanes();
   startKeys($('tools'));
+  subscribe(['loaded', 'scope'], () => document.querySelectorAll('.failover').forEach(one => one.remove()));
   guarded('Answer', $('answer'), startAnswer);
   guarded('Machine', $('pane-machine'), startMachine);
   guarded('Source', $('pane-source'), startSource);

@@ -5,7 +5,7 @@ import {getJson} from './data.js';
 import {run} from './run.js';
 import {filterOf} from './results_filter.js';
 import {scatter} from './scatter.js';
-import {count, sig} from './units.js';
+import {count} from './units.js';
 
 const ui = {sort: null, up: 1, filter: '', x: null, y: null, size: '', all: false};
 
@@ -61,7 +61,7 @@ export function startResults(place, fail) {
 const failed = row => row.ok === false || Boolean(row.error);
 const order = (x, y) => (x === y ? 0 : x === null || x === undefined ? 1 : y === null || y === undefined ? -1 : x < y ? -1 : 1);
 const short = name => name.replace(/^(params|machine|returned)[.:]/, '');
-const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? (Number.isInteger(value) ? count(value) : sig(value, 5)) : value === true ? 'yes' : value === false ? 'no' : String(value));
+const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? (Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(5)))) : value === true ? 'yes' : value === false ? 'no' : String(value));
 const varying = (found, columns) => columns.filter(c => new Set(found.table.map(r => r[c])).size > 1);
 
 // What differs from row to row comes first; constants and hashes only on demand.

@@ -87,6 +87,7 @@ export function startSource(pane, fail) {
   }
   subscribe(['loaded', 'scope', 'range'], () => load().then(selected).catch(fail));
   subscribe(['sel'], () => selected().catch(() => {}));
+  new ResizeObserver(() => { if (body.clientHeight && !body.scrollTop) { shownKey = ''; draw(); } }).observe(body);
 }
 
 function coloured(text) {

@@ -62,6 +62,7 @@ async function rebuild() {
   }, h('i', {class: `key c-${kind}`}, kind), h('span', {class: 'name'}, KIND_NAMES[kind]))));
   layout();
   draw();
+  getJson(`/runs/${run.a.id}/busy?${query({scope: scope.id})}`).then(found => { if (tl.id === run.a?.id) { tl.busy = found.busy; draw(); } }, () => {});
   await loadPath(scope);
   if (tl.id !== run.a.id) return;
   layout();

@@ -55,7 +55,7 @@ export function drawLaunches(pen, view, launches, y, tall) {
 
 // Pieces without a gap. Those under 2 px are merged into stacked shares per pixel column.
 export function drawPath(pen, view, tl, y, tall) {
-  label(pen, view.left < 100 ? 'path' : 'Critical path', y + 15, colour('path'), view, true);
+  label(pen, view.right < 600 ? 'path' : 'Critical path', y + 15, colour('path'), view, true);
   const {pieces, columns, classes} = tl.path;
   const px = (view.right - view.left) / (view.t1 - view.t0);
   const column = new Map();
@@ -111,8 +111,14 @@ function label(pen, words, y, ink, view, bold) {
   pen.fillText(words, 8, y);
 }
 
+// Of its engines, the busiest in the scope; of a cube, the mean of its PEs.
+function busyOf(group, busy) {
+  if (group.children) return group.children.reduce((sum, one) => sum + busyOf(one, busy), 0) / group.children.length;
+  return Math.max(0, ...group.lanes.filter(lane => lane.kind !== 'S').map(lane => (busy ? busy[lane.i] : 0)));
+}
+
 export function drawLabels(pen, rows, view, tl, run, scope) {
-  const isNarrow = view.left < 100;
+  const isNarrow = view.right < 600;
   const span = scope.t1 - scope.t0;
   for (const row of rows) {
     const y = view.top + row.y - view.scroll;
@@ -137,7 +143,7 @@ export function drawLabels(pen, rows, view, tl, run, scope) {
     pen.fillStyle = colour('muted');
     pen.textAlign = 'right';
     if (row.type === 'lane') pen.fillText(isNarrow ? row.lane.kind : fit(pen, portName(row.lane), view.left - 60), view.left - 6, y + 14);
-    else if (row.type !== 'spans' && !isNarrow) pen.fillText(`${pct(Math.min(row.group.busy / span, 1), 0)} busy`, view.left - 6, y + row.h / 2 + 4);
+    else if (row.type !== 'spans' && !isNarrow) pen.fillText(`${pct(Math.min(busyOf(row.group, tl.busy) / span, 1), 0)} busy`, view.left - 6, y + row.h / 2 + 4);
     pen.textAlign = 'left';
   }
 }

@@ -26,21 +26,17 @@ export function groupsOf(lanes) {
     const {sip, cube} = members[0], where = oneSip ? `C${cube}` : `S${sip} C${cube}`;
     members.sort((x, y) => x.pe - y.pe);
     const children = members.map(member => ({
-      id: member.id, kind: 'pe', lanes: member.lanes, name: oneCube || isMany ? `PE${member.pe}` : `${where} PE${member.pe}`, busy: busyOf(member.lanes),
+      id: member.id, kind: 'pe', lanes: member.lanes, name: oneCube || isMany ? `PE${member.pe}` : `${where} PE${member.pe}`
     }));
-    if (isMany) found.push({id, kind: 'cube', name: oneSip ? `cube ${cube}` : `SIP ${sip} cube ${cube}`, children, lanes: children.flatMap(c => c.lanes), busy: mean(children.map(c => c.busy))});
+    if (isMany) found.push({id, kind: 'cube', name: oneSip ? `cube ${cube}` : `SIP ${sip} cube ${cube}`, children, lanes: children.flatMap(c => c.lanes)});
     else found.push(...children);
   }
-  for (const [id, own] of others) found.push({id, kind: 'other', name: id.replace(/^sip(\d+)\.io(\d+)\..*/, oneSip ? 'host io$2' : 'host S$1'), lanes: own.sort(byPort), busy: busyOf(own)});
+  for (const [id, own] of others) found.push({id, kind: 'other', name: id.replace(/^sip(\d+)\.io(\d+)\..*/, oneSip ? 'host io$2' : 'host S$1'), lanes: own.sort(byPort)});
   return found;
 }
 
 const push = (map, key, value) => { if (!map.has(key)) map.set(key, []); map.get(key).push(value); };
 const byPort = (x, y) => ORDER.indexOf(x.kind) - ORDER.indexOf(y.kind) || x.i - y.i;
-const mean = values => values.reduce((x, y) => x + y, 0) / Math.max(values.length, 1);
-// The busiest of each kind of engine counts once: two slots of one port are one engine.
-const busyOf = lanes => Math.max(0, ...lanes.filter(l => l.kind !== 'S').map(lane => lane.busy_ns));
-
 export const portName = lane => (['F', 'H'].includes(lane.kind) ? lane.port : PORTS[lane.kind]) + (lane.slot ? ` #${lane.slot}` : '');
 
 // Rows from top to bottom with their place: {type: group | strips | head | lane | spans, y, h, ...}.
