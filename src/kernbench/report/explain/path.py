@@ -102,19 +102,15 @@ class _Walk:
         self._via = ""
         self._seen: set[int] = set()  # rows of ops on the path
         self._pe_of = [lane.component.rpartition(".")[0] for lane in run.lanes]
-<<<<<<< HEAD
         self._lanes_of: dict[str, list[Lane]] = {}
         for lane, pe in zip(run.lanes, self._pe_of, strict=True):
             self._lanes_of.setdefault(pe, []).append(lane)
         self._by_launch: dict[tuple[int, str], list[int]] = {}
-=======
-        self._by_launch: dict[tuple[int, str], list[int]] | None = None
         self._ends: dict[tuple[str, str, float], int] = {}  # by PE, stream and when: the launch that ended there
         for launch in run.launches:
             for pe in launch.pes:
                 if pe.end_ns > pe.start_ns:
                     self._ends.setdefault((pe.name, launch.stream, pe.end_ns), launch.index)
->>>>>>> w-runs
 
     # ---- pieces
 
