@@ -10,7 +10,7 @@ const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['line
 export function startExplain(place, fail) {
   async function load() {
     if (state.view !== 'explain') return;
-    if (!run.a) { show(place, empty(h('b', {}, 'No run to explain.'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save out/qkv\nkernbench web out/qkv'))); return; }
+    if (!run.a) { show(place, empty(h('b', {}, 'No run to explain.'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save qkv\nkernbench web qkv'))); return; }
     const scope = scopeOf(), id = run.a.id;
     const found = await getJson(`/runs/${id}/explain?${query({scope: scope.id})}`);
     if (id === run.a.id) draw(found);
