@@ -71,8 +71,8 @@ from kernbench.topology.graph import TopologyGraph
     "--save",
     metavar="DIR",
     default=None,
-    help="Save the run as a folder for explain, trace, diff and web. Every flit is then moved by itself: the same "
-    "times, but slower.",
+    help="Save the run as a folder for explain, trace, diff and web. Every flit is watched: the same times, but "
+    "slower.",
 )
 @click.option(
     "--bins",

@@ -79,7 +79,7 @@ class GraphEngine(Machine):
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
     `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
     `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does for all
-    engines; times, records and counters are the same. An `activity` sees every flit, which moves by itself then.
+    engines; times, records and counters are the same. An `activity` sees every flit of the fabric.
     """
 
     def __init__(

@@ -266,7 +266,7 @@ class _Walk:
         kind = ops.kind[row]
         queue, latency = float(ops.queue_ns[row]), float(ops.latency_ns[row])
         if kind == "C":
-            queue = latency = 0.0  # a send's queue is its message's, after it
+            queue = 0.0  # a send's queue is its message's, after it
         at = end
         for place, ns in _shares(ops, row, queue):
             at -= ns

@@ -36,7 +36,8 @@ TRY = {
     CREDIT: "give rings more or larger slots (n_slots, slot_size), or let receivers take messages earlier",
     LAUNCH: "do more work per launch, or launch asynchronously so that launches overlap",
     HOST: "write tensors before they are needed, or let them stay on the device",
-    "messages": "send fewer, larger messages, take an algorithm with fewer steps, or overlap them with compute",
+    "messages": "send fewer, larger messages, take an algorithm with fewer steps, give rings more or larger slots, or "
+    "overlap messages with compute",
     "gemm": "spread the product over more PEs; its engine is the bound",
     "math": "spread the rows over more PEs, or fuse ops so that fewer pass the lanes",
     TRANSFER: "read fewer bytes (reuse what is in TCM), or spread them over more PEs and HBM slices",
@@ -113,17 +114,19 @@ def _waiting(explanation: Explanation, cls: str, link_class: str, pieces: list[P
     ns = sum(piece.ns for piece in pieces)
     share = explanation.share(ns)
     name = link_class or cls
-    called = NAMES[name] if cls != LATENCY or explanation.run.places else "Latency and queueing of transfers"
-    what = f"{called} is {share:.1%} of the critical path{_lines(explanation, pieces)}."
-    of_kinds = {explanation.run.lanes[piece.lane].kind for piece in pieces if piece.lane >= 0}
-    hint = TRY[name]
+    called, hint, more = NAMES[name], TRY[name], ""
+    lanes = explanation.run.lanes
     if cls == QUEUE:
-        what += _where(explanation, pieces, ns, "the host" if of_kinds == {"H"} else "one PE")
-        hint = TRY["pcie"] if of_kinds == {"H"} else hint
+        is_host = all(lanes[piece.lane].kind == "H" for piece in pieces)
+        more = _where(explanation, pieces, ns, "the host" if is_host else "one PE")
+        hint = TRY["pcie"] if is_host else hint
     elif cls == LATENCY:
-        sent = sum(piece.ns for piece in pieces if explanation.run.lanes[piece.lane].kind == "C")
-        what += _sizes(explanation, pieces, "messages" if sent * 2 > ns else "transfers")
-        hint = TRY["messages"] if sent * 2 > ns else hint
+        sent = sum(piece.ns for piece in pieces if lanes[piece.lane].kind == "C")
+        kind = "messages" if sent * 2 > ns else "transfers"
+        more = _sizes(explanation, pieces, kind)
+        hint = TRY.get(kind, hint)
+        called = f"Latency{'' if explanation.run.places else ' and queueing'} of {kind}"
+    what = f"{called} is {share:.1%} of the critical path{_lines(explanation, pieces)}.{more}"
     return Bound(cls, link_class, ns, share, what, hint)
 
 

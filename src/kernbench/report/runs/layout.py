@@ -51,7 +51,7 @@ OP_COLUMNS: Final = {
     "release": "string",  # one of RELEASES
     "released_by": "int64",  # id of an op; -1: none
     "transfer_ns": "float64",  # transfer + latency + queue = t_end - t_start where the op moves bytes; else all 0
-    "latency_ns": "float64",
+    "latency_ns": "float64",  # of a receive: waiting for the chunks of its message behind the first
     "queue_ns": "float64",  # of a send: how long its message was held up on its way, which is after the op
     "wait_places": "list<int32>",  # where queue_ns was spent: rows of `places.parquet`,
     "wait_ns": "list<float64>",  # and how much of it at each

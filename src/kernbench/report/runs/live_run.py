@@ -14,7 +14,7 @@ import numpy as np
 from kernbench.common.units import on_grid
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
-from kernbench.report.runs.op_table import Lines, Split, op_columns
+from kernbench.report.runs.op_table import Lines, Split, op_columns, received
 from kernbench.report.runs.saved_run import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words, launch_of_row
 from kernbench.runtime_api.bench_runner import BenchResult
 
@@ -33,13 +33,15 @@ class LiveRun:
         self.launches: tuple[SavedLaunch, ...] = tuple(
             launch_of_row(i, launch_row(launch)) for i, launch in enumerate(result.launches)
         )
-        port_gbs = result.engine.graph.spec.cube.links.pe_dma_to_router_bw_gbs
+        spec = result.engine.graph.spec
+        port_gbs = spec.cube.links.pe_dma_to_router_bw_gbs
         chunk = _chunk(result)
 
-        def split_of(number: int, port: str, lasted_ns: float) -> Split | None:
+        def split_of(number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
+            if port == "recv":
+                return received(spec, lasted_ns, nbytes)
             if port not in _MOVED or chunk["op_kind"][number] == "host":
                 return None
-            nbytes = chunk["params"][number].get("nbytes", 0)
             transfer_ns = min(on_grid(nbytes / port_gbs), lasted_ns)
             return Split(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
 

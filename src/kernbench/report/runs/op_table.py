@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.ids import Place
+from kernbench.common.units import on_grid
 from kernbench.report.runs.layout import LANE_COLUMNS, OP_COLUMNS
+from kernbench.topology.spec import MachineSpec
 
 # By op kind, for parts that are not the built-in ones: letter, port.
 _BY_KIND = {"gemm": ("G", "gemm"), "math": ("M", "math"), "memory": ("F", "memory"), "communication": ("C", "message")}
@@ -111,14 +113,21 @@ class Split:
 _NONE = Split(0.0, 0.0, 0.0, (), ())
 
 
+def received(spec: MachineSpec, lasted_ns: float, nbytes: int) -> Split:
+    """A receive: taking the bytes out of their slots is its work, the rest is waiting for chunks behind the first."""
+    slot_gbs = spec.cube.pe_template.components.pe_ipcq.number_attr("tcm_gbs")
+    work_ns = min(on_grid(nbytes / slot_gbs), lasted_ns)
+    return Split(work_ns, lasted_ns - work_ns, 0.0, (), ())
+
+
 def op_columns(
     chunks: Iterator[Mapping[str, Sequence[Any]]],
     launches: Launches,
     lines: Lines,
-    split_of: Callable[[int, str, float], Split | None],
+    split_of: Callable[[int, str, float, int], Split | None],
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Columns of ops and of lanes. `chunks` are the raw log's columns in order of id; `split_of` is asked with an op's
-    id, port and duration.
+    id, port, duration and bytes.
     """
     rows: dict[str, list[Any]] = {name: [] for name in OP_COLUMNS}
     groups: dict[tuple[str, str], list[int]] = {}
@@ -144,7 +153,7 @@ def _add_rows(
     kinds: dict[tuple[str, str], str],
     launches: Launches,
     lines: Lines,
-    split_of: Callable[[int, str, float], Split | None],
+    split_of: Callable[[int, str, float, int], Split | None],
 ) -> None:
     base = len(rows["id"])
     for at, number in enumerate(chunk["id"]):
@@ -159,11 +168,11 @@ def _add_rows(
         is_host = op_kind == "host"
         launch = -1 if is_host else launches.launch_of(pe, chunk["stream"][at], chunk["t_asked"][at])
         start, end = chunk["t_start"][at], chunk["t_end"][at]
-        split = split_of(number, port, end - start) or _NONE
+        nbytes = params.get("nbytes", 0) if letter in "RWFCH" else 0
+        split = split_of(number, port, end - start, nbytes) or _NONE
         line = params.pop("line", None)
         tensor = params.get("tensor")
         by = chunk["released_by"][at]
-        nbytes = params.get("nbytes", 0) if letter in "RWFCH" else 0
         values = {
             "id": number,
             "launch": launch,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from kernbench.report.runs.layout import PLACE_COLUMNS
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
+from kernbench.sim_engine.fabric.bins import METRICS, Binned
 from kernbench.topology.graph import UCIE_KINDS, EdgeKind
 
 HBM_CHANNEL = "hbm channel"
@@ -30,12 +30,13 @@ def link_class(kind: EdgeKind) -> str:
     return "ucie" if kind in UCIE_KINDS else _CLASSES[kind]
 
 
-def place_columns(engine: GraphEngine, activity: Activity, used: Sequence[int]) -> dict[str, list[Any]]:
+def place_columns(engine: GraphEngine, activity: Activity, binned: Binned) -> dict[str, list[Any]]:
     """A row for each place that carried bytes."""
     network, graph = engine.fabric.network, engine.graph
     columns: dict[str, list[Any]] = {name: [] for name in PLACE_COLUMNS}
-    for place in used:
-        track = activity.tracks[place]
+    used, rows = np.unique(binned.place, return_inverse=True)
+    totals = [np.bincount(rows, getattr(binned, metric), len(used)).tolist() for metric in METRICS]
+    for place, *sums in zip(used.tolist(), *totals, strict=True):
         if activity.is_link(place):
             src, dst = (str(network.names[node]) for node in network.link_ends[place])
             row: tuple[Any, ...] = ("link", src, dst, -1, link_class(graph.edge(src, dst).kind), network.bw_gbs[place])
@@ -43,26 +44,16 @@ def place_columns(engine: GraphEngine, activity: Activity, used: Sequence[int]) 
             node, channel = activity.channel_at(place)
             _, burst_bytes, burst_ns, _ = network.channel_specs[node]
             row = ("channel", str(network.names[node]), "", channel, HBM_CHANNEL, burst_bytes / burst_ns)
-        waits = (sum(track.waits(which, activity.bin_ns)) for which in (0, 1))
-        for name, value in zip(PLACE_COLUMNS, (*row, sum(track.nbytes), *waits), strict=True):
+        for name, value in zip(PLACE_COLUMNS, (*row, *sums), strict=True):
             columns[name].append(value)
     return columns
 
 
-def activity_columns(activity: Activity, used: Sequence[int]) -> dict[str, Any]:
+def activity_columns(binned: Binned) -> dict[str, Any]:
     """A row for each place and bin in which something happened."""
-    parts: list[list[np.ndarray[Any, Any]]] = [[], [], [], [], []]
-    for row, place in enumerate(used):
-        track = activity.tracks[place]
-        metrics = [track.nbytes, track.waits(0, activity.bin_ns), track.waits(1, activity.bin_ns)]
-        bins = max(map(len, metrics))
-        dense = [np.pad(np.asarray(metric), (0, bins - len(metric))) for metric in metrics]
-        at = np.flatnonzero((dense[0] != 0) | (dense[1] != 0))
-        for part, values in zip(parts, (np.full(len(at), row), at, *(metric[at] for metric in dense)), strict=True):
-            part.append(values)
-    kinds = ("int32", "int32", "float64", "float64", "float64")
-    names = ("place", "bin", "nbytes", "wait_ns", "contended_ns")
+    _, rows = np.unique(binned.place, return_inverse=True)
     return {
-        name: np.concatenate(part).astype(kind) if part else np.empty(0, kind)
-        for name, part, kind in zip(names, parts, kinds, strict=True)
+        "place": rows.astype(np.int32),
+        "bin": binned.bin.astype(np.int32),
+        **{metric: getattr(binned, metric) for metric in METRICS},
     }

@@ -1,7 +1,7 @@
 """Writes a run folder: what was recorded and seen while the run went on, put into columns when it is over.
 
 The folder is made under another name next to its place and takes its name at the end: it is whole or not there. A run
-that is saved moves every flit by itself, so that what links and channels did is seen (docs/adr/0031).
+that is saved does without most fast paths, so that what links and channels did is seen (docs/adr/0031).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kernbench.report.runs.layout import (
     SCHEMA,
     SOURCES,
 )
-from kernbench.report.runs.op_table import Lines, Split, op_columns
+from kernbench.report.runs.op_table import Lines, Split, op_columns, received
 from kernbench.report.runs.place_table import activity_columns, place_columns
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
@@ -81,18 +81,18 @@ class RunFolder:
         self.log.close()
         spec = result.engine.graph.spec
         launches = [launch_row(launch) for launch in result.launches]
-        used = sorted(self.activity.tracks)
+        binned = self.activity.bins.read()
+        used = binned.places
         lines = Lines()
         splits = _Splits(result, self.activity, {place: at for at, place in enumerate(used)})
         ops, lanes = op_columns(self._records(), launches_of(result), lines, splits.of)
         (self._path / RAW).unlink()
-        bins = max((len(self.activity.tracks[place].nbytes) for place in used), default=0)
-        bins = max(bins, int(result.total_ns // self.activity.bin_ns) + 1)
+        bins = max(int(binned.bin.max(initial=0)), int(result.total_ns // binned.bin_ns)) + 1
         tables = {
             OPS: (ops, OP_COLUMNS),
             LANES: (lanes, LANE_COLUMNS),
-            PLACES: (place_columns(result.engine, self.activity, used), PLACE_COLUMNS),
-            ACTIVITY: (activity_columns(self.activity, used), ACTIVITY_COLUMNS),
+            PLACES: (place_columns(result.engine, self.activity, binned), PLACE_COLUMNS),
+            ACTIVITY: (activity_columns(binned), ACTIVITY_COLUMNS),
         }
         documents = {
             LAUNCHES: launches,
@@ -113,7 +113,7 @@ class RunFolder:
             "ok": result.ok,
             "launches": len(launches),
             "ops": len(ops["id"]),
-            "bin_ns": self.activity.bin_ns,
+            "bin_ns": binned.bin_ns,
             "bins": bins,
         }
         digest = _digest(content, documents, tables)
@@ -220,6 +220,7 @@ class _Splits:
     def __init__(self, result: BenchResult, activity: Activity, rows: Mapping[int, int]) -> None:
         self._alone = Alone(result.engine.fabric.network)
         self._rows = rows  # of places
+        self._spec = result.engine.graph.spec
         self._errands: dict[int, Errand] = {}
         log, host_records = result.op_log, result.engine.host_records
         assert log is not None
@@ -235,7 +236,9 @@ class _Splits:
             if number is not None:
                 self._errands[number] = errand
 
-    def of(self, number: int, port: str, lasted_ns: float) -> Split | None:
+    def of(self, number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
+        if port == "recv":
+            return received(self._spec, lasted_ns, nbytes)
         errand = self._errands.get(number)
         if errand is None or not errand.pieces:
             return None

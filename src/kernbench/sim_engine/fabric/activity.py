@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernbench.sim_engine.fabric.bins import Track
+from kernbench.sim_engine.fabric.bins import Bins
 from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, WriteBursts
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.progressions import Pace
@@ -75,9 +75,7 @@ class Activity:
 
     def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
         self.purpose_of: Callable[[object], Hashable] = lambda tag: None
-        self.bin_ns = bin_ns
-        self.most_bins = most_bins
-        self.tracks: dict[int, Track] = {}  # by place
+        self.bins = Bins(bin_ns, most_bins)
         self.errands: dict[Hashable, Errand] = {}  # by purpose
         self._own: dict[Hashable, dict[int, _Own]] = {}  # by purpose, then place; of those under way
         self._purposes: dict[int, Hashable] = {}  # by id of a transfer under way
@@ -140,6 +138,25 @@ class Activity:
         """A burst takes a channel."""
         self._used(transfer, place, nbytes, ready, finish, burst)
 
+    def committed_together(
+        self, transfer: Transfer, place: int, nbytes: int, ready: float, start: float, burst: float, bursts: int
+    ) -> None:
+        """Bursts that are all ready at once take a channel from `start` on, one after the other."""
+        end = start + bursts * burst
+        self.bins.use(place, start, end, bursts * nbytes)
+        own = self._own_at(transfer, place)
+        behind = start - ready
+        if own is not None:
+            behind = max(0.0, behind - own.ahead_ns(ready))
+            if behind:
+                waits = self.errands[self._purposes[id(transfer)]].waits
+                waits[place] = waits.get(place, 0.0) + bursts * behind
+            own.add(end, bursts * burst)
+        for number in range(bursts):
+            begun = start + number * burst
+            if begun > ready:
+                self.bins.wait(place, ready, begun, behind)
+
     def passed(
         self, transfer: Transfer, hop: int, ready: list[float], leave: list[float], first: int, before: float
     ) -> None:
@@ -147,12 +164,7 @@ class Activity:
         if not leave:
             return
         link, occupy, *_ = transfer.crossings[hop]
-        last = transfer.last
-        self._make_room(leave[-1])
-        width = self.bin_ns
-        track = self.tracks.get(link)
-        if track is None:
-            track = self.tracks[link] = Track()
+        last, bins = transfer.last, self.bins
         own = self._own_at(transfer, link)
         behind = 0.0
         start = leave[0] - transfer.crossing(hop, first).occupy_ns
@@ -162,17 +174,16 @@ class Activity:
             took = occupy if index < last else transfer.last_crossings[hop].occupy_ns
             begun = left - took
             if nbytes and begun != leave[at - 1]:  # flits that follow each other are added as one
-                track.add_bytes(nbytes, start, leave[at - 1], width)
+                bins.use(link, start, leave[at - 1], nbytes)
                 start, nbytes = begun, 0
             nbytes += transfer.flit_bytes(index, self._flit_bytes)
             if begun > came:
-                track.add_wait(0, came, begun, width)
+                others = 0.0
                 if before > came:
-                    others = before - came - (0.0 if own is None else own.ahead_ns(came))
-                    if others > 0.0:
-                        track.add_wait(1, came, came + others, width)
-                        behind += others
-        track.add_bytes(nbytes, start, leave[-1], width)
+                    others = max(0.0, before - came - (0.0 if own is None else own.ahead_ns(came)))
+                    behind += others
+                bins.wait(link, came, begun, others)
+        bins.use(link, start, leave[-1], nbytes)
         if own is not None:
             own.add(leave[-1], leave[-1] - start)
             if behind:
@@ -192,36 +203,20 @@ class Activity:
             own = places[place] = _Own()
         return own
 
-    def _make_room(self, leave: float) -> None:
-        """Bins reach up to a time."""
-        while leave >= self.bin_ns * self.most_bins:
-            for track in self.tracks.values():
-                track.merge(self.bin_ns)
-            self.bin_ns *= 2
-
     def _used(self, transfer: Transfer, place: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
-        if leave >= self.bin_ns * self.most_bins:
-            self._make_room(leave)
-        width = self.bin_ns
-        track = self.tracks.get(place)
-        if track is None:
-            track = self.tracks[place] = Track()
         start = leave - occupy
-        track.add_bytes(nbytes, start, leave, width)
-        if start > ready:
-            track.add_wait(0, ready, start, width)
+        self.bins.use(place, start, leave, nbytes)
         own = self._own_at(transfer, place)
-        if own is None:
-            if start > ready:
-                track.add_wait(1, ready, start, width)
-            return
         if start > ready:
-            behind = start - ready - own.ahead_ns(ready)
-            if behind > 0.0:
-                track.add_wait(1, ready, ready + behind, width)
-                waits = self.errands[self._purposes[id(transfer)]].waits
-                waits[place] = waits.get(place, 0.0) + behind
-        own.add(leave, occupy)
+            behind = start - ready
+            if own is not None:
+                behind = max(0.0, behind - own.ahead_ns(ready))
+                if behind:
+                    waits = self.errands[self._purposes[id(transfer)]].waits
+                    waits[place] = waits.get(place, 0.0) + behind
+            self.bins.wait(place, ready, start, behind)
+        if own is not None:
+            own.add(leave, occupy)
 
 
 class WatchedChannels(ChannelGroup):
@@ -243,13 +238,14 @@ class WatchedChannels(ChannelGroup):
     def commit_reads(self, block: int, flits: int, now: float) -> Pace:
         reader = self._reader
         assert reader is not None
-        free = [(self._free_ns[channel], self._direction[channel]) for channel in range(self.mask + 1)]
-        for i in range(flits):
-            channel = (block + i) & self.mask
-            free_ns, direction = free[channel]
-            start = max(free_ns, now) + (self.penalty_ns if direction not in (0, READ) else 0.0)
-            free[channel] = (start + self.burst_ns, READ)
-            self._seen(reader, channel, now, start + self.burst_ns)
+        channels = self.mask + 1
+        for j in range(min(flits, channels)):
+            channel = (block + j) & self.mask
+            turns = self._direction[channel] not in (0, READ)
+            start = max(self._free_ns[channel], now) + (self.penalty_ns if turns else 0.0)
+            place = self._activity.channel_place(self.node, channel)
+            bursts = (flits - j - 1) // channels + 1
+            self._activity.committed_together(reader, place, 1 << self.shift, now, start, self.burst_ns, bursts)
         return super().commit_reads(block, flits, now)
 
     def read_if_idle(self, block: int, flits: int, now: float) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from kernbench.sim_engine.fabric import Fabric
 from kernbench.sim_engine.fabric.activity import Activity
-from kernbench.sim_engine.fabric.bins import Track
+from kernbench.sim_engine.fabric.bins import METRICS, Bins
 from kernbench.sim_engine.fabric.model import Network
 
 
@@ -27,21 +27,30 @@ def network() -> Network:
 
 
 def test_a_flit_adds_its_bytes_to_the_bins_during_which_it_is_on_the_link():
-    track = Track()
-    track.add_bytes(256, 3.0, 5.0, 2.0)  # 1 ns in bin 1, 1 ns in bin 2
-    track.add_bytes(100, 6.0, 8.0, 2.0)  # all of bin 3, whose end is not in bin 4
-    assert track.nbytes == [0.0, 128.0, 128.0, 100.0]
+    bins = Bins(2.0, 64)
+    bins.use(7, 3.0, 5.0, 256)  # 1 ns in bin 1, 1 ns in bin 2
+    bins.use(7, 6.0, 8.0, 100)  # all of bin 3, whose end is not in bin 4
+    assert bins.read().of(7) == [0.0, 128.0, 128.0, 100.0]
 
 
-def test_waiting_is_cut_at_bin_edges_and_several_flits_add_up():
-    track = Track()
-    track.add_wait(0, 1.0, 7.0, 2.0)
-    track.add_wait(0, 2.0, 3.0, 2.0)
-    assert track.waits(0, 2.0) == [1.0, 3.0, 2.0, 1.0]
-    track.merge(2.0)
-    assert track.waits(0, 4.0) == [4.0, 3.0]
-    track.add_wait(0, 4.0, 12.0, 4.0)
-    assert track.waits(0, 4.0) == [4.0, 7.0, 4.0, 0.0]
+def test_parts_of_a_flit_that_cannot_be_halved_still_sum_to_its_bytes():
+    bins = Bins(1.0, 64)
+    bins.use(0, 0.25, 3.5, 100)  # 3.25 ns: 23.07..., 30.76..., 30.76..., 15.38...
+    parts = bins.read().of(0)
+    assert sum(parts) == 100.0
+    assert parts == pytest.approx([75 / 3.25, 100 / 3.25, 100 / 3.25, 50 / 3.25], abs=1e-5)
+
+
+def test_waiting_is_cut_at_bin_edges_and_bins_are_merged_in_pairs_when_there_are_too_many():
+    bins = Bins(2.0, 4)
+    bins.wait(3, 1.0, 7.0, 0.0)
+    bins.wait(3, 2.0, 3.0, 0.5)
+    binned = bins.read()
+    assert (binned.bin_ns, binned.of(3, "wait_ns")) == (2.0, [1.0, 3.0, 2.0, 1.0])
+    assert binned.of(3, "contended_ns")[1] == 0.5
+    bins.wait(3, 4.0, 12.0, 0.0)
+    binned = bins.read()
+    assert (binned.bin_ns, binned.of(3, "wait_ns")) == (4.0, [4.0, 7.0, 4.0, 0.0])
 
 
 def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
@@ -57,11 +66,12 @@ def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
     # So does a's second behind it. The third and fourth of a wait 1 ns each behind flits of a: that is not contention.
     assert activity.errands["second"].waits == {shared: 1.0}
     assert activity.errands["first"].waits == {shared: 1.0}
-    assert sum(activity.tracks[shared].waits(0, 1.0)) == 4.0
-    assert activity.tracks[shared].nbytes == [0.0] * 4 + [256.0] * 5
+    binned = activity.bins.read()
+    assert sum(binned.of(shared, "wait_ns")) == 4.0
+    assert binned.of(shared) == [0.0] * 4 + [256.0] * 5
     # Flits of a wait behind each other on their first link: 1 + 2 + 3 ns, and nobody is to blame.
-    first = activity.tracks[net.link_index("a", "hub")]
-    assert (sum(first.waits(0, 1.0)), sum(first.waits(1, 1.0))) == (6.0, 0.0)
+    first = net.link_index("a", "hub")
+    assert (sum(binned.of(first, "wait_ns")), sum(binned.of(first, "contended_ns"))) == (6.0, 0.0)
 
 
 def test_a_read_that_finds_channels_taken_waits_for_them():
@@ -74,7 +84,7 @@ def test_a_read_that_finds_channels_taken_waits_for_them():
     channel = activity.channel_place(3, 0)
     assert activity.errands["second"].waits[channel] == 6.0
     assert activity.channel_at(channel) == (3, 0)
-    assert sum(activity.tracks[channel].nbytes) == 512.0
+    assert sum(activity.bins.read().of(channel)) == 512.0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -110,21 +120,20 @@ def test_a_watched_fabric_takes_the_same_times_and_its_bins_sum_to_the_counters(
     activity, watched, times = watch("adaptive")
     assert times == ends()[1]
     one_by_one, _, _ = watch("flits")
-    assert sorted(activity.tracks) == sorted(one_by_one.tracks)
-    for place, track in activity.tracks.items():
-        other = one_by_one.tracks[place]
-        assert track.nbytes == pytest.approx(other.nbytes, abs=1e-3)
-        for which in (0, 1):
-            assert track.waits(which, activity.bin_ns) == pytest.approx(other.waits(which, activity.bin_ns))
+    binned, other = activity.bins.read(), one_by_one.bins.read()
+    assert binned.places == other.places
+    for place in binned.places:
+        for metric in METRICS:
+            assert binned.of(place, metric) == pytest.approx(other.of(place, metric), abs=1e-3), (place, metric)
     assert {tag: errand.waits for tag, errand in activity.errands.items()} == {
         tag: errand.waits for tag, errand in one_by_one.errands.items()
     }
     assert seed % 2 or watched.planned > 2
     net = watched.network
     for (src, dst), counters in watched.all_link_counters().items():
-        assert sum(activity.tracks[net.link_index(src, dst)].nbytes) == counters.nbytes
+        assert sum(binned.of(net.link_index(src, dst))) == counters.nbytes
     for channel, counters in enumerate(watched.channel_counters("memory")):
-        track = activity.tracks[activity.channel_place(3, channel)]
-        assert sum(track.nbytes) == counters.nbytes
-        assert max(track.nbytes) <= 32.0 * activity.bin_ns  # never busier than always
-    assert max(len(track.nbytes) for track in activity.tracks.values()) <= 64
+        nbytes = binned.of(activity.channel_place(3, channel))
+        assert sum(nbytes) == counters.nbytes
+        assert max(nbytes) <= 32.0 * binned.bin_ns * (1 + 1e-6)  # never busier than always
+    assert binned.bin.max() < 64
