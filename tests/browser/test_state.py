@@ -47,6 +47,7 @@ def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Serv
     assert page.page.locator(".level .node.on").count() == 8  # PEs that ran the line
     page.change(sel="link:sip0.cube0.hbm_ctrl.pe0>sip0.cube0.noc.r0c0")
     assert "256.0 GB/s" in page.page.inner_text("#pane-details")
+    assert page.page.locator("#pane-source .line.used").count() >= 1  # lines whose bytes passed it
 
 
 def test_every_key_of_the_help_page_does_something(page: Opened, served: Served) -> None:

@@ -283,6 +283,7 @@ def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
         data["components"] = sorted(
             {view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])}
         )
+        data["lines"] = [int(line) for line in np.unique(view.run.ops.line[rows]) if line >= 0]
         data["held_up_at"] = _held_up_at(view, rows)
         what, _, name = selection.partition(":")
         if what in ("node", "link"):

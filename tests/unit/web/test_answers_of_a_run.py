@@ -127,6 +127,13 @@ def test_details_of_an_op_say_what_let_it_start_and_what_it_let_start(view: RunV
     assert (load["before"], load["after"]) == (0, 64)
 
 
+def test_a_selection_names_its_engines_lines_and_where_it_waited(view: RunView) -> None:
+    found = totals(view, 0.0, view.t_end, "kind:R")
+    assert found["lines"] == [0]
+    assert found["components"] == [f"sip0.cube0.pe{p}.pe_dma" for p in range(8)]
+    assert found["held_up_at"][0] == "sip0.cube0.hbm_ctrl.pe0#0"  # type: ignore[index]
+
+
 def test_the_op_at_a_time_is_the_one_there_or_the_nearest(view: RunView) -> None:
     assert op_at(view, 0, 50.0)["id"] == 32
     assert op_at(view, 0, 22.0)["id"] == 0

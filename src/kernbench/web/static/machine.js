@@ -91,7 +91,7 @@ function colours() {
   if (!models.length) return;
   if (!run.a || !heats[0]) {
     show(ui.side, run.a ? null : empty(h('b', {}, `Machine “${run.machineName}”`), h('p', {}, 'Double click a block to open it; click two nodes for the route between them.'),
-      h('p', {}, 'To see where time goes in it:'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save out/qkv\nkernbench web out/qkv'),
+      h('p', {}, 'To see where time goes in it:'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save qkv\nkernbench web qkv'),
       run.list.filter(entry => entry.kind === 'damaged').map(entry => h('p', {class: 'failed', role: 'alert'}, h('b', {}, `${entry.dir}: `), entry.error.what, h('br'), entry.error.hint))));
     return;
   }

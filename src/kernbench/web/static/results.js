@@ -13,7 +13,7 @@ export function startResults(place, fail) {
   async function load() {
     if (state.view !== 'results') return;
     const id = run_of();
-    if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --over m=32,64,128 --out out/sweep\nkernbench web out/sweep'))); return; }
+    if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --over m=32,64,128 --out sweep\nkernbench web sweep'))); return; }
     const found = await getJson(`/results/${id}`);
     if (id === run_of()) draw(found);
   }
@@ -52,7 +52,7 @@ export function startResults(place, fail) {
       return;
     }
     show(box, h('h3', {}, `Point ${row.point ?? ''}`), row.error && h('p', {class: 'failed'}, row.error), h('p', {class: 'muted'}, 'Save this point as a run to look at it:'),
-      h('pre', {class: 'cmd'}, `kernbench run --bench ${row.bench || found.name}${params}${machine} --save out/point-${row.point ?? 'x'}`));
+      h('pre', {class: 'cmd'}, `kernbench run --bench ${row.bench || found.name}${params}${machine} --save point-${row.point ?? 'x'}`));
     box.scrollIntoView({block: 'nearest'});
   }
   subscribe(['loaded', 'view', 'results'], () => load().catch(fail));

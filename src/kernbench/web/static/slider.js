@@ -78,7 +78,8 @@ export function startSlider(foot, heatNow) {
     pen.beginPath();
     pen.moveTo(at0 - 5, 0); pen.lineTo(at0 + 5, 0); pen.lineTo(at0, 6);
     pen.fill();
-    text.textContent = state.range ? `mean of ${ns(state.range[1] - state.range[0])}` : `t = ${ns(t)}, bin ${ns(width)}`;
+    const [w0, w1] = windowOf(), stored = run.a.bin_ns;
+    text.textContent = w1 - w0 < 2 * stored ? `activity is stored in bins of ${ns(stored)}; save again with --bins N` : state.range ? `mean of ${ns(state.range[1] - state.range[0])}` : `t = ${ns(t)}, bin ${ns(width)}`;
     text.title = `The line is the mean utilisation of memory channels, up to ${pct(top)}`;
     canvas.setAttribute('aria-valuemin', Math.round(scope.t0));
     canvas.setAttribute('aria-valuemax', Math.round(scope.t1));

@@ -80,10 +80,18 @@ export function startSource(pane, fail) {
     }
     if (line && line.file !== file) file = line.file;
     draw();
+    if (/^(node|link|kind):/.test(state.sel)) await used(state.sel);
     if (line) {
       const row = body.querySelector(`[data-line="${line.number}"]`);
       if (row) { row.classList.add('on'); const at = row.offsetTop; if (at < body.scrollTop || at + 20 > body.scrollTop + body.clientHeight) body.scrollTop = Math.max(0, at - body.clientHeight / 2); }
     }
+  }
+  // Lines whose ops used a node or link.
+  async function used(sel) {
+    const [t0, t1] = spanOf();
+    const found = await getJson(`/runs/${run.a.id}/totals?${query({scope: scopeOf().id, t0, t1, sel})}`).catch(() => null);
+    if (state.sel !== sel || !found?.lines) return;
+    for (const i of found.lines) if (data.lines[i].file === file) body.querySelector(`[data-line="${data.lines[i].number}"]`)?.classList.add('used');
   }
   subscribe(['loaded', 'scope', 'range'], () => load().then(selected).catch(fail));
   subscribe(['sel'], () => selected().catch(() => {}));

@@ -49,7 +49,7 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     const gap = wide > 4 && to <= end ? 1 : 0;
     if (look.waits && type === 'lane' && tile.wait[n] > 0 && from >= tile.begin) waited(pen, x(from - tile.wait[n]), x0, top + tall / 2, view);
     pen.fillStyle = colour(letter);
-    pen.fillRect(x0, top, wide - gap, tall);
+    pen.fillRect(x0, top, wide - gap + (to > end ? 0.6 : 0), tall);
     const queue = tile.queue[n] / 255;
     if (queue > 0 && wide * queue > 2) {
       // The waiting part, hatched, at the foot of the slice, from where it began: the split has no order in time.
@@ -57,11 +57,13 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
       const xq = Math.max(x(to - queue * tile.dur[n]), x0), hq = tall > 10 ? 6 : tall;
       if (x1 > xq) pen.fillRect(xq, top + tall - hq, x1 - xq - gap, hq);
     }
-    if (type === 'lane' && look.path && !isFaded && tile.flags[n] & 1 && wide > 3) late.push(() => outline(pen, x0, top, wide - gap, tall, colour('path'), 1.5));
-    if (type === 'lane' && wide >= 18 && from >= tile.begin) name(pen, letter, tile.texts[tile.text[n]], tile.dur[n], x0, top, wide, tall, queue);
-    else if (type === 'lane' && wide >= 60 && from < tile.begin && tile.begin <= view.t0) name(pen, letter, tile.texts[tile.text[n]], tile.dur[n], Math.max(x0, view.left), top, wide, tall, queue);
     pen.globalAlpha = 1;
-    if (tile.id[n] === look.selected) late.push(() => outline(pen, x0 - 1, top - 1, wide + 2 - gap, tall + 2, colour('ring'), 2.5));
+    // What is written on a slice and around it is drawn once, by the first tile that shows it, over all tiles.
+    if (from < tile.begin && tile.begin > view.t0) continue;
+    const left = Math.max(x(from), view.left - 2), all = Math.max(Math.min(x(to), view.right + 2) - left - gap, 0.7);
+    if (type === 'lane' && look.path && !isFaded && tile.flags[n] & 1 && all > 3) late.push(() => outline(pen, left, top, all, tall, colour('path'), 1.5));
+    if (type === 'lane' && all >= 18) late.push(() => name(pen, letter, tile.texts[tile.text[n]], tile.dur[n], Math.max(left, view.left), top, all, tall, queue, isFaded));
+    if (tile.id[n] === look.selected) late.push(() => outline(pen, left - 1, top - 1, all + 2, tall + 2, colour('ring'), 2.5));
   }
 }
 
@@ -79,16 +81,18 @@ function outline(pen, x, y, w, h, stroke, px) {
   pen.strokeRect(x + px / 2, y + px / 2, w - px, h - px);
 }
 
-function name(pen, letter, text, dur, x, y, wide, tall, queue) {
+function name(pen, letter, text, dur, x, y, wide, tall, queue, isFaded) {
+  pen.globalAlpha = isFaded ? FADED : 1;
   pen.fillStyle = colour(`on${letter}`) || colour('text');
   pen.font = `bold 11px ${FONT}`;
   const base = y + (queue > 0.02 ? 10 : tall / 2 + 4);
   pen.fillText(letter, x + 4, base);
-  if (wide < 60 || !text) return;
+  if (wide < 60 || !text) { pen.globalAlpha = 1; return; }
   const words = wide >= 110 ? `${text}  ${ns(dur)}` : text;
   const room = wide - 22;
   pen.font = `11px ${FONT}`;
   pen.fillText(fit(pen, words, room), x + 17, base);
+  pen.globalAlpha = 1;
 }
 
 export const FONT = '"Helvetica Neue", Arial, "DejaVu Sans", sans-serif';
