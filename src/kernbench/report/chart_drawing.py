@@ -229,7 +229,9 @@ def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) 
             colors=looks[marks.label].colour, linestyles=(0, (3, 1)), linewidth=1.8, label=marks.label,
         )  # fmt: skip
     if panel.log:
-        _log_y(axes, [value for bars in panel.bars for value in bars.values if value is not None])
+        shown = [value for bars in panel.bars for value in bars.values if value]
+        _log_y(axes, shown)
+        axes.set_ylim(0.7 * min(shown, default=1.0), 1.5 * max(shown, default=1.0))
     else:
         marked = [value for marks in panel.marks for value in marks.values if value is not None]
         heights = tops if panel.stacked else [value or 0.0 for bars in panel.bars for value in bars.values]

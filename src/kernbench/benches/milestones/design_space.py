@@ -91,18 +91,18 @@ def point(
 
 
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    charts = [_question(where(rows, part=name), name) for name in QUESTIONS]
+    charts = [_question(where(rows, part=name), name, machine.spec) for name in QUESTIONS]
     front = where(rows, part="front")
     return [*charts, _front(front, machine)] if front else charts
 
 
-def _question(rows: Rows, name: str) -> Chart:
+def _question(rows: Rows, name: str, spec: MachineSpec) -> Chart:
     axis, title = TITLES[name]
     column = {"macs": "macs_per_byte"}.get(name, name)
     panels = []
     for phase in PHASES:
         some = where(rows, phase=phase)
-        base = min(some, key=lambda row: abs(number(row, "cost") - 1.0))
+        (base,) = where(some, **{QUESTIONS[name]: values_for(spec, name, (1.0,))[0]})
         relative = [
             {**row, "speed": number(base, "layer_us") / number(row, "layer_us"), "per_cost": number(base, "layer_us")
              / number(row, "layer_us") / number(row, "cost") * number(base, "cost")}
