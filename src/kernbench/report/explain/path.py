@@ -108,9 +108,9 @@ class _Walk:
         self._by_launch: dict[tuple[int, str], list[int]] = {}
         self._ends: dict[tuple[str, str, float], int] = {}  # by PE, stream and when: the launch that ended there
         for launch in run.launches:
-            for pe in launch.pes:
-                if pe.end_ns > pe.start_ns:
-                    self._ends.setdefault((pe.name, launch.stream, pe.end_ns), launch.index)
+            for part in launch.pes:
+                if part.end_ns > part.start_ns:
+                    self._ends.setdefault((part.name, launch.stream, part.end_ns), launch.index)
 
     # ---- pieces
 
