@@ -25,8 +25,8 @@ def timed_layer(
     """Times in us: of the layer, of each group of parts and of parts by what bounds them; tokens per second of all
     layers, memory that a SIP needs.
     """
-    sizes = {"tokens": tokens} if phase == "prefill" else {"context": context}
-    rows = llm_layer(torch, model=model, phase=phase, batch=batch, tp=tp, **sizes)
+    now, before = (tokens, 0) if phase == "prefill" else (0, context)
+    rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=now, context=before, tp=tp)
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
     found |= {f"bound_{name}_us": 0.0 for name in BOUNDS}
     group_of = {part: group for group, parts in GROUPS.items() for part in parts}
