@@ -15,6 +15,7 @@ import click
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
 from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.sim_engine.gc_threshold import paused_gc, raised_gc_threshold
 
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
@@ -51,7 +52,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(module), name)
+        with paused_gc():
+            command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -90,7 +92,8 @@ def kernbench() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback for what a user can fix."""
     try:
-        code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)
+        with raised_gc_threshold():
+            code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = 2
