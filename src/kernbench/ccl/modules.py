@@ -53,7 +53,8 @@ class Algorithm:
         if collective not in self.collectives:
             hint = "choose another in ccl.yaml, or with init_process_group(ccl={...}); see `kernbench ccl --list`"
             if not self.says_collectives:
-                hint = f'a module without COLLECTIVES does all_reduce: say COLLECTIVES = ("{collective}",), or {hint}'
+                said = f'COLLECTIVES = ("{collective}",)'
+                hint = f"a module without COLLECTIVES does all_reduce: let it say {said}, or {hint}"
             raise UsageError(
                 f"algorithm '{self.name}' does no {collective}, but {', '.join(self.collectives)}", hint=hint
             )
