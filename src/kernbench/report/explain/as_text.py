@@ -17,8 +17,10 @@ MOST_LINES = 12
 
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
     """The whole explanation."""
-    lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", wrapped(bound_of(explanation).sentence)]
-    if explanation.scope.launch < 0 and explanation.run.launches:
+    is_whole = explanation.scope.launch < 0 and bool(explanation.run.launches)
+    sentence = bound_of(explanation).sentence
+    lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", wrapped(f"{'All: ' * is_whole}{sentence}")]
+    if is_whole:
         lines.append(wrapped(headline(explanation.run)))
     lines += [
         "",

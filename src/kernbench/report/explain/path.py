@@ -103,9 +103,14 @@ class _Walk:
         self._seen: set[int] = set()  # rows of ops on the path
         self._pe_of = [lane.component.rpartition(".")[0] for lane in run.lanes]
         self._lanes_of: dict[str, list[Lane]] = {}
-        for lane, pe in zip(run.lanes, self._pe_of, strict=True):
-            self._lanes_of.setdefault(pe, []).append(lane)
+        for lane, name in zip(run.lanes, self._pe_of, strict=True):
+            self._lanes_of.setdefault(name, []).append(lane)
         self._by_launch: dict[tuple[int, str], list[int]] = {}
+        self._ends: dict[tuple[str, str, float], int] = {}  # by PE, stream and when: the launch that ended there
+        for launch in run.launches:
+            for pe in launch.pes:
+                if pe.end_ns > pe.start_ns:
+                    self._ends.setdefault((pe.name, launch.stream, pe.end_ns), launch.index)
 
     # ---- pieces
 
@@ -177,12 +182,12 @@ class _Walk:
         self._via = "launch"
         self.back_to(pe.start_ns, ISSUE, launch=index)
         launch = self._launches[index]
-        before = next((other for other in self._launches if _ends_there(other, launch, pe)), None)
-        if before is not None and pe.start_ns > launch.start_ns and not self.is_over:
-            row = self._last_op(before.index, pe.name)
+        before = self._ends.get((pe.name, launch.stream, pe.start_ns), index)
+        if before != index and pe.start_ns > launch.start_ns and not self.is_over:
+            row = self._last_op(before, pe.name)
             if row is not None and row not in self._seen:
                 self._via = "lane"
-                self.back_to(float(self._ops.t_end[row]), ISSUE, launch=before.index)
+                self.back_to(float(self._ops.t_end[row]), ISSUE, launch=before)
                 self._follow(row)
                 return
         self.back_to(launch.start_ns, LAUNCH, launch=index)
@@ -285,13 +290,6 @@ def _shares(ops: Ops, row: int, queue: float) -> Iterator[tuple[int, float]]:
         if part > 0.0:
             yield int(place), part
         queue -= part
-
-
-def _ends_there(other: SavedLaunch, launch: SavedLaunch, pe: PeRun) -> bool:
-    """Whether a launch of the same stream ended on a PE just when this one began there."""
-    if other.index == launch.index or other.stream != launch.stream:
-        return False
-    return any(part.name == pe.name and part.end_ns == pe.start_ns > part.start_ns for part in other.pes)
 
 
 def clipped(path: Sequence[Piece], t0: float, t1: float) -> list[Piece]:

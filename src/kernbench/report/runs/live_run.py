@@ -18,7 +18,7 @@ from kernbench.report.runs.op_table import Lines, Split, op_columns, received
 from kernbench.report.runs.saved_run import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words, launch_of_row
 from kernbench.runtime_api.bench_runner import BenchResult
 
-MOST_OPS = 20_000  # more would take longer than some runs do
+MOST_OPS = 10_000  # more would take longer than some runs do
 _MOVED = ("read", "write")
 
 
