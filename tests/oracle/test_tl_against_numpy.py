@@ -36,7 +36,18 @@ IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy, 
     "split",
 ]  # fmt: skip
 NAMES = [name for name in vars(Names) if not name.startswith("_")]
-NOT_MATH = ["close", "cdiv", "cycles", "directions", "evaluate", "num_programs", "peer", "physical_id", "program_id"]
+NOT_MATH = [
+    "close",
+    "cdiv",
+    "cycles",
+    "directions",
+    "ended",
+    "evaluate",
+    "num_programs",
+    "peer",
+    "physical_id",
+    "program_id",
+]
 
 dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)

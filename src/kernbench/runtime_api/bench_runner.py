@@ -30,7 +30,7 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
-from kernbench.values.backend import backend_named
+from kernbench.values.backends import backend_named
 from kernbench.values.op import BackendName
 
 Bench = Callable[..., object]

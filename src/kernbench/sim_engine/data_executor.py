@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import I64, DType
 from kernbench.common.errors import DataError
-from kernbench.values.backend import ArrayBackend, backend_named
+from kernbench.values.backend import ArrayBackend
+from kernbench.values.backends import backend_named
 from kernbench.values.estimate import seconds_for, work_of
 from kernbench.values.evaluate import evaluate, thread_count
 from kernbench.values.graph import CONSTANT, Value

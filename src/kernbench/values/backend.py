@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kernbench.common.errors import UsageError
 from kernbench.values.graph import Value
-from kernbench.values.op import Array, BackendName
+from kernbench.values.op import Array
 from kernbench.values.plan import Unit
 
 Job: TypeAlias = Callable[[], object]
@@ -61,24 +59,3 @@ class ArrayBackend(Protocol):
 
     def rates(self) -> Rates:
         """Measure. Takes a few milliseconds."""
-
-
-@cache
-def backend_named(name: BackendName) -> ArrayBackend:
-    """The one of that name. Raises UsageError for an unknown one, and for torch where PyTorch is missing."""
-    if name == "numpy":
-        from kernbench.values.numpy_backend import NumpyBackend
-
-        return NumpyBackend()
-    if name != "torch":
-        raise UsageError(f"no backend {name!r}", hint="use 'numpy' or 'torch'")
-    try:
-        from kernbench.values.on_torch.backend import TorchBackend
-    except ImportError as error:
-        if error.name is None or error.name.partition(".")[0] != "torch":
-            raise
-        raise UsageError(
-            "the torch backend needs PyTorch, which is not installed",
-            hint="pip install torch, or use the numpy backend",
-        ) from None
-    return TorchBackend()

@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from kernbench.common.errors import UsageError
-from kernbench.values.backend import ArrayBackend, Job, backend_named
+from kernbench.values.backend import ArrayBackend, Job
+from kernbench.values.backends import backend_named
 from kernbench.values.graph import Value
 from kernbench.values.op import Array, BackendName
 from kernbench.values.plan import Level, plan_levels

@@ -12,7 +12,7 @@ import pytest
 
 from kernbench.cli import terminal
 from kernbench.cli.main import main
-from kernbench.values.backend import backend_named
+from kernbench.values.backends import backend_named
 
 ROOT = Path(__file__).parents[3]
 SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]

@@ -283,6 +283,7 @@ def test_a_launch_reports_what_the_machine_did(va: RuntimeContext) -> None:
         "per_pe",
         "bytes_hbm_requested",
         "tcm_peak_bytes",
+        "bytes_sent",
     ]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from kernbench.common.errors import UsageError
 from kernbench.sim_engine.data_executor import DataExecutor
-from kernbench.values.backend import Rates, backend_named
+from kernbench.values.backend import Rates
+from kernbench.values.backends import backend_named
 from kernbench.values.estimate import Work, seconds_for, work_of
 from kernbench.values.graph import ValueGraph
 from kernbench.values.numpy_backend import NumpyBackend

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,9 @@ def ask(
     async def send(message: dict[str, object]) -> None:
         sent.append(message)
 
-    asyncio.run(app(scope, receive, send))  # type: ignore[operator]
+    # On a thread of its own: the browser tests leave a loop running in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, app(scope, receive, send)).result()  # type: ignore[operator]
     headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}  # type: ignore[attr-defined]
     body = b"".join(m.get("body", b"") for m in sent[1:])  # type: ignore[misc]
     return int(sent[0]["status"]), headers, body  # type: ignore[call-overload]
