@@ -191,9 +191,8 @@ def _check(target: Path, name: str) -> None:
     elif not os.access(target.parent, os.W_OK):
         why = "permission denied"
     if why is not None:
-        raise UsageError(
-            f"the run cannot be saved there: {why}", where=f"--save {name}", hint="name a new folder, or a saved run"
-        )
+        hint = "name a new folder in one that is there, or a saved run"
+        raise UsageError(f"the run cannot be saved there: {why}", where=f"--save {name}", hint=hint)
 
 
 def _title(about: About) -> str:
