@@ -24,12 +24,13 @@ def test_parts_follow_one_another_and_begin_at_bursts(n: int, parts: int) -> Non
     ("live", "expected"),
     [
         (12, 8192),  # 98,304 / 12: two slots
-        (15, 4096),  # 6,553: one slot, since a second would be sent for 2,457 bytes
+        (15, 6400),  # 6,553: a second slot that is more than half full is worth its message; in whole bursts of 256
+        (20, 4096),  # 4,915: one slot, since a second would be sent for 819 bytes
         (30, 3072),  # 3,276: less than a slot, in whole bursts of 256
         (400, 245),  # less than a burst
     ],
 )
-def test_a_chunk_that_does_not_fit_into_a_slot_takes_whole_slots(live: int, expected: int) -> None:
+def test_a_chunk_sends_no_slot_with_little_in_it(live: int, expected: int) -> None:
     x = SimpleNamespace(dtype="i8", itemsize=1)
     lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]
     assert lane.chunk == expected

@@ -100,8 +100,8 @@ class Lane:
         self._is_float = dtype_of(t_ptr.dtype).is_float
         self.itemsize = t_ptr.itemsize
         nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
-        if nbytes > slot_size:  # a slot that is not full costs a message and a credit all the same
-            nbytes -= nbytes % slot_size
+        if nbytes > slot_size and nbytes % slot_size < slot_size // 2:
+            nbytes -= nbytes % slot_size  # a slot with little in it costs a message and a credit all the same
         elif nbytes > BURST_BYTES:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
