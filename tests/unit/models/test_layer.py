@@ -60,7 +60,8 @@ def names(result: BenchResult) -> list[str]:
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("model", MODELS)
 def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int) -> None:
-    result = verified(model=model, phase=phase, tp=tp, batch=3 if phase == "decode" else 1)
+    sizes = {"batch": 3} if phase == "decode" else {"tokens": 16}
+    result = verified(model=model, phase=phase, tp=tp, **sizes)
     assert ("all_reduce" in names(result)) == (tp == 2)
 
 
