@@ -12,14 +12,10 @@ import {drawFlows} from './timeline_flows.js';
 import {drawGroups, wantGroups} from './timeline_groups.js';
 import {startOverview} from './timeline_overview.js';
 import {startInput} from './timeline_input.js';
+import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, tl, viewNow} from './timeline_view.js';
 import {asTable} from './timeline_table.js';
 import {Tiles} from './tiles.js';
 import {ns} from './units.js';
-
-export const AXIS_H = 18;
-export const PATH_H = 22;
-export const LAUNCH_H = 14;
-export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
 
 export function startTimeline(pane, fail) {
   const canvas = h('canvas', {tabindex: 0, role: 'img', 'aria-label': 'Timeline of engines. Press t for a table.'});
@@ -31,7 +27,7 @@ export function startTimeline(pane, fail) {
   show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
   Object.assign(tl, {pane, canvas, overview, body, text, pills, letters, fail, tableBox});
   startOverview(overview, tl);
-  startInput(canvas, tl);
+  startInput(canvas, tl, draw);
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
   subscribe(['open', 'w', 't', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
@@ -130,24 +126,7 @@ function reveal(op) {
   }
 }
 
-export function clampWindow(t0, t1) {
-  const scope = scopeOf(), all = scope.t1 - scope.t0;
-  const wide = Math.max(Math.min(t1 - t0, all), Math.min(all, 2 ** -4));
-  const from = Math.max(scope.t0, Math.min((t0 + t1) / 2 - wide / 2, scope.t1 - wide));
-  return [from, from + wide];
-}
-
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
-export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
-const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
-
-export function viewNow() {
-  const [t0, t1] = windowOf();
-  const w = tl.canvas.clientWidth, hgt = tl.canvas.clientHeight;
-  return {t0, t1, left: labelWidth(), right: w, top: headHeight(), bottom: hgt, scroll: tl.scroll, height: hgt, scale: devicePixelRatio};
-}
-
-export function draw() {
+function draw() {
   if (tl.frame) return;
   tl.frame = requestAnimationFrame(() => { tl.frame = 0; try { drawNow(); } catch (error) { tl.fail(error); } });
 }

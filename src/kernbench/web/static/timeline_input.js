@@ -3,13 +3,13 @@ import {say, tip} from './dom.js';
 import {change, state} from './state.js';
 import {onKey} from './keys.js';
 import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
-import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, draw, headHeight, labelWidth, viewNow} from './timeline.js';
+import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, headHeight, labelWidth, viewNow} from './timeline_view.js';
 import {Tiles} from './tiles.js';
 import {ns, pct} from './units.js';
 
 const SNAP_PX = 6;
 
-export function startInput(canvas, tl) {
+export function startInput(canvas, tl, draw) {
   const local = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   const timeAt = x => { const view = viewNow(); return view.t0 + ((x - view.left) / (view.right - view.left)) * (view.t1 - view.t0); };
   const levelNow = () => { const view = viewNow(); return Tiles.level(view.t0, view.t1, view.right - view.left); };

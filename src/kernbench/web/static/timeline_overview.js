@@ -4,7 +4,7 @@ import {LETTERS, run, scopeOf, windowOf} from './run.js';
 import {change, state} from './state.js';
 import {colour} from './theme.js';
 import {matches} from './search.js';
-import {clampWindow} from './timeline.js';
+import {clampWindow} from './timeline_view.js';
 
 export function startOverview(canvas, tl) {
   let key = '', data = null, picture = null;

@@ -1,0 +1,25 @@
+// What the timeline shows of a run: its state, its measures, and the window in time.
+import {launchesOf, run, scopeOf, windowOf} from './run.js';
+import {state} from './state.js';
+
+export const AXIS_H = 18;
+export const PATH_H = 22;
+export const LAUNCH_H = 14;
+export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
+
+export function clampWindow(t0, t1) {
+  const scope = scopeOf(), all = scope.t1 - scope.t0;
+  const wide = Math.max(Math.min(t1 - t0, all), Math.min(all, 2 ** -4));
+  const from = Math.max(scope.t0, Math.min((t0 + t1) / 2 - wide / 2, scope.t1 - wide));
+  return [from, from + wide];
+}
+
+export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
+export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
+export const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
+
+export function viewNow() {
+  const [t0, t1] = windowOf();
+  const w = tl.canvas.clientWidth, hgt = tl.canvas.clientHeight;
+  return {t0, t1, left: labelWidth(), right: w, top: headHeight(), bottom: hgt, scroll: tl.scroll, height: hgt, scale: devicePixelRatio};
+}
