@@ -62,7 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     import kernbench.runtime_api.bench_runner as runner
 
-    runner.DataExecutor = Executor  # type: ignore[misc]
+    # Seconds of the two passes are nobody's business but this benchmark's, so it looks in from outside.
+    runner.DataExecutor = Executor  # type: ignore[misc]  # a module's name is bound anew
     bench_module.expected_rows = timed(seconds, "reference_s", bench_module.expected_rows)
     start = time.perf_counter()
     params = {"model": args.model, "tokens": args.tokens, "tp": args.tp}

@@ -28,6 +28,8 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
 
+BINS = 4096
+
 
 @click.command()
 @click.option(
@@ -95,9 +97,7 @@ from kernbench.values.op import BackendName
 @click.option(
     "--bins",
     type=click.IntRange(256, 1 << 20),
-    default=4096,
-    show_default=True,
-    help="With --save: at most so many bins for what links do over time.",
+    help="With --save: at most so many bins for what links do over time.  [default: 4096]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
@@ -116,7 +116,7 @@ def run(
     workers: int | None,
     cluster: str | None,
     save: str | None,
-    bins: int,
+    bins: int | None,
     as_json: bool,
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
@@ -128,7 +128,9 @@ def run(
         spec = resolve(identifier)
     of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
     of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
-    of_runs |= {"--oplog": oplog is not None, "--save": save is not None}
+    of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
+    if bins is not None and save is None:
+        raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
         asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster)
@@ -149,7 +151,7 @@ def run(
         if save is not None:
             if oplog is not None:
                 raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
-            result = _save(save, bins, spec, graph, options, params, identifier, settings_of_bench)
+            result = _save(save, bins or BINS, spec, graph, options, params, identifier, settings_of_bench)
         else:
             with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
                 result = _run(spec, graph, replace(options, op_log=log), params)

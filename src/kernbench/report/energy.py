@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
+from kernbench.report.link_classes import DIE_TO_DIE
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.coefficients import coefficient_of
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-DIE_TO_DIE = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
 COMPUTE = {MACS: "pj_per_mac", VECTOR_OPS: "pj_per_vector_op"}
 STATIC = "static"
 NO_AREA = ("host", "pe_tcm", "sram")  # outside of the machine, or counted by their MiB

@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Literal
 
+from kernbench.report.link_classes import LinkFamily, link_family
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.declarations import declaration_of
-from kernbench.topology.graph import UCIE_KINDS, EdgeKind, TopologyGraph
+from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
 Bound = Literal["compute", "memory", "link", "neither"]
-LinkClass = Literal["NoC", "UCIe", "PCIe"]
 FLOPS_PER_MAC = 2
 
 
@@ -47,7 +47,7 @@ class Peak:
 class LinkLoad:
     """What messages take of one link."""
 
-    link_class: LinkClass
+    link_class: LinkFamily
     src: str
     dst: str
     nbytes: int
@@ -172,13 +172,6 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
     )
 
 
-def link_class(kind: EdgeKind) -> LinkClass:
-    """Which class of links an edge belongs to."""
-    if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
-        return "PCIe"
-    return "UCIe" if kind in UCIE_KINDS else "NoC"
-
-
 def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     """The link that the launch's messages take longest; the first of several on their way."""
     carried: dict[tuple[str, str], int] = {}
@@ -189,7 +182,7 @@ def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     for (src, dst), nbytes in carried.items():
         edge = graph.edge(src, dst)
         if edge.bw_gbs is not None:
-            loads.append(LinkLoad(link_class(edge.kind), src, dst, nbytes, nbytes / edge.bw_gbs))
+            loads.append(LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / edge.bw_gbs))
     return max(loads, key=lambda load: load.ns, default=None)
 
 

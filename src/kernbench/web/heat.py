@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import Place as BlockPlace
-from kernbench.report.runs.saved_run import Floats, Place
+from kernbench.report.runs.parts import Floats, Place
 from kernbench.web.machine_map import TRAY, Json, link_id, owner_of
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.saved_run import Floats, SavedRun
+from kernbench.report.runs.parts import Floats
+from kernbench.report.runs.saved_run import SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 
 Made = TypeVar("Made")

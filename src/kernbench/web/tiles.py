@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
-from kernbench.report.runs.saved_run import Floats
+from kernbench.report.runs.parts import Floats
 from kernbench.web.run_view import LETTERS, RunView
 
 BINS = 1024

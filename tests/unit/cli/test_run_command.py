@@ -532,3 +532,17 @@ def test_list_of_what_is_not_there_is_exit_code_2(capsys):
     code, out, err = run(capsys, "list", "softmx")
     assert (code, out) == (2, "")
     assert "did you mean 'softmax'?" in err
+
+
+def test_bins_without_a_saved_run_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--bench", "gemm-single-pe", "--bins", "512"])
+    assert stopped.value.code == 2
+    assert "--bins without --save" in capsys.readouterr().err
+
+
+def test_an_evaluation_refuses_a_backend_that_it_would_not_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--bench", "pe-dma-perf", "--backend", "torch"])
+    assert stopped.value.code == 2
+    assert "--backend is for one run" in capsys.readouterr().err

@@ -64,6 +64,38 @@ def test_a_launch_costs_its_macs_vector_ops_and_bytes_times_their_coefficients()
     }
 
 
+def far(x, tl):
+    """PE 0 of cube 1 takes the part of cube 0."""
+    if tl.program_id(1) == 1:
+        tl.load(x, (64, 64))
+
+
+def kept(x, tl):
+    tl.store(x, tl.load(x, (64, 64)))
+
+
+def test_a_byte_pays_for_the_way_from_die_to_die_once_for_each_crossing() -> None:
+    def script(torch):
+        x = torch.zeros((64, 64), dtype="f16", dp=DPPolicy(cube="replicate", pe="replicate", num_pes=1, num_cubes=1))
+        torch.launch("far", far, x, target_cubes=(0, 1), target_pes=(0,))
+
+    two = {"sip.cube_mesh.w": 2, "energy.pj_per_byte.ucie": 11.0}
+    (launch,) = energy_of(run(script, OWN | two)).launches
+    assert picojoules(launch)["ucie"] == 64 * 64 * 2 * 11.0  # what the request weighs is nothing
+    assert picojoules(launch)["hbm"] == 64 * 64 * 2 * 5.0
+
+
+def test_bytes_of_sram_pay_for_it_and_for_no_hbm() -> None:
+    def script(torch):
+        dp = DPPolicy(cube="replicate", pe="replicate", num_pes=1, num_cubes=1)
+        x = torch.zeros((64, 64), dtype="f16", dp=dp, space="sram")
+        torch.launch("kept", kept, x, target_pes=(0,))
+
+    (launch,) = energy_of(run(script, OWN | {"energy.pj_per_byte.sram": 13.0})).launches
+    assert picojoules(launch)["sram"] == 2 * 64 * 64 * 2 * 13.0  # read, and written
+    assert "hbm" not in launch.joules
+
+
 def test_the_run_counts_what_the_host_moved_too() -> None:
     found = energy_of(run(bench, OWN))
     (launch,) = found.launches

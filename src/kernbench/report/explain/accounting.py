@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.report.explain.path import RunData, Scope
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.saved_run import Floats, Ints, Lane, Ops
+from kernbench.report.runs.parts import Floats, Ints, Lane, Ops
 
 BUSY = ("work", "latency", "queue")
 DONE = "done"

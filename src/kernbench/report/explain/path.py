@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, OF_KIND, QUEUE, TRANSFER
-from kernbench.report.runs.saved_run import Lane, Ops, PeRun, Place, SavedLaunch, SourceLine
+from kernbench.report.runs.parts import Lane, Ops, PeRun, Place, SavedLaunch, SourceLine
 
 
 class RunData(Protocol):

@@ -15,7 +15,8 @@ from kernbench.common.units import on_grid
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
 from kernbench.report.runs.op_table import Lines, Split, op_columns, received
-from kernbench.report.runs.saved_run import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words, launch_of_row
+from kernbench.report.runs.parts import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words
+from kernbench.report.runs.saved_run import launch_of_row
 from kernbench.runtime_api.bench_runner import BenchResult
 
 MOST_OPS = 10_000  # more would take longer than some runs do

@@ -6,28 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.report.link_classes import link_class
 from kernbench.report.runs.layout import PLACE_COLUMNS
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.bins import METRICS, Binned
-from kernbench.topology.graph import UCIE_KINDS, EdgeKind
 
 HBM_CHANNEL = "hbm channel"
-_CLASSES = {
-    EdgeKind.PE_INTERNAL: "pe internal",
-    EdgeKind.PE_TO_ROUTER: "pe port",
-    EdgeKind.ROUTER_MESH: "router",
-    EdgeKind.ROUTER_TO_HBM: "hbm port",
-    EdgeKind.ROUTER_TO_SRAM: "sram port",
-    EdgeKind.COMMAND: "command",
-    EdgeKind.IO_INTERNAL: "io",
-    EdgeKind.PCIE: "pcie",
-}
-
-
-def link_class(kind: EdgeKind) -> str:
-    """What people call a link of a kind."""
-    return "ucie" if kind in UCIE_KINDS else _CLASSES[kind]
 
 
 def place_columns(engine: GraphEngine, activity: Activity, binned: Binned) -> dict[str, list[Any]]:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.ids import Place as NodePlace
-from kernbench.report.runs.saved_run import Activity, Ints, Lane, SavedRun
+from kernbench.report.runs.parts import Activity, Ints, Lane
+from kernbench.report.runs.saved_run import SavedRun
 
 LEVEL = 5  # of gzip
 COUNTER_BINS = 512

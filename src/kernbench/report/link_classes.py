@@ -1,0 +1,37 @@
+"""What people call links: by what they join (`link_class`), and by the technology they are built in (`link_family`).
+
+Links of a UCIe port within its die are `ucie` and of the family UCIe: they are part of the port. What leaves a die is
+`DIE_TO_DIE`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernbench.topology.graph import UCIE_KINDS, EdgeKind
+
+LinkFamily = Literal["NoC", "UCIe", "PCIe"]
+
+DIE_TO_DIE = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
+_CLASSES = {
+    EdgeKind.PE_INTERNAL: "pe internal",
+    EdgeKind.PE_TO_ROUTER: "pe port",
+    EdgeKind.ROUTER_MESH: "router",
+    EdgeKind.ROUTER_TO_HBM: "hbm port",
+    EdgeKind.ROUTER_TO_SRAM: "sram port",
+    EdgeKind.COMMAND: "command",
+    EdgeKind.IO_INTERNAL: "io",
+    EdgeKind.PCIE: "pcie",
+}
+
+
+def link_class(kind: EdgeKind) -> str:
+    """`router`, `ucie`, `hbm port`: what a link joins."""
+    return "ucie" if kind in UCIE_KINDS else _CLASSES[kind]
+
+
+def link_family(kind: EdgeKind) -> LinkFamily:
+    """NoC, UCIe, or PCIe with the way to its endpoint within the IO chiplet."""
+    if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
+        return "PCIe"
+    return "UCIe" if kind in UCIE_KINDS else "NoC"

@@ -1,0 +1,228 @@
+"""The parts of a saved run, as its readers see them: columns of ops, lanes, launches, places, activity, sources.
+
+Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `Ops.row_of` leads from an op's id to its row.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.report.runs.layout import KINDS
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of few different words: `words[codes[row]]`."""
+
+    codes: Ints
+    words: tuple[str, ...]
+
+    def __getitem__(self, row: int | np.integer[Any]) -> str:
+        return self.words[int(self.codes[row])]
+
+    def are(self, *wanted: str) -> NDArray[np.bool_]:
+        """Of every row, whether it is one of these words."""
+        codes = [code for code, word in enumerate(self.words) if word in wanted]
+        return np.isin(self.codes, codes)
+
+
+class Lists(NamedTuple):
+    """A column of lists: that of a row is `values[starts[row]:starts[row + 1]]`."""
+
+    starts: Ints
+    values: NDArray[Any]
+
+    def of(self, row: int) -> NDArray[Any]:
+        return self.values[int(self.starts[row]) : int(self.starts[row + 1])]
+
+
+@dataclass(frozen=True, eq=False)
+class Ops:
+    """All ops, a column each. See `layout.OP_COLUMNS`."""
+
+    id: Ints
+    lane: Ints
+    launch: Ints
+    kind: Words
+    name: Words
+    t_asked: Floats
+    t_ready: Floats
+    t_start: Floats
+    t_end: Floats
+    line: Ints
+    nbytes: Ints
+    flops: Ints
+    release: Words
+    released_by: Ints
+    transfer_ns: Floats
+    latency_ns: Floats
+    queue_ns: Floats
+    wait_places: Lists
+    wait_ns: Lists
+    route: Lists
+    deps: Lists
+    tensors: Lists
+    _params: Any
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @cached_property
+    def row_of(self) -> Ints:
+        """By id: the row of an op."""
+        rows = np.empty(len(self.id), np.int64)
+        rows[self.id] = np.arange(len(self.id))
+        return rows
+
+    def params(self, row: int) -> dict[str, Any]:
+        """What else the op log says of an op."""
+        return dict(json.loads(self._params[int(row)].as_py()))
+
+    @cached_property
+    def is_work(self) -> NDArray[np.bool_]:
+        """Of every row, whether it is work of an engine: spans are not, nor is the host."""
+        return ~self.kind.are("S", "H")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One engine, port or channel at a time: its slices never overlap. `ops` rows are `first` to `stop`."""
+
+    index: int
+    name: str
+    component: str
+    port: str
+    slot: int
+    kind: str
+    sip: int
+    cube: int
+    pe: int
+    ops: int
+    busy_ns: float
+    first: int
+    stop: int
+
+    @property
+    def kind_name(self) -> str:
+        """`DMA read`."""
+        return KINDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class PeRun:
+    """One PE's part of a launch."""
+
+    sip: int
+    cube: int
+    pe: int
+    start_ns: float
+    end_ns: float
+    dma_ns: float
+    compute_ns: float
+
+    @property
+    def name(self) -> str:
+        return f"sip{self.sip}.cube{self.cube}.pe{self.pe}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedLaunch:
+    """A launch: when the host asked for it and had its completion, and each PE's part."""
+
+    index: int
+    name: str
+    kernel: str
+    stream: str
+    sips: tuple[int, ...]
+    start_ns: float
+    end_ns: float
+    flops: int
+    bytes_hbm: int
+    pes: tuple[PeRun, ...]
+
+    @property
+    def total_ns(self) -> float:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directed link, or a memory channel (`dst` is empty, `channel` its number)."""
+
+    index: int
+    kind: str
+    src: str
+    dst: str
+    channel: int
+    link_class: str
+    gbs: float
+    nbytes: float
+    wait_ns: float
+    contended_ns: float
+
+    @property
+    def name(self) -> str:
+        """`a -> b`, or `sip0.cube0.hbm_ctrl.pe0 channel 3`."""
+        return f"{self.src} -> {self.dst}" if self.kind == "link" else f"{self.src} channel {self.channel}"
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """What places did over time, in `bins` bins of `bin_ns` from time 0. Sums over bins are the places' totals."""
+
+    bin_ns: float
+    bins: int
+    place: Ints
+    bin: Ints
+    nbytes: Floats
+    wait_ns: Floats
+    contended_ns: Floats
+
+    def of(self, place: int, metric: str = "nbytes") -> Floats:
+        """One place over time: `nbytes`, `wait_ns` or `contended_ns` of every bin."""
+        first, stop = np.searchsorted(self.place, [place, place + 1])
+        found = np.zeros(self.bins)
+        column: Floats = getattr(self, metric)
+        found[self.bin[first:stop]] = column[first:stop]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of the user's, as it was when the run was saved. `text` is None where it could not be read."""
+
+    index: int
+    name: str
+    text: str | None
+
+    @property
+    def lines(self) -> list[str]:
+        return [] if self.text is None else self.text.splitlines()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line that issued ops. `number` counts from 1."""
+
+    index: int
+    file: SourceFile
+    number: int
+
+    @property
+    def text(self) -> str:
+        lines = self.file.lines
+        return lines[self.number - 1].strip() if 0 < self.number <= len(lines) else ""
+
+    @property
+    def name(self) -> str:
+        """`flash_attention.py:42`."""
+        return f"{self.file.name}:{self.number}"
