@@ -208,10 +208,19 @@ class Outcome:
     fabric: Fabric
 
 
+def fabric_in(network: Network, mode: Any) -> Fabric:
+    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet from the start."""
+    if mode != "compiled":
+        return Fabric(network, mode=mode)
+    fabric = Fabric(network, compile_after=0)
+    assert fabric.engine.queues is not None, "numba is missing: install the extra `fast`"
+    return fabric
+
+
 def run_fabric(case: Case, mode: Any, *, trace: bool = False) -> Outcome:
     """All streams as processes."""
     network = case.network()
-    fabric = Fabric(network, mode=mode)
+    fabric = fabric_in(network, mode)
     env = FabricEnvironment(fabric)
     done = drive(env, lambda leg, _: env.transfer(leg.path, leg.nbytes, trace=trace, **leg.options), case.streams)
     return _outcome(case, fabric, done)
@@ -219,7 +228,7 @@ def run_fabric(case: Case, mode: Any, *, trace: bool = False) -> Outcome:
 
 def run_lanes(case: ReaderCase, mode: Any) -> Outcome:
     """All streams as processes, reads by lanes: one for each path, whoever uses it."""
-    fabric = Fabric(case.network(), mode=mode)
+    fabric = fabric_in(case.network(), mode)
     env = FabricEnvironment(fabric)
     lanes: dict[tuple[int, ...], Any] = {}
 
@@ -249,7 +258,7 @@ def run_naive_readers(case: ReaderCase, naive_fabric: Any) -> Done:
 
 def run_fabric_ahead(case: Case, mode: Any) -> Outcome:
     """The first leg of every stream, all injected before anything moves, so in another order than they set out."""
-    fabric = Fabric(case.network(), mode=mode)
+    fabric = fabric_in(case.network(), mode)
     transfers = [
         fabric.inject(s.legs[0].path, s.legs[0].nbytes, s.at_ns, **s.legs[0].options) for s in case.streams
     ]  # fmt: skip

@@ -25,6 +25,7 @@ from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
@@ -87,7 +88,8 @@ class Machine:
         self.activity = activity
         if activity is not None:
             activity.purpose_of = purpose_of
-        self.fabric = Fabric(network_of(graph, wiring, self._components, self), mode=mode, activity=activity)
+        network = network_of(graph, wiring, self._components, self)
+        self.fabric = Fabric(network, mode=mode, activity=activity, compile_after=MANY_EVENTS)
         self.env.fabric = self.fabric
         foresees = fast and mode == "adaptive" and activity is None and not (op_log is not None and op_log.lines)
         self.foresight = Foresight(self) if foresees else None

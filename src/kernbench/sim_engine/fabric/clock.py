@@ -104,7 +104,9 @@ class FabricEnvironment(simpy.Environment):
             horizon = queue[0][0] if queue else INFINITY
             if times and times[0] < horizon:
                 horizon = times[0]
-            if not (agenda.current or agenda.load()) or agenda.current[0][0] > horizon:
+            if (not (agenda.current or agenda.load()) or agenda.current[0][0] > horizon) and (
+                fabric.queues is None or fabric.queues.next_ns > horizon
+            ):
                 break
             finished = fabric.advance(horizon)
             if fabric.recalled:  # there are new calls: look again what comes first

@@ -6,6 +6,9 @@ by order of injection: a rule that each output can apply by itself. Zero-byte me
 uncontended.
 
 A transfer that sets out is given to the `Planner`, which may move it at once, or leave it to `begin`, flit by flit.
+
+Once many flits have met, a compiled loop (`flit_queues.py`) takes the next ones, where it may and numba is installed.
+The agenda then has all other events, and both go on in one order of time.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Sized
 from functools import cache
 from itertools import count, islice
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kernbench.common.errors import FabricError
 from kernbench.common.flits import FlitArrival
@@ -31,8 +34,12 @@ from kernbench.sim_engine.fabric.model import Crossing, Network
 from kernbench.sim_engine.fabric.progressions import Pace, Times, times_of
 from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
 
+if TYPE_CHECKING:
+    from kernbench.sim_engine.fabric.flit_queues import FlitQueues
+
 # What an event is about, where it is not simply a flit ready for a link: the crossing's link is -(8 * hop + kind).
 INJECT, DONE, COMMIT, WATCHED, ENTER, REFILL = 1, 2, 3, 4, 5, 6
+MOST_QUEUED = 1 << 16  # flits of a transfer that a compiled loop is given at once: each takes memory
 CHUNK = 16  # flits that a schedule queues at a time
 TIE = 2.0**-32  # flits that a delay rule made ready at one instant on one link keep the order in which it was asked
 
@@ -103,6 +110,9 @@ class FlitEngine:
         self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
         self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
+        self.queues: FlitQueues | None = None  # flits that a compiled loop moves
+        self.compile_after: float = INFINITY  # events, before it is asked for
+        self._is_replaying = False  # on an agenda apart
         self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
 
@@ -166,6 +176,10 @@ class FlitEngine:
 
     def schedule(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` go on singly; when they are ready for `hop`, or for a memory at the end, is known."""
+        is_plain = not (transfer.slow or self._is_replaying or hop == transfer.hops)
+        if self.queues is not None and is_plain and stop - index <= MOST_QUEUED:
+            self.queues.add(transfer, hop, index, stop, source)
+            return
         times = source.times(index, stop) if isinstance(source, Pace) else times_of(source)
         if stop - index <= CHUNK:
             self._queue_flits(transfer, hop, index, list(times))
@@ -205,20 +219,23 @@ class FlitEngine:
     def next_time(self) -> float:
         """When the next thing happens; infinity when nothing is under way."""
         agenda = self.agenda
-        return agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
+        time = agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
+        return time if self.queues is None else min(time, self.queues.next_ns)
 
     def advance(self, until: float = INFINITY) -> list[Transfer]:
         """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
 
         An owner that is disturbed may have things to do before `until`: it sets `recalled`, for whoever drives this.
         """
-        agenda = self.agenda
+        agenda, queues = self.agenda, self.queues
         if agenda.current or agenda.load():
             # The end of a transfer that an owner moves needs nothing of the loop, if it comes alone.
             current = agenda.current
             now, _, epoch, transfer, crossing = current[0]
             owner = transfer.owner
             alone = owner is not None and crossing is AT_DONE and (len(current) == 1 or current[1][0] > now)
+            if queues is not None and queues.next_ns <= now:
+                alone = False
             if alone and now <= until and now <= MAX_TIME_NS and epoch == transfer.epoch:
                 assert owner is not None
                 self.now = transfer.done_ns = now
@@ -228,7 +245,9 @@ class FlitEngine:
                 if self.planner.waiting:
                     self.planner.settled(now)
                 return [transfer]
-            return self._move(until)
+            return self._move(until) if queues is None else self._move_both(until, queues)
+        if queues is not None and queues.next_ns <= until:
+            return self._move_both(until, queues)
         if until < INFINITY and until > self.now:
             self.now = until
         return []
@@ -297,6 +316,12 @@ class FlitEngine:
             self.events += passed
             agenda.drop(passed)
             break
+        if self.events > self.compile_after:
+            self.compile()
+        return self._moved(done, until)
+
+    def _moved(self, done: list[Transfer], until: float) -> list[Transfer]:
+        """All has happened up to `until`, where that is a time."""
         if until < INFINITY and until > self.now:
             self.now = until
         if done:
@@ -305,6 +330,64 @@ class FlitEngine:
             if self.planner.waiting:
                 self.planner.settled(self.now)
         return done
+
+    # ---- with a compiled loop
+
+    def compile(self) -> None:
+        """Let a compiled loop move the flits that come from now on, where there is one."""
+        self.compile_after = INFINITY
+        try:
+            from kernbench.sim_engine.fabric.flit_queues import FlitQueues
+        except ImportError:  # numba is an extra
+            return
+        self.queues = FlitQueues(self.links)
+
+    def _move_both(self, until: float, queues: FlitQueues) -> list[Transfer]:
+        """What `_move` does: events of the agenda, and flits of the queues, in one order of time."""
+        agenda, done = self.agenda, list[Transfer]()
+        while True:
+            time, order = agenda.current[0][:2] if agenda.current or agenda.load() else (INFINITY, 0.0)
+            flit_ns = queues.next_ns
+            if flit_ns <= until and (flit_ns < time or (flit_ns == time and queues.next_order < order)):
+                self.events += queues.move(until, time, order, self._last_flit_left)
+                continue
+            if time > until or time == INFINITY:
+                break
+            now, _, i, transfer, crossing = agenda.current[0]
+            agenda.drop(1)
+            self.events += 1
+            if crossing.link >= 0:
+                self._pass(transfer, now, i, crossing)
+                continue
+            self.now = now
+            if self._other(transfer, now, i, -crossing.link):
+                done.append(transfer)
+                until = now
+            elif self.recalled:
+                until = now
+        return self._moved(done, until)
+
+    def _last_flit_left(self, transfer: Transfer, at: float, link: int) -> None:
+        """A flit of the queues is the last of its transfer, and arrives at the end of its path at `at`."""
+        if transfer.sink is not None:
+            self.agenda.push((at, link, transfer.last, transfer, AT_COMMIT))
+        else:
+            self.agenda.push((at, link, transfer.epoch, transfer, AT_DONE))
+
+    def _pass(self, transfer: Transfer, now: float, i: int, crossing: Crossing) -> None:
+        """Flit `i` of the agenda is ready for a link."""
+        links, (link, occupy_ns, tail_ns, onward, final) = self.links, crossing
+        leave = leave_ns(now, links.free[link], occupy_ns)
+        links.free[link] = leave
+        wait = wait_ns(now, leave, occupy_ns)
+        if wait > links.worst[link]:
+            links.worst[link], links.worst_at[link] = wait, now
+        if final:
+            links.users[link] -= 1
+        if onward is not None:
+            self.agenda.push((leave + tail_ns, link, i, transfer, onward))
+        else:
+            self._arrive(transfer, leave + tail_ns, link, i, transfer.hops)
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
         """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
@@ -402,6 +485,7 @@ class FlitEngine:
     def swap_agenda(self, agenda: Agenda[Event] | None = None) -> tuple[Agenda[Event], Agenda[Event]]:
         """Go on with another agenda, an empty one if none is given; returns the one before, and that."""
         before = self.agenda
+        self._is_replaying = agenda is None
         self.agenda = Agenda(self._hop_ns) if agenda is None else agenda
         return before, self.agenda
 

@@ -24,16 +24,25 @@ from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
 
+MANY_EVENTS = 500_000  # after which a compiled loop is worth what it takes to load it
+
 
 class Fabric:
     """Moves bytes by the rules of this package.
 
     `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
-    on every link and channel: lanes and claims are not used then.
+    on every link and channel: lanes and claims are not used then. After `compile_after` events a compiled loop moves
+    flits that meet, where numba is installed; times are the same.
     """
 
     def __init__(
-        self, network: Network, *, mode: Mode = "adaptive", record: bool = False, activity: Activity | None = None
+        self,
+        network: Network,
+        *,
+        mode: Mode = "adaptive",
+        record: bool = False,
+        activity: Activity | None = None,
+        compile_after: float = INFINITY,
     ) -> None:
         if mode not in ("adaptive", "flits"):
             raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
@@ -41,6 +50,10 @@ class Fabric:
         self.mode = mode
         self.engine = FlitEngine(network, record=record, activity=activity)  # for whoever drives the fabric
         self._counters = self.engine.counters
+        if not self._counters.sees_flits:
+            self.engine.compile_after = compile_after
+            if compile_after <= 0:
+                self.engine.compile()
         self._maker = TransferMaker(network, self.engine.groups)
         self._trains: TrainPlanner | None = None
         if mode == "adaptive":

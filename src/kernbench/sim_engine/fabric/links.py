@@ -6,7 +6,7 @@ has left. A plan that does not come true *restores* it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 
 Booking = tuple[int, float, float, float]  # a link, when first and last flit are ready for it, when it is free again
 
@@ -17,10 +17,10 @@ class Links:
     __slots__ = ("free", "users", "worst", "worst_at")
 
     def __init__(self, count: int) -> None:
-        self.free = [0.0] * count  # when the last flit that took it, or is planned to, has left
-        self.users = [0] * count  # transfers moved flit by flit that have yet to pass
-        self.worst = [0.0] * count  # longest wait
-        self.worst_at = [0.0] * count  # when it began
+        self.free: MutableSequence[float] = [0.0] * count  # when the last flit that took it, or is planned to, has left
+        self.users: MutableSequence[int] = [0] * count  # transfers moved flit by flit that have yet to pass
+        self.worst: MutableSequence[float] = [0.0] * count  # longest wait
+        self.worst_at: MutableSequence[float] = [0.0] * count  # when it began
 
     def are_free(self, bookings: list[Booking], at: float) -> bool:
         """Whether every link is free when the first flit comes, and nobody is to pass it flit by flit."""

@@ -16,6 +16,9 @@ def find_flits(engine: FlitEngine, transfer: Transfer, now: float) -> tuple[list
     for event in engine.agenda:
         if event[3] is transfer:
             _note(event, waiting)
+    if engine.queues is not None:
+        for hop, index, time in engine.queues.flits_of(transfer):
+            waiting[hop].append((index, [(time, 0.0, 1)], 1))
     if transfer.sink is not None:
         transfer.sink.flush(now)
         waiting[-1] += [(i, [(t, 0.0, 1)], 1) for t, _, i, owner in transfer.sink.pending if owner is transfer]
@@ -39,6 +42,8 @@ def forget_flits(engine: FlitEngine, transfer: Transfer, start: list[int]) -> No
     """A transfer is no longer moved flit by flit; its end stays as it is expected now. `start` is from `find_flits`."""
     epoch = transfer.epoch
     engine.agenda.keep(lambda event: event[3] is not transfer or (event[4].link == -DONE and event[2] == epoch))
+    if engine.queues is not None:
+        engine.queues.forget(transfer)
     for hop, link in enumerate(transfer.links):
         if start[hop] < transfer.flits:
             engine.links.users[link] -= 1
