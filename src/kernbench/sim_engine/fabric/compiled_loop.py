@@ -9,6 +9,7 @@ All state lies in arrays that `flit_queues.py` owns; columns of those with sever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,15 @@ FREE, WORST, WORST_AT = range(3)  # of `link_ns`
 Array = Any  # numba knows the types by what it is called with
 
 
-@njit(cache=True)
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiled when first called; the outcome is kept on disk where there is a place for it."""
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # neither beside this file nor among the user's files
+        return njit(function)
+
+
+@compiled
 def _push(heap_ns: Array, heap_ints: Array, counts: Array, time: float, order: int, queue: int) -> None:
     at = counts[HEAPED]
     counts[HEAPED] = at + 1
@@ -41,7 +50,7 @@ def _push(heap_ns: Array, heap_ints: Array, counts: Array, time: float, order: i
     heap_ints[at, 1] = queue
 
 
-@njit(cache=True)
+@compiled
 def _replace_first(heap_ns: Array, heap_ints: Array, size: int, time: float, order: int, queue: int) -> None:
     """The first of `size` entries gives way to another."""
     at = 0
@@ -66,7 +75,7 @@ def _replace_first(heap_ns: Array, heap_ints: Array, size: int, time: float, ord
     heap_ints[at, 1] = queue
 
 
-@njit(cache=True)
+@compiled
 def add(
     times: Array,
     order: int,
@@ -103,7 +112,7 @@ def add(
     _push(heap_ns, heap_ints, counts, times[0], order, queue)
 
 
-@njit(cache=True)
+@compiled
 def move(
     until: float,
     other_ns: float,
@@ -192,7 +201,7 @@ def move(
     counts[ENDS], counts[WRITES], counts[EVENTS] = ends, writes, events
 
 
-@njit(cache=True)
+@compiled
 def find(transfer: int, node_ns: Array, node_ints: Array, queues: Array, heap_ints: Array, counts: Array) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
     found = 0
@@ -213,7 +222,7 @@ def find(transfer: int, node_ns: Array, node_ints: Array, queues: Array, heap_in
     return rows
 
 
-@njit(cache=True)
+@compiled
 def remove(
     transfer: int,
     node_ns: Array,
