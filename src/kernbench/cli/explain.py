@@ -43,7 +43,7 @@ def explain(run: str, launch: int | None, patterns: tuple[str, ...], picture: st
     RUN is a folder that `kernbench run --save` wrote. The parts of each table sum to the run's time.
     """
     saved = open_run(run)
-    explanation = explain_run(saved, _launch(saved, launch))
+    explanation = explain_run(saved, launch)
     foreseen = [what_if(saved, explanation, pattern) for pattern in patterns]
     with stdout_for_json(as_json):
         measured = [_measured(saved, explanation, one) for one in foreseen]
@@ -95,16 +95,6 @@ class Measured:
             "at_best_ns": one.at_best_ns,
             "measured_ns": self.total_ns,
         }
-
-
-def _launch(saved: SavedRun, launch: int | None) -> int | None:
-    if launch is not None and not 0 <= launch < len(saved.launches):
-        raise UsageError(
-            f"the run has no launch {launch}",
-            where=f"--launch {launch}",
-            hint=f"it has {len(saved.launches)}, from 0 on",
-        )
-    return launch
 
 
 def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf) -> Measured:

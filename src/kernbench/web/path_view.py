@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
-from kernbench.report.explain.diff import diff_runs
+from kernbench.report.explain.diff import difference as compare
+from kernbench.report.explain.diff import same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
@@ -179,7 +180,7 @@ def answer(view: RunView, scope: str | None) -> Json:
         "sentence": bound.sentence,
         "cls": bound.cls,
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
-        "lines": [{"i": line.index, "name": line.name} for line in view.run.lines],
+        "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],
     }
 
 
@@ -208,14 +209,18 @@ def explanation(view: RunView, scope: str | None) -> Json:
     }
 
 
-def difference(a: RunView, b: RunView) -> Json:
-    """What changed from one run to the other: the rows of `kernbench diff --json`, and both bars."""
-    data = diff_runs(a.run, b.run).as_json()
-    for name, view in (("a", a), ("b", b)):
+def difference(a: RunView, b: RunView, scope: str | None) -> Json:
+    """What changed from one run to the other in a scope of A: the rows of `kernbench diff --json`, and both bars."""
+    scopes = (scope or "run", same_scope(a, b, scope or "run"))
+    found = compare(a.run, explained(a, scopes[0]), b.run, explained(b, scopes[1]))
+    data = found.as_json()
+    for name, view, own in (("a", a, scopes[0]), ("b", b, scopes[1])):
         about = data[name]
         assert isinstance(about, dict)
-        found = columns(view, "run")
-        about["sums"] = class_sums(found.cls, found.t1 - found.t0)
+        path_columns = columns(view, own)
+        about["scope"] = own
+        about["t0"], about["t1"] = view.scope(own)
+        about["sums"] = class_sums(path_columns.cls, path_columns.t1 - path_columns.t0)
     notes = []
     if a.run.manifest.bench != b.run.manifest.bench:
         notes.append(f"A is {a.run.manifest.bench}, B is {b.run.manifest.bench}: rows are matched by name alone.")
@@ -227,6 +232,20 @@ def difference(a: RunView, b: RunView) -> Json:
         values = [f"{n} {a.run.manifest.params.get(n)} → {b.run.manifest.params.get(n)}" for n in changed]
         notes.append(f"Parameters: {', '.join(values)}.")
     return {**data, "notes": notes}
+
+
+def same_scope(a: RunView, b: RunView, scope: str) -> str:
+    """What of B a scope of A is compared with."""
+    a.scope(scope)
+    kind, _, number = scope.partition(":")
+    if kind == "launch":
+        try:
+            return f"launch:{same_launch(a.run, b.run, int(number))}"
+        except UsageError:
+            if scope != a.main_scope:
+                raise
+            return b.main_scope  # each is judged by what it is for
+    return scope if kind == "run" or len(b.run.launches) > 1 else b.main_scope
 
 
 def _class_letters() -> dict[str, str]:

@@ -36,7 +36,15 @@ export function startTimeline(pane, fail) {
   });
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
-  onKey(['t'], 'the timeline as a table, and back', () => { tableBox.hidden = !tableBox.hidden; body.hidden = !tableBox.hidden; if (!tableBox.hidden) asTable(tableBox, tl); });
+  const isTable = () => state.table === 'timeline' && Boolean(run.a);
+  const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
+  onKey(['t'], 'the pane as a table (timeline, machine, timelines of Diff), and back', () => {
+    if (state.view !== 'run' || !run.a) return false;
+    const isMachine = document.activeElement.closest?.('#pane-machine') || (innerWidth <= 700 && state.pane === 'machine');
+    change({table: state.table ? '' : isMachine ? 'machine' : 'timeline'});
+    return true;
+  });
+  subscribe(['table', 'loaded', 'w', 'scope'], (_, changed) => { if (changed.has('table') || isTable()) shape(); });
   new ResizeObserver(draw).observe(canvas);
   kb.drawn = () => ({...tl.drawn, lanes: lanesDrawn()});
   kb.tl = tl;
