@@ -142,6 +142,27 @@ def test_a_manifest_that_is_wrong_says_how(copy, change, message):
         open_run(copy)
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_everything_that_moves_bytes_over_the_fabric_has_its_route_and_split(saved_runs, name):
+    """Messages between SIPs too, which stop at the PCIe endpoints on their way."""
+    run = saved_runs[name]
+    ops = run.ops
+    moved = [
+        row
+        for lane in run.lanes
+        if lane.port in ("read", "write", "send") and lane.pe >= 0
+        for row in range(lane.first, lane.stop)
+    ]
+    assert moved
+    far = 0
+    for row in moved:
+        links = [run.places[int(place)] for place in ops.route.of(row)]
+        assert links
+        assert ops.transfer_ns[row] > 0
+        far += any(link.link_class == "pcie" for link in links)
+    assert (far > 0) == (name == "ccl")
+
+
 def test_folders_above_a_run_are_made_and_go_again_when_there_is_none(tmp_path):
     bench = ["run", "--bench", "gemm-single-pe", "--param", "m=32", *ONE_SIP]
     deep = tmp_path / "a" / "b"

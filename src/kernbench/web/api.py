@@ -136,7 +136,7 @@ def _answer(shelf: Shelf, request: Request) -> Json:
 
 
 def _explain(shelf: Shelf, request: Request) -> Json:
-    return explanation(_view(shelf, request), request.query_params.get("scope"))
+    return explanation(_view(shelf, request), request.query_params.get("scope"), shelf.runs())
 
 
 def _at(shelf: Shelf, request: Request) -> Json:

@@ -6,6 +6,8 @@ two pixels wide as themselves, shorter ones as shares of each pixel column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,9 +18,10 @@ from kernbench.report.explain.diff import same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
-from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import TARGETS, machine_with
 from kernbench.report.explain.what_if import what_if as foresee
 from kernbench.report.runs.layout import KINDS
+from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import place_id
 from kernbench.web.run_view import RunView
@@ -184,8 +187,11 @@ def answer(view: RunView, scope: str | None) -> Json:
     }
 
 
-def explanation(view: RunView, scope: str | None) -> Json:
-    """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes."""
+def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()) -> Json:
+    """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes.
+
+    `others` are runs that may be measurements of what the path says of a free component.
+    """
     found = explained(view, scope)
     return {
         **answer(view, scope),
@@ -205,7 +211,7 @@ def explanation(view: RunView, scope: str | None) -> Json:
             for kind, parts in found.lane_kinds.items()
         ],
         "lane_counts": _lane_counts(found),
-        "what_if": what_if(view, found),
+        "what_if": what_if(view, found, scope or "run", others),
     }
 
 
@@ -263,14 +269,33 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
     return counts
 
 
-def what_if(view: RunView, found: Explanation) -> list[Json]:
-    """What would be gained at best if a component were free, as long as ops keep their order; largest first."""
+def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunView]) -> list[Json]:
+    """What would be gained at best if a component were free, as long as ops keep their order, and what a run on such a
+    machine took, where one is open; largest first."""
     if len(found.path) > MOST_PIECES:
         return []
+    about = view.run.manifest
+    same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
+    by_machine = {one.run.manifest.machine_hash: one for one in same}
     foreseen = [foresee(view.run, found, name) for name in TARGETS]
-    rows: list[Json] = [
-        {"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share}
-        for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name))
-        if one.gain_ns > 0
-    ]
+    rows: list[Json] = []
+    for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name)):
+        other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None
+        if one.gain_ns > 0 or other is not None:
+            measured = _measured(view, scope, other) if other is not None else None
+            rows.append({"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share,
+                         "measured": measured})  # fmt: skip
     return rows
+
+
+def _is_alike(one: Manifest, other: Manifest) -> bool:
+    """The same program on another machine."""
+    return (one.bench, one.params, one.device) == (other.bench, other.params, other.device)
+
+
+def _measured(view: RunView, scope: str, other: RunView) -> Json | None:
+    try:
+        t0, t1 = other.scope(same_scope(view, other, scope))
+    except UsageError:
+        return None
+    return {"id": other.id, "ns": t1 - t0}

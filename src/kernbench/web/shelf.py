@@ -83,6 +83,9 @@ class Shelf:
     def damaged(self) -> list[Damaged]:
         return [entry for entry in self._entries if isinstance(entry, Damaged)]
 
+    def runs(self) -> list[RunView]:
+        return [entry for entry in self._entries if isinstance(entry, RunView)]
+
     def find(self, entry_id: str) -> Entry | None:
         found = next((entry for entry in self._entries if entry.id == entry_id), None)
         if isinstance(found, RunView):
@@ -102,7 +105,7 @@ class Shelf:
 
     def summary(self) -> str:
         """What was found, in one line."""
-        runs = sum(isinstance(entry, RunView) for entry in self._entries)
+        runs = len(self.runs())
         results = sum(isinstance(entry, ResultsView) for entry in self._entries)
         parts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((runs, "run"), (results, "result folder")) if n]
         return ", ".join(parts) or f"machine '{self.machine.graph.spec.system.name}', no run"

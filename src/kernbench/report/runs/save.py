@@ -66,6 +66,7 @@ class About:
     params: Mapping[str, object]
     device: str
     chosen: Sequence[str] = ()  # params that the user set: the others are defaults
+    title: str = ""  # `softmax rows=64` if left out
 
 
 class RunFolder:
@@ -101,7 +102,7 @@ class RunFolder:
         }
         content = {
             "bench": about.bench,
-            "title": _title(about),
+            "title": about.title or _title(about),
             "params": {name: _plain(value) for name, value in about.params.items()},
             "device": about.device,
             "devices": list(result.devices),

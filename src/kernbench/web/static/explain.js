@@ -31,13 +31,20 @@ export function startExplain(place, fail) {
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        h('div', {class: 'wide'}, table([{name: 'component made free', cell: r => r.name}, {name: 'gains at best', num: true, cell: r => ns(r.gain_ns)}, {name: 'then', num: true, cell: r => ns(r.at_best_ns)}, {name: '', num: true, cell: r => `−${pct(r.share)}`}], found.what_if)),
-        h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. To measure it, run again with the component made free:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if ${found.what_if[0]?.name || 'pe_dma'}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`}`)),
+        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('The path is too long to ask here.'),
+        h('p', {class: 'muted'}, 'At best is a bound from the path, as long as ops keep their order. To measure it, run again with the component made free, and open the new runs too:'),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }
+
+const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;
+// The bound of the path, and beside it the run that measured it, if its folder is open.
+const WHAT_IF = found => [
+  {name: 'made free', cell: r => r.name}, {name: 'at best', num: true, cell: r => `${ns(r.at_best_ns)}, −${pct(r.share)}`},
+  {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
+];
 
 function nameOf(by, row, found) {
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
