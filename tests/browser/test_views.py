@@ -140,6 +140,22 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
         assert sum(cells) == pytest.approx(100.0, abs=0.05 * len(cells) + 0.1), by
 
 
+def test_a_what_if_that_was_measured_stands_beside_its_bound(page: Opened, served: Served) -> None:
+    page.go(f"#/explain?a={served.ids['flash']}")
+    rows = page.page.eval_on_selector_all(
+        "#view-explain tr:has(button[title^=Compare])", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    launch = json.loads((served.folder / "free" / "hbm" / "launches.json").read_text())[0]
+    before = json.loads((served.folder / "flash" / "launches.json").read_text())[0]
+    took, took_before = launch["end_ns"] - launch["start_ns"], before["end_ns"] - before["start_ns"]
+    assert [row[0] for row in rows] == ["hbm"]
+    assert rows[0][2] == f"{took:.0f} ns, −{100 * (1 - took / took_before):.1f} %"
+    assert "8 of 8 PEs end last" in page.page.inner_text("#view-explain")
+    page.page.click("button[title^=Compare]")
+    page.settle()
+    assert (page.ask("kb.state.view"), page.ask("kb.state.b")) == ("diff", served.ids["hbm"])
+
+
 @pytest.mark.parametrize("scope", ["run", "launch:0"])
 def test_diff_rows_sum_to_the_change(page: Opened, served: Served, scope: str) -> None:
     page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}&scope={scope}")

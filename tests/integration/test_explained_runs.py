@@ -17,6 +17,7 @@ from kernbench.report import open_run
 from kernbench.report.explain.as_json import TABLES
 from kernbench.report.explain.classes import CLASSES, HOST, LAUNCH
 from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, main_scope
 from kernbench.report.explain.path import clipped, critical_path, ops_on_path, scope_of
 from kernbench.report.explain.sentence import bound_of, stalls_of
@@ -36,6 +37,17 @@ def test_the_path_has_no_gap_and_sums_to_the_time_of_its_scope(saved_runs, name,
     assert sum(piece.ns for piece in path) == scope.total_ns  # bit for bit
     assert scope.total_ns == (run.total_ns if launch is None else run.launches[0].total_ns)
     assert {piece.cls for piece in path} <= set(CLASSES)
+
+
+def test_paths_that_are_equal_are_counted_and_the_time_others_have_to_spare_is_said(saved_runs):
+    finish = finish_of(explain(saved_runs["flash"], 0))
+    assert (finish.pe, finish.pes, finish.together, finish.equal) == ("sip0.cube0.pe0", 8, 8, 8)
+    assert "8 of 8 PEs end last, at the same time, on equal paths" in finish.sentence
+    assert finish_of(explain(saved_runs["flash"])) is None
+    run = saved_runs["ccl"]
+    finish, ends = finish_of(explain(run, 0)), sorted(pe.end_ns for pe in run.launches[0].pes)
+    assert finish.together == ends.count(ends[-1])
+    assert finish.slack_ns == (ends[-1] - max(e for e in ends if e < ends[-1]) if ends[0] < ends[-1] else None)
 
 
 @pytest.mark.parametrize(("name", "launch"), SCOPES)

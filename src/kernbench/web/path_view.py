@@ -16,6 +16,7 @@ from kernbench.report.explain.classes import CLASSES
 from kernbench.report.explain.diff import difference as compare
 from kernbench.report.explain.diff import same_launch
 from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
 from kernbench.report.explain.what_if import TARGETS, machine_with
@@ -174,9 +175,11 @@ def answer(view: RunView, scope: str | None) -> Json:
     found = explained(view, scope)
     bound = bound_of(found)
     path_columns = columns(view, scope)
+    finish = view.keep("finish", scope or "run", 16, lambda: finish_of(found))
     return {
         "schema": 1,
         "scope": scope or "run",
+        "finish": None if finish is None else finish.as_json(),
         "total_ns": found.scope.total_ns,
         "what": bound.what,
         "try": bound.hint,

@@ -84,9 +84,9 @@ function showRow(row) {
 // The whole path where it is short; else what the window shows of it, again after each move.
 async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
   const id = run.a.id, px = Math.max(200, Math.round(tl.canvas.clientWidth - labelWidth()));
-  const found = await getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null);
+  const [found, answer] = await Promise.all([getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null), getJson(`/runs/${id}/answer?${query({scope: scope.id})}`).catch(() => null)]);
   if (found) found.pieces.letter = found.pieces.cls.map(n => found.classes[n].letter);
-  if (tl.id === id) tl.path = found;
+  if (tl.id === id) Object.assign(tl, {path: found, finish: answer?.finish});
 }
 
 let pathTimer = 0;
