@@ -120,6 +120,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flash = ("run", "--bench", "flash-attention", "--param", "pes=0", "--device", "sip:0")
     _kernbench(*flash, "--save", str(runs / "flash"))
     _kernbench(*flash, "--param", "seq_k=128", "--save", str(runs / "flash-short"))
+    _kernbench("explain", str(runs / "flash"), "--what-if", "hbm", "--save", str(runs / "free"), "--json")
     _kernbench("run", "--bench", "ccl-allreduce", *ONE_CUBE, "--save", str(runs / "ccl"))
     _write_sweep(runs / "sweep")
     shutil.copytree(runs / "ccl", runs / "damaged")

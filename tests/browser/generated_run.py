@@ -67,7 +67,7 @@ def write_generated_run(folder: Path, pes: int, rounds: int) -> int:
         "tensors": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array(["x"] * int(is_load.sum()))),
         "params": pa.array(["{}"] * n),
     }  # fmt: skip
-    pq.write_table(pa.table(table), folder / OPS)
+    pq.write_table(pa.table(table), folder / OPS, row_group_size=1 << 16)  # as a run is saved
     total = pes - 1 + rounds * ROUND_NS
     lanes = [
         {"name": f"sip0.cube{p // 8}.pe{p % 8}.{s[2]}.{s[3]}", "component": f"sip0.cube{p // 8}.pe{p % 8}.{s[2]}",

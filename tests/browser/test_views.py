@@ -140,19 +140,93 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
         assert sum(cells) == pytest.approx(100.0, abs=0.05 * len(cells) + 0.1), by
 
 
-def test_diff_rows_sum_to_the_change(page: Opened, served: Served) -> None:
-    page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
-    totals = {
-        name: json.loads((served.folder / name / "manifest.json").read_text())["total_ns"]
-        for name in ("flash", "flash-short")
-    }
-    delta = totals["flash-short"] - totals["flash"]
+def test_a_what_if_that_was_measured_stands_beside_its_bound(page: Opened, served: Served) -> None:
+    page.go(f"#/explain?a={served.ids['flash']}")
+    rows = page.page.eval_on_selector_all(
+        "#view-explain tr:has(button[title^=Compare])", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    launch = json.loads((served.folder / "free" / "hbm" / "launches.json").read_text())[0]
+    before = json.loads((served.folder / "flash" / "launches.json").read_text())[0]
+    took, took_before = launch["end_ns"] - launch["start_ns"], before["end_ns"] - before["start_ns"]
+    assert [row[0] for row in rows] == ["hbm"]
+    assert rows[0][2] == f"{took:.0f} ns, −{100 * (1 - took / took_before):.1f} %"
+    assert "8 of 8 PEs end last" in page.page.inner_text("#view-explain")
+    page.page.click("button[title^=Compare]")
+    page.settle()
+    assert (page.ask("kb.state.view"), page.ask("kb.state.b")) == ("diff", served.ids["hbm"])
+
+
+@pytest.mark.parametrize("scope", ["run", "launch:0"])
+def test_diff_rows_sum_to_the_change(page: Opened, served: Served, scope: str) -> None:
+    page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}&scope={scope}")
+    totals = []
+    for name in ("flash", "flash-short"):
+        total = json.loads((served.folder / name / "manifest.json").read_text())["total_ns"]
+        launch = json.loads((served.folder / name / "launches.json").read_text())[0]
+        totals.append(total if scope == "run" else launch["end_ns"] - launch["start_ns"])
+    delta = totals[1] - totals[0]
     assert "faster" in page.page.inner_text("#view-diff h2 >> nth=0")
     for n in range(5):
-        page.page.locator("#view-diff .switch button").nth(n).click()
-        titles = page.page.eval_on_selector_all("#view-diff tbody td:nth-child(4)", "c => c.map(x => x.title)")
+        page.page.locator("#view-diff [role=group] button").nth(n).click()
+        titles = page.page.eval_on_selector_all(
+            "#view-diff table.diff tbody td:nth-child(4)", "c => c.map(x => x.title)"
+        )
         found = [float(title.replace(",", "").removesuffix(" ns")) for title in titles]
         assert sum(found) == pytest.approx(delta, abs=1e-3)
+    sides = page.ask("kb.stacked.sides")
+    assert [side["letter"] for side in sides] == ["A", "B"]
+    assert [side["part"]["t1"] - side["part"]["t0"] for side in sides] == pytest.approx(totals)
+
+
+def test_timelines_of_two_runs_are_zoomed_together_and_are_a_table_too(page: Opened, served: Served) -> None:
+    page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
+    page.page.keyboard.press("+")
+    page.settle()
+    page.page.wait_for_function("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
+    from_, to = page.ask("kb.state.dw")
+    page.page.wait_for_function(
+        f"kb.stacked.sides.every(s => Math.abs(s.part.t0 - s.t0 - {from_}) < 1e-6 && s.part.t1 - s.t0 <= {to} + 1e-6)"
+    )
+    assert f"dw={from_:.3f}".rstrip("0").rstrip(".") in page.ask(
+        "new Promise(r => setTimeout(() => r(location.hash), 200))"
+    )
+    page.page.keyboard.press("0")
+    page.page.keyboard.press("t")
+    page.settle()
+    rows = page.page.eval_on_selector_all(
+        "#view-diff .card:nth-child(2) tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    for name, *cells in rows:
+        for n, folder in enumerate(("flash", "flash-short")):
+            ops = ops_of(served.folder / folder)
+            kind = {"fetch, store": "F"}.get(name) or KINDS[name]
+            assert int(cells[2 * n].replace(",", "")) == (ops["kind"] == kind).sum()
+    assert len(rows) == 4  # GEMM, MATH, DMA read and write
+    page.page.keyboard.press("t")
+
+
+def test_the_machine_as_a_table_has_the_longest_queue_first(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['qkv']}&scope=run&root=sip0&r=0-2000")
+    page.page.focus("#pane-machine")
+    page.page.keyboard.press("t")
+    page.settle()
+    rows = page.page.eval_on_selector_all(
+        "#pane-machine table tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    queues = [float(row[2]) for row in rows]
+    assert queues == sorted(queues, reverse=True)
+    assert queues[0] > 0
+    shown = page.ask("kb.machine().heat.longest(kb.machine().heat.bins(0, [0, 2000]), 1)[0]")
+    assert queues[0] == pytest.approx(shown["queue"], rel=0.05)
+    page.page.locator("#pane-machine th button").nth(3).click()
+    used = page.page.eval_on_selector_all(
+        "#pane-machine tbody td:nth-child(4)", "c => c.map(x => parseFloat(x.textContent))"
+    )
+    assert used == sorted(used)
+    page.page.locator("#pane-machine tbody button").first.click()
+    assert page.ask("kb.state.sel").startswith(("link:", "node:"))
+    page.page.keyboard.press("t")
+    assert page.page.locator("#pane-machine table").is_hidden()
 
 
 def test_results_sort_filter_and_plot_the_rows_of_the_sweep(page: Opened, served: Served) -> None:

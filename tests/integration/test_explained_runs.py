@@ -13,13 +13,15 @@ from tests.integration.conftest import RUNS
 
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
+from kernbench.report import open_run
 from kernbench.report.explain.as_json import TABLES
 from kernbench.report.explain.classes import CLASSES, HOST, LAUNCH
 from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, main_scope
 from kernbench.report.explain.path import clipped, critical_path, ops_on_path, scope_of
 from kernbench.report.explain.sentence import bound_of, stalls_of
-from kernbench.report.explain.what_if import TARGETS, what_if
+from kernbench.report.explain.what_if import TARGETS, machine_with, what_if
 
 SCOPES = [(name, launch) for name in RUNS for launch in (None, 0)]
 
@@ -35,6 +37,17 @@ def test_the_path_has_no_gap_and_sums_to_the_time_of_its_scope(saved_runs, name,
     assert sum(piece.ns for piece in path) == scope.total_ns  # bit for bit
     assert scope.total_ns == (run.total_ns if launch is None else run.launches[0].total_ns)
     assert {piece.cls for piece in path} <= set(CLASSES)
+
+
+def test_paths_that_are_equal_are_counted_and_the_time_others_have_to_spare_is_said(saved_runs):
+    finish = finish_of(explain(saved_runs["flash"], 0))
+    assert (finish.pe, finish.pes, finish.together, finish.equal) == ("sip0.cube0.pe0", 8, 8, 8)
+    assert "8 of 8 PEs end last, at the same time, on equal paths" in finish.sentence
+    assert finish_of(explain(saved_runs["flash"])) is None
+    run = saved_runs["ccl"]
+    finish, ends = finish_of(explain(run, 0)), sorted(pe.end_ns for pe in run.launches[0].pes)
+    assert finish.together == ends.count(ends[-1])
+    assert finish.slack_ns == (ends[-1] - max(e for e in ends if e < ends[-1]) if ends[0] < ends[-1] else None)
 
 
 @pytest.mark.parametrize(("name", "launch"), SCOPES)
@@ -127,6 +140,28 @@ def test_what_the_path_says_of_a_free_component_agrees_in_direction_with_a_new_r
     assert one["measured_ns"] < one["total_ns"] == run.launches[0].total_ns
     # The path may say too much, since other parts then bound the run, but is of the right size.
     assert one["total_ns"] - one["measured_ns"] <= 1.5 * one["gain_ns"]
+
+
+@pytest.mark.parametrize(("name", "component"), [("qkv", "hbm"), ("flash", "router"), ("ccl", "launch")])
+def test_where_nothing_else_changes_the_path_says_what_a_free_component_gains(saved_runs, name, component):
+    """HBM: its bursts and its port; routers on the way of a load, its request and the launch; CPUs of the launch."""
+    run = saved_runs[name]
+    args = ["explain", str(run.path), "--launch", "0", "--what-if", component, "--json"]
+    (one,) = json.loads(CliRunner().invoke(kernbench, args, catch_exceptions=False).output)["what_if"]
+    assert one["measured_ns"] == pytest.approx(one["at_best_ns"], abs=2.0)  # of 700 ns and more
+
+
+def test_a_new_run_can_be_saved_and_is_one_of_the_same_program_on_that_machine(saved_runs, tmp_path):
+    run = saved_runs["va"]
+    args = ["explain", str(run.path), "--what-if", "router", "--save", str(tmp_path / "free"), "--json"]
+    (one,) = json.loads(CliRunner().invoke(kernbench, args, catch_exceptions=False).output)["what_if"]
+    again = open_run(tmp_path / "free" / "router")
+    assert again.total_ns == one["measured_ns"]
+    assert again.name == f"{run.name}, router free"
+    assert again.manifest.machine_hash == machine_with(run, one["settings"]) != run.manifest.machine_hash
+    assert (again.manifest.bench, again.manifest.params) == (run.manifest.bench, run.manifest.params)
+    done = CliRunner().invoke(kernbench, ["explain", str(run.path), "--save", str(tmp_path / "x")])
+    assert "--save without --what-if" in str(done.exception)
 
 
 def test_a_component_that_has_no_share_in_the_path_gains_nothing(saved_runs):

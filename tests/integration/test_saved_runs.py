@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.integration.conftest import RUNS, save_run
+from tests.integration.conftest import ONE_SIP, RUNS, save_run
 
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
 from kernbench.report import open_run
 from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, RELEASES
+from kernbench.report.runs.save import run_folder
 from kernbench.report.runs.saved_run import find_runs
 
 
@@ -139,6 +140,42 @@ def test_a_manifest_that_is_wrong_says_how(copy, change, message):
     (copy / MANIFEST).write_text("{")
     with pytest.raises(UsageError, match="cannot be read"):
         open_run(copy)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_everything_that_moves_bytes_over_the_fabric_has_its_route_and_split(saved_runs, name):
+    """Messages between SIPs too, which stop at the PCIe endpoints on their way."""
+    run = saved_runs[name]
+    ops = run.ops
+    moved = [
+        row
+        for lane in run.lanes
+        if lane.port in ("read", "write", "send") and lane.pe >= 0
+        for row in range(lane.first, lane.stop)
+    ]
+    assert moved
+    far = 0
+    for row in moved:
+        links = [run.places[int(place)] for place in ops.route.of(row)]
+        assert links
+        assert ops.transfer_ns[row] > 0
+        far += any(link.link_class == "pcie" for link in links)
+    assert (far > 0) == (name == "ccl")
+
+
+def test_folders_above_a_run_are_made_and_go_again_when_there_is_none(tmp_path):
+    bench = ["run", "--bench", "gemm-single-pe", "--param", "m=32", *ONE_SIP]
+    deep = tmp_path / "a" / "b"
+    done = CliRunner().invoke(kernbench, [*bench, "--save", str(deep / "run")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert open_run(deep / "run").manifest.bench == "gemm-single-pe"
+    assert list(deep.iterdir()) == [deep / "run"]
+    with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "x" / "y" / "run"):
+        raise ZeroDivisionError
+    assert not (tmp_path / "x").exists()
+    done = CliRunner().invoke(kernbench, [*bench, "--save", str(deep / "run" / "manifest.json" / "more")])
+    assert isinstance(done.exception, UsageError)
+    assert "manifest.json is a file" in done.exception.what
 
 
 def test_what_is_no_run_folder_says_so(tmp_path):

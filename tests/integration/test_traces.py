@@ -106,6 +106,25 @@ def test_counters_of_utilisation_stay_below_100_and_processes_are_cubes(saved_ru
     assert set(last.values()) == {0.0}
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_spans_are_closed_once_processes_are_named_once_and_tracks_go_forward(saved_runs, tmp_path, name):
+    run = saved_runs[name]
+    events = trace_of(run, tmp_path)["traceEvents"]
+    spans: dict[tuple[str, int], list[str]] = defaultdict(list)
+    tracks: dict[tuple[int, int, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event["ph"] in "be":
+            spans[event["cat"], event["id"]].append(event["ph"])
+        if event["ph"] in "XC":  # viewers sort, but a track that is in order needs no sorting
+            tracks[event["pid"], event["tid"], event["name"] if event["ph"] == "C" else ""].append(event["ts"])
+    assert list(spans.values()) == [["b", "e"]] * len(run.launches)
+    assert all(times == sorted(times) for times in tracks.values())
+    named = [event["pid"] for event in events if event["name"] == "process_name"]
+    assert sorted(named) == sorted({event["pid"] for event in events})
+    threads = [(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"]
+    assert len(threads) == len(set(threads))
+
+
 def test_same_run_same_bytes_and_a_wrong_place_is_said(saved_runs, tmp_path):
     path = str(saved_runs["va"].path)
     for name in ("a", "b"):

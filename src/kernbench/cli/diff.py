@@ -27,13 +27,16 @@ TITLES = {
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
+@click.option(
+    "--launch", type=int, metavar="N", help="Compare launch N of A, from 0 on, with the launch of that name in B."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(a: str, b: str, as_json: bool) -> int:
+def diff(a: str, b: str, launch: int | None, as_json: bool) -> int:
     """What is different in run B from run A: in total, and on the critical path by class, launch, engine, link, line.
 
     A and B are folders that `kernbench run --save` wrote. The rows of each table sum to the change of the total.
     """
-    found = diff_runs(open_run(a), open_run(b))
+    found = diff_runs(open_run(a), open_run(b), launch)
     if as_json:
         print_json(found.as_json())
     else:
@@ -45,9 +48,9 @@ def _text(found: Difference) -> Iterator[str]:
     title = paint if in_colour() else plain
     a, b = found.a, found.b
     share = f" ({found.delta_ns / a.total_ns:+.1%})" if a.total_ns else ""
-    for letter, run, sentence in (("A", a, found.sentence_a), ("B", b, found.sentence_b)):
-        yield f"{letter} {run.name}: {format_ns(run.total_ns)}"
-        yield wrapped(sentence)
+    for letter, side in (("A", a), ("B", b)):
+        yield f"{letter} {side.name}: {format_ns(side.total_ns)}"
+        yield wrapped(side.sentence)
     yield f"B - A: {_signed(found.delta_ns)}{share}"
     for name, rows in found.tables.items():
         yield ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from kernbench.report.explain.explanation import explain as explain_run
 from kernbench.report.explain.what_if import TARGETS, WhatIf, what_if
 from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import SavedRun, open_run
-from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.topology import load_topology
 
 
@@ -35,18 +36,28 @@ from kernbench.topology import load_topology
     help="Run again with a component made free, and compare with what the path says. May be repeated, and may have a "
     f"*: {', '.join(TARGETS)}.",
 )
+@click.option(
+    "--save",
+    metavar="DIR",
+    default=None,
+    help="With --what-if: save the new runs, each as a folder in DIR; `kernbench web RUN DIR` shows them beside it.",
+)
 @click.option("--picture", metavar="FILE.svg", default=None, help="Also draw the critical path.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(run: str, launch: int | None, patterns: tuple[str, ...], picture: str | None, as_json: bool) -> int:
+def explain(
+    run: str, launch: int | None, patterns: tuple[str, ...], save: str | None, picture: str | None, as_json: bool
+) -> int:
     """Where the time of RUN went: its critical path from launch to completion, by class, engine, link and kernel line.
 
     RUN is a folder that `kernbench run --save` wrote. The parts of each table sum to the run's time.
     """
+    if save is not None and not patterns:
+        raise UsageError("--save without --what-if", hint="give --what-if COMPONENT: RUN itself is saved already")
     saved = open_run(run)
-    explanation = explain_run(saved, _launch(saved, launch))
+    explanation = explain_run(saved, launch)
     foreseen = [what_if(saved, explanation, pattern) for pattern in patterns]
     with stdout_for_json(as_json):
-        measured = [_measured(saved, explanation, one) for one in foreseen]
+        measured = [_measured(saved, explanation, one, save) for one in foreseen]
     title = saved.name if launch is None else f"{saved.name}, launch {launch}: {saved.launches[launch].name}"
     if picture is not None:
         _draw(explanation, title, picture)
@@ -61,6 +72,8 @@ def explain(run: str, launch: int | None, patterns: tuple[str, ...], picture: st
         click.echo("\nWhat if")
         for one in measured:
             click.echo(f"  {one}")
+            if one.saved is not None:
+                click.echo(f"    wrote {one.saved}")
     if picture is not None:
         click.echo(f"wrote {picture}")
     return 0
@@ -72,6 +85,7 @@ class Measured:
 
     foreseen: WhatIf
     total_ns: float
+    saved: Path | None = None  # the folder of the new run
 
     @property
     def gained_ns(self) -> float:
@@ -82,7 +96,7 @@ class Measured:
         gained = self.gained_ns / one.total_ns if one.total_ns else 0.0
         return (
             f"{one.name} free: {format_ns(self.total_ns)} instead of {format_ns(one.total_ns)} ({-gained:+.1%}); "
-            f"the path says {format_ns(one.at_best_ns)} ({-one.share:+.1%})"
+            f"the path says at best {format_ns(one.at_best_ns)} ({-one.share:+.1%})"
         )
 
     def as_json(self) -> dict[str, object]:
@@ -97,31 +111,39 @@ class Measured:
         }
 
 
-def _launch(saved: SavedRun, launch: int | None) -> int | None:
-    if launch is not None and not 0 <= launch < len(saved.launches):
-        raise UsageError(
-            f"the run has no launch {launch}",
-            where=f"--launch {launch}",
-            hint=f"it has {len(saved.launches)}, from 0 on",
-        )
-    return launch
-
-
-def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf) -> Measured:
+def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf, save: str | None) -> Measured:
     """Run the bench again on a machine where the component is free."""
+    target = None if save is None else Path(save) / foreseen.name.replace(" and ", "+")
+    result = _run_again(saved, foreseen, target)
+    scope = explanation.scope
+    if scope.launch < 0:
+        return Measured(foreseen, result.total_ns, target)
+    if scope.launch >= len(result.launches):
+        raise UsageError(
+            "the bench launched less when it ran again",
+            where=saved.manifest.identifier,
+            hint="is it the same file?",
+        )
+    return Measured(foreseen, result.launches[scope.launch].total_ns, target)
+
+
+def _run_again(saved: SavedRun, foreseen: WhatIf, target: Path | None) -> BenchResult:
+    from kernbench.report.runs.save import About, run_folder
+
     about = saved.manifest
     spec = resolve(about.identifier)
     params = read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
     graph = load_topology(saved.graph.spec, foreseen.settings)
-    result = run_bench(spec.run, graph, RunOptions(device=about.device), name=spec.name, params=params)
-    scope = explanation.scope
-    if scope.launch < 0:
-        return Measured(foreseen, result.total_ns)
-    if scope.launch >= len(result.launches):
-        raise UsageError(
-            "the bench launched less when it ran again", where=about.identifier, hint="is it the same file?"
-        )
-    return Measured(foreseen, result.launches[scope.launch].total_ns)
+    options = RunOptions(device=about.device)
+    if target is None:
+        return run_bench(spec.run, graph, options, name=spec.name, params=params)
+    with run_folder(target) as folder:
+        watched = replace(options, op_log=folder.log, activity=folder.activity)
+        result = run_bench(spec.run, graph, watched, name=spec.name, params=params)
+        title = f"{about.title}, {foreseen.name} free"
+        command = ["kernbench", *sys.argv[1:]]
+        folder.write(result, About(command, about.identifier, spec.name, params, about.device, title=title))
+    return result
 
 
 def _draw(explanation: Explanation, title: str, name: str) -> None:

@@ -58,6 +58,7 @@ class Packet:
     on_arrival: Callable[[], object] | None = None  # called when its bytes are in the memory at the end of its path
     place: int = 0  # index in `path` of the node where it stands
     legs: Legs = field(default=None, repr=False)
+    initiator: object = None  # of what an engine sends: for what, which watchers of the fabric ask
 
     @property
     def node(self) -> str:
@@ -321,6 +322,7 @@ class ActiveComponent(Component):
             answer=packet.answer,
             payload=payload,
             legs=packet.legs,
+            initiator=packet.initiator,
         )
         self.ctx.send(answer)
 

@@ -116,6 +116,7 @@ class PacketPort:
 
     def _send(self, packet: Packet, at_ns: float, done: OnArrival | None, tag: Initiator) -> None:
         packet.answer = partial(_answered, done, tag)
+        packet.initiator = tag
         self._machine.at(at_ns, self._machine.send, packet)
 
 

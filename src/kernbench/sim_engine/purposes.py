@@ -16,6 +16,8 @@ def purpose_of(tag: object) -> Hashable:
     """None for what no op stands for: credits, commands on their way to PEs, slots that are read."""
     if isinstance(tag, TileToken):
         return tag.ref
+    if isinstance(tag, Packet) and tag.initiator is not None:
+        return purpose_of(tag.initiator)
     if isinstance(tag, Packet):
         return None if isinstance(tag.request, KernelLaunchMsg) else tag.request.id
     payload = getattr(tag, "payload", None)

@@ -136,7 +136,7 @@ def _answer(shelf: Shelf, request: Request) -> Json:
 
 
 def _explain(shelf: Shelf, request: Request) -> Json:
-    return explanation(_view(shelf, request), request.query_params.get("scope"))
+    return explanation(_view(shelf, request), request.query_params.get("scope"), shelf.runs())
 
 
 def _at(shelf: Shelf, request: Request) -> Json:
@@ -153,7 +153,7 @@ def _diff(shelf: Shelf, request: Request) -> Json:
     a, b = found
     if not isinstance(a, RunView) or not isinstance(b, RunView):
         raise NotThere("two runs are compared, and one of these is none", hint="/api/runs lists what there is")
-    return difference(a, b)
+    return difference(a, b, request.query_params.get("scope"))
 
 
 def _results(shelf: Shelf, request: Request) -> Json:

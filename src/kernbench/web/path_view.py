@@ -6,18 +6,23 @@ two pixels wide as themselves, shorter ones as shares of each pixel column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
-from kernbench.report.explain.diff import diff_runs
+from kernbench.report.explain.diff import difference as compare
+from kernbench.report.explain.diff import same_launch
 from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
-from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import TARGETS, machine_with
 from kernbench.report.explain.what_if import what_if as foresee
 from kernbench.report.runs.layout import KINDS
+from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import place_id
 from kernbench.web.run_view import RunView
@@ -170,21 +175,26 @@ def answer(view: RunView, scope: str | None) -> Json:
     found = explained(view, scope)
     bound = bound_of(found)
     path_columns = columns(view, scope)
+    finish = view.keep("finish", scope or "run", 16, lambda: finish_of(found))
     return {
         "schema": 1,
         "scope": scope or "run",
+        "finish": None if finish is None else finish.as_json(),
         "total_ns": found.scope.total_ns,
         "what": bound.what,
         "try": bound.hint,
         "sentence": bound.sentence,
         "cls": bound.cls,
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
-        "lines": [{"i": line.index, "name": line.name} for line in view.run.lines],
+        "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],
     }
 
 
-def explanation(view: RunView, scope: str | None) -> Json:
-    """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes."""
+def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()) -> Json:
+    """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes.
+
+    `others` are runs that may be measurements of what the path says of a free component.
+    """
     found = explained(view, scope)
     return {
         **answer(view, scope),
@@ -204,18 +214,22 @@ def explanation(view: RunView, scope: str | None) -> Json:
             for kind, parts in found.lane_kinds.items()
         ],
         "lane_counts": _lane_counts(found),
-        "what_if": what_if(view, found),
+        "what_if": what_if(view, found, scope or "run", others),
     }
 
 
-def difference(a: RunView, b: RunView) -> Json:
-    """What changed from one run to the other: the rows of `kernbench diff --json`, and both bars."""
-    data = diff_runs(a.run, b.run).as_json()
-    for name, view in (("a", a), ("b", b)):
+def difference(a: RunView, b: RunView, scope: str | None) -> Json:
+    """What changed from one run to the other in a scope of A: the rows of `kernbench diff --json`, and both bars."""
+    scopes = (scope or "run", same_scope(a, b, scope or "run"))
+    found = compare(a.run, explained(a, scopes[0]), b.run, explained(b, scopes[1]))
+    data = found.as_json()
+    for name, view, own in (("a", a, scopes[0]), ("b", b, scopes[1])):
         about = data[name]
         assert isinstance(about, dict)
-        found = columns(view, "run")
-        about["sums"] = class_sums(found.cls, found.t1 - found.t0)
+        path_columns = columns(view, own)
+        about["scope"] = own
+        about["t0"], about["t1"] = view.scope(own)
+        about["sums"] = class_sums(path_columns.cls, path_columns.t1 - path_columns.t0)
     notes = []
     if a.run.manifest.bench != b.run.manifest.bench:
         notes.append(f"A is {a.run.manifest.bench}, B is {b.run.manifest.bench}: rows are matched by name alone.")
@@ -227,6 +241,20 @@ def difference(a: RunView, b: RunView) -> Json:
         values = [f"{n} {a.run.manifest.params.get(n)} → {b.run.manifest.params.get(n)}" for n in changed]
         notes.append(f"Parameters: {', '.join(values)}.")
     return {**data, "notes": notes}
+
+
+def same_scope(a: RunView, b: RunView, scope: str) -> str:
+    """What of B a scope of A is compared with."""
+    a.scope(scope)
+    kind, _, number = scope.partition(":")
+    if kind == "launch":
+        try:
+            return f"launch:{same_launch(a.run, b.run, int(number))}"
+        except UsageError:
+            if scope != a.main_scope:
+                raise
+            return b.main_scope  # each is judged by what it is for
+    return scope if kind == "run" or len(b.run.launches) > 1 else b.main_scope
 
 
 def _class_letters() -> dict[str, str]:
@@ -244,14 +272,33 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
     return counts
 
 
-def what_if(view: RunView, found: Explanation) -> list[Json]:
-    """What would be gained at best if a component were free, as long as ops keep their order; largest first."""
+def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunView]) -> list[Json]:
+    """What would be gained at best if a component were free, as long as ops keep their order, and what a run on such a
+    machine took, where one is open; largest first."""
     if len(found.path) > MOST_PIECES:
         return []
+    about = view.run.manifest
+    same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
+    by_machine = {one.run.manifest.machine_hash: one for one in same}
     foreseen = [foresee(view.run, found, name) for name in TARGETS]
-    rows: list[Json] = [
-        {"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share}
-        for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name))
-        if one.gain_ns > 0
-    ]
+    rows: list[Json] = []
+    for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name)):
+        other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None
+        if one.gain_ns > 0 or other is not None:
+            measured = _measured(view, scope, other) if other is not None else None
+            rows.append({"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share,
+                         "measured": measured})  # fmt: skip
     return rows
+
+
+def _is_alike(one: Manifest, other: Manifest) -> bool:
+    """The same program on another machine."""
+    return (one.bench, one.params, one.device) == (other.bench, other.params, other.device)
+
+
+def _measured(view: RunView, scope: str, other: RunView) -> Json | None:
+    try:
+        t0, t1 = other.scope(same_scope(view, other, scope))
+    except UsageError:
+        return None
+    return {"id": other.id, "ns": t1 - t0}

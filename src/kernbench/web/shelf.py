@@ -23,6 +23,8 @@ from kernbench.web.results_view import RESULTS_FILES, ResultsView
 from kernbench.web.run_view import RunView
 
 _DEEPEST = 3  # so many levels below a given folder are looked at
+_COMPARED = 2  # runs that stay open, whatever their size
+_MOST_OPS = 500_000  # of further runs that stay open
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Shelf:
         self._folders = tuple(folders)
         self._lock = RLock()
         self._seen: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self._used: list[RunView] = []  # last used last
         self.machine = MachineMap(machine)
         self.machine_id = machine_hash(machine.spec)[:12]
         self._entries: list[Entry] = []
@@ -80,12 +83,29 @@ class Shelf:
     def damaged(self) -> list[Damaged]:
         return [entry for entry in self._entries if isinstance(entry, Damaged)]
 
+    def runs(self) -> list[RunView]:
+        return [entry for entry in self._entries if isinstance(entry, RunView)]
+
     def find(self, entry_id: str) -> Entry | None:
-        return next((entry for entry in self._entries if entry.id == entry_id), None)
+        found = next((entry for entry in self._entries if entry.id == entry_id), None)
+        if isinstance(found, RunView):
+            self._let_go(found)
+        return found
+
+    def _let_go(self, used: RunView) -> None:
+        """Runs that were looked at longer ago are closed, as far as they are large: their columns are read again."""
+        with self._lock:
+            self._used = [view for view in self._used if view is not used] + [used]
+            while sum(view.run.manifest.ops for view in self._used[:-_COMPARED]) > _MOST_OPS:
+                old = self._used.pop(0)
+                path = old.run.path
+                if path in self._seen and self._seen[path][1] is old:
+                    del self._seen[path]
+                    self._entries = [self._entry(path) if entry is old else entry for entry in self._entries]
 
     def summary(self) -> str:
         """What was found, in one line."""
-        runs = sum(isinstance(entry, RunView) for entry in self._entries)
+        runs = len(self.runs())
         results = sum(isinstance(entry, ResultsView) for entry in self._entries)
         parts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((runs, "run"), (results, "result folder")) if n]
         return ", ".join(parts) or f"machine '{self.machine.graph.spec.system.name}', no run"

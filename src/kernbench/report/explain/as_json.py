@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
 SCHEMA = 1
@@ -12,6 +13,7 @@ TABLES = ("class", "lane", "link", "place", "line", "launch", "wait")
 def explanation_as_json(explanation: Explanation) -> dict[str, object]:
     """All tables of the path, each of which sums to `total_ns`; the lanes by kind; the largest stalls."""
     bound, scope = bound_of(explanation), explanation.scope
+    finish = finish_of(explanation)
     return {
         "schema": SCHEMA,
         "command": "explain",
@@ -19,6 +21,7 @@ def explanation_as_json(explanation: Explanation) -> dict[str, object]:
         "total_ns": scope.total_ns,
         "sentence": bound.sentence,
         "bound": {"class": bound.cls, "link": bound.link_class, "ns": bound.ns, "share": bound.share},
+        "finish": None if finish is None else finish.as_json(),
         "path": {name: _rows(explanation, getattr(explanation, f"by_{name}")) for name in TABLES},
         "lanes": explanation.lane_kinds,
         "stalls": [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, wrapped
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
@@ -22,6 +23,8 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> s
     lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", wrapped(f"{'All: ' * is_whole}{sentence}")]
     if is_whole:
         lines.append(wrapped(headline(explanation.run)))
+    if (finish := finish_of(explanation)) is not None:
+        lines.append(wrapped(finish.sentence))
     lines += [
         "",
         paint("Critical path by class (# work, / waiting)", "title"),

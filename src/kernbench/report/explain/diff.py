@@ -1,7 +1,8 @@
 """What changed between two saved runs, and where: rows that sum to the change of the total.
 
 Both critical paths are cut by class, launch, engine, link and kernel line, and rows of the same name are compared.
-Lines go by their text, so that code that only moved is the same; launches by name and number of that name.
+Lines go by their text, so that code that only moved is the same; launches by name and number of that name. A launch is
+compared with the one of the same name in the other run.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernbench.report.explain.explanation import Explanation, explain
+from kernbench.common.errors import UsageError
+from kernbench.report.explain.explanation import OUTSIDE, Explanation, explain
 from kernbench.report.explain.headline import headline
-from kernbench.report.explain.path import Piece, RunData
+from kernbench.report.explain.path import Piece, RunData, Scope
+from kernbench.report.explain.sentence import bound_of
 from kernbench.report.runs.saved_run import SavedRun
 
 SCHEMA = 1
-OUTSIDE = "outside kernels"
 TABLES = ("class", "launch", "engine", "link", "line")
 
 
@@ -43,12 +45,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs. Each table's deltas sum to `delta_ns`, exactly."""
+    """Two runs, or a launch of each. Each table's deltas sum to `delta_ns`, exactly."""
 
-    a: SavedRun
-    b: SavedRun
-    sentence_a: str
-    sentence_b: str
+    a: Side
+    b: Side
     tables: Mapping[str, tuple[Row, ...]]
 
     @property
@@ -59,27 +59,73 @@ class Difference:
         return {
             "schema": SCHEMA,
             "command": "diff",
-            "a": _about(self.a, self.sentence_a),
-            "b": _about(self.b, self.sentence_b),
+            "a": self.a.as_json(),
+            "b": self.b.as_json(),
             "delta_ns": self.delta_ns,
             "tables": {name: [row.as_json() for row in rows] for name, rows in self.tables.items()},
         }
 
 
-def _about(run: SavedRun, sentence: str) -> dict[str, object]:
-    return {"id": run.id, "name": run.name, "total_ns": run.total_ns, "sentence": sentence}
+@dataclass(frozen=True)
+class Side:
+    """One of the two: what of which run is compared."""
+
+    run: SavedRun
+    scope: Scope
+    sentence: str
+
+    @property
+    def total_ns(self) -> float:
+        return self.scope.total_ns
+
+    @property
+    def name(self) -> str:
+        launch = self.scope.launch
+        return self.run.name if launch < 0 else f"{self.run.name}, launch {launch}: {self.run.launches[launch].name}"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "id": self.run.id,
+            "name": self.run.name,
+            "launch": self.scope.launch,
+            "total_ns": self.total_ns,
+            "sentence": self.sentence,
+        }
 
 
-def diff_runs(a: SavedRun, b: SavedRun) -> Difference:
-    """Compare two runs."""
-    ours, theirs = explain(a), explain(b)
+def diff_runs(a: SavedRun, b: SavedRun, launch: int | None = None) -> Difference:
+    """Compare two runs, or a launch of A with that of B; raises UsageError when B has no such launch."""
+    ours = explain(a, launch)
+    return difference(a, ours, b, explain(b, None if launch is None else same_launch(a, b, launch)))
+
+
+def difference(a: SavedRun, ours: Explanation, b: SavedRun, theirs: Explanation) -> Difference:
+    """Compare a scope of A with one of B."""
     tables = {}
     for name in TABLES:
         before, after = _sums(ours, name), _sums(theirs, name)
         keys = dict.fromkeys((*before, *after))
         rows = [Row(key, before.get(key), after.get(key)) for key in keys]
         tables[name] = tuple(sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name)))
-    return Difference(a, b, headline(a), headline(b), tables)
+    return Difference(_side(a, ours), _side(b, theirs), tables)
+
+
+def same_launch(a: SavedRun, b: SavedRun, launch: int) -> int:
+    """The launch of B that has the name, and number of that name, of one of A; or the only one where each has one."""
+    if len(a.launches) == len(b.launches) == 1:
+        return 0
+    name, names = launch_names(a)[launch], launch_names(b)
+    if name not in names:
+        raise UsageError(
+            f"B has no launch '{name}'", where=str(b.path), hint="compare the whole runs, or launches of the same name"
+        )
+    return names.index(name)
+
+
+def _side(run: SavedRun, explanation: Explanation) -> Side:
+    scope = explanation.scope
+    is_whole = scope.launch < 0 and scope.total_ns == run.total_ns
+    return Side(run, scope, headline(run) if is_whole else bound_of(explanation).sentence)
 
 
 def _sums(explanation: Explanation, table: str) -> dict[str, float]:
@@ -89,7 +135,7 @@ def _sums(explanation: Explanation, table: str) -> dict[str, float]:
         return explanation.by_lane
     if table == "link":
         return explanation.by_place
-    name_of = _launch_names(explanation.run) if table == "launch" else _line_names(explanation.run)
+    name_of = _launch_of(explanation.run) if table == "launch" else _line_names(explanation.run)
     sums: dict[str, float] = {}
     for piece in explanation.path:
         key = name_of(piece)
@@ -97,13 +143,18 @@ def _sums(explanation: Explanation, table: str) -> dict[str, float]:
     return sums
 
 
-def _launch_names(run: RunData) -> Callable[[Piece], str]:
+def launch_names(run: RunData) -> list[str]:
     """`name`, `name #2` for the second of that name."""
     names, seen = list[str](), Counter[str]()
     for launch in run.launches:
         seen[launch.name] += 1
         times = seen[launch.name]
         names.append(launch.name if times == 1 else f"{launch.name} #{times}")
+    return names
+
+
+def _launch_of(run: RunData) -> Callable[[Piece], str]:
+    names = launch_names(run)
     return lambda piece: names[piece.launch] if piece.launch >= 0 else OUTSIDE
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernbench.common.errors import UsageError
 from kernbench.report.explain.accounting import LaneUse, by_lane_kind, lane_accounts
 from kernbench.report.explain.classes import CLASSES, WAITED_FOR, WORK
 from kernbench.report.explain.path import Piece, RunData, Scope, critical_path, scope_of
@@ -119,5 +120,9 @@ class Explanation:
 
 
 def explain(run: RunData, launch: int | None = None) -> Explanation:
-    """Explain a run, or one of its launches."""
+    """Explain a run, or one of its launches; raises UsageError when it has no such launch."""
+    if launch is not None and not 0 <= launch < len(run.launches):
+        raise UsageError(
+            f"the run has no launch {launch}", where=f"--launch {launch}", hint=f"it has {len(run.launches)}, from 0 on"
+        )
     return Explanation(run, scope_of(run, launch))

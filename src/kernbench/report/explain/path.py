@@ -79,15 +79,22 @@ class Piece:
         return self.t1 - self.t0
 
 
-def critical_path(run: RunData, scope: Scope) -> list[Piece]:
-    """The pieces of the path, in order of time, without a gap."""
+def critical_path(run: RunData, scope: Scope, last: PeRun | None = None) -> list[Piece]:
+    """The pieces of the path, in order of time, without a gap; of a launch, that of `last`, which ended last."""
     walk = _Walk(run, scope)
     if scope.launch >= 0:
-        walk.launch(scope.launch)
+        walk.launch(scope.launch, last)
     else:
         walk.host()
     walk.fill(HOST)
     return walk.pieces[::-1]
+
+
+def last_pes(launch: SavedLaunch, until_ns: float) -> list[PeRun]:
+    """The PEs of a launch that ended last by then; the path is that of the first."""
+    ran = [pe for pe in launch.pes if pe.end_ns <= until_ns]
+    end = max((pe.end_ns for pe in ran), default=0.0)
+    return sorted((pe for pe in ran if pe.end_ns == end), key=lambda pe: (pe.sip, pe.cube, pe.pe))
 
 
 class _Walk:
@@ -160,14 +167,13 @@ class _Walk:
 
     # ---- a launch
 
-    def launch(self, index: int) -> None:
+    def launch(self, index: int, last: PeRun | None = None) -> None:
         """From the completion of a launch back to when the host asked for it."""
         launch = self._launches[index]
-        ran = [pe for pe in launch.pes if pe.end_ns <= self.t]
-        if not ran:
+        last = last or next(iter(last_pes(launch, self.t)), None)
+        if last is None:
             self.back_to(launch.start_ns, LAUNCH, launch=index)
             return
-        last = max(ran, key=lambda pe: (pe.end_ns, -pe.sip, -pe.cube, -pe.pe))
         self.back_to(last.end_ns, LAUNCH, launch=index)
         self._via = "program"
         row = self._last_op(index, last.name)

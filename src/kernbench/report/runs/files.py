@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -68,26 +71,59 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def read_json(path: Path, name: str) -> Any:
     """A JSON file of the folder."""
-    try:
+    with _damage(path, name):
         return json.loads((path / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
-        ) from error
 
 
-def read_table(path: Path, name: str, columns: Mapping[str, str]) -> Any:
-    """A Parquet file of the folder as a table with just these columns."""
+class Table:
+    """A Parquet file of a run folder, of which columns are read one by one."""
+
+    def __init__(self, path: Path, name: str, file: Any) -> None:
+        self._path, self._name, self._file = path, name, file
+        sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        self._ends = list(accumulate(sizes))
+        self.rows = int(file.metadata.num_rows)
+
+    def column(self, name: str) -> Any:
+        """A whole column, as one array."""
+        with _damage(self._path, self._name):
+            return _joined(self._file.read(columns=[name]).column(name))
+
+    def cell(self, name: str, row: int) -> Any:
+        """One value; only its row group is read."""
+        group = bisect_right(self._ends, row)
+        before = self._ends[group - 1] if group else 0
+        with _damage(self._path, self._name):
+            return self._file.read_row_group(group, columns=[name]).column(name)[row - before].as_py()
+
+
+def open_table(path: Path, name: str, columns: Iterable[str], words: Sequence[str] = ()) -> Table:
+    """A Parquet file that has these columns; `words` are those of few different strings."""
     pyarrow = arrow()
-    try:
-        table = pyarrow.parquet.read_table(str(path / name), columns=list(columns), memory_map=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
-        ) from error
-    missing = [column for column in columns if column not in table.column_names]
+    with _damage(path, name):
+        file = pyarrow.parquet.ParquetFile(str(path / name), memory_map=True, read_dictionary=list(words))
+    present = file.schema_arrow.names
+    missing = [column for column in columns if column not in present]
     if missing:
         raise UsageError(
             f"the saved run is damaged: {name} has no column {missing[0]}", where=str(path), hint=SAVE_AGAIN
         )
-    return table.combine_chunks()
+    return Table(path, name, file)
+
+
+def _joined(column: Any) -> Any:
+    """A chunked column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return arrow().array([], column.type) if column.num_chunks == 0 else column.combine_chunks()
+
+
+@contextmanager
+def _damage(path: Path, name: str) -> Iterator[None]:
+    """Turns what reading a damaged file raises into an error that says so."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
+        ) from error

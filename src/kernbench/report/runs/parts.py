@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernbench.report.runs.layout import KINDS
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]  # as wide as they are stored: 32 or 64 bits
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -53,7 +53,7 @@ from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
 from kernbench.topology.machine_hash import machine_hash
 
 RAW = "records.parquet"  # as they come; gone when the folder is done
-CHUNK_ROWS = 1 << 16
+CHUNK_ROWS = 1 << 16  # a reader that wants one row reads so many
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class About:
     params: Mapping[str, object]
     device: str
     chosen: Sequence[str] = ()  # params that the user set: the others are defaults
+    title: str = ""  # `softmax rows=64` if left out
 
 
 class RunFolder:
@@ -101,7 +102,7 @@ class RunFolder:
         }
         content = {
             "bench": about.bench,
-            "title": _title(about),
+            "title": about.title or _title(about),
             "params": {name: _plain(value) for name, value in about.params.items()},
             "device": about.device,
             "devices": list(result.devices),
@@ -154,7 +155,8 @@ def run_folder(name: str | Path, *, most_bins: int = MOST_BINS) -> Iterator[RunF
     arrow()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+    made = [folder for folder in target.parents if not folder.exists()]  # innermost first
+    part.mkdir(parents=True)
     folder: RunFolder | None = None
     try:
         folder = RunFolder(part, most_bins)
@@ -166,6 +168,9 @@ def run_folder(name: str | Path, *, most_bins: int = MOST_BINS) -> Iterator[RunF
         if folder is not None:
             folder.log.close()
         shutil.rmtree(part, ignore_errors=True)
+        for empty in made:
+            with suppress(OSError):  # it holds the run
+                empty.rmdir()
 
 
 def _take_place(part: Path, target: Path) -> None:
@@ -186,12 +191,14 @@ def _check(target: Path, name: str) -> None:
         why = "it is a file"
     elif target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
         why = "it holds other things than a saved run"
-    elif not target.parent.is_dir():
-        why = f"there is no folder {target.parent}"
-    elif not os.access(target.parent, os.W_OK):
-        why = "permission denied"
+    else:
+        nearest = next(folder for folder in target.parents if folder.exists())
+        if not nearest.is_dir():
+            why = f"{nearest} is a file"
+        elif not os.access(nearest, os.W_OK):
+            why = "permission denied"
     if why is not None:
-        hint = "name a new folder in one that is there, or a saved run"
+        hint = "name a new folder, or a saved run"
         raise UsageError(f"the run cannot be saved there: {why}", where=f"--save {name}", hint=hint)
 
 
@@ -293,7 +300,9 @@ def _write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str
     }
     schema = pyarrow.schema([(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in types.items()])
     arrays = [pyarrow.array(columns[field.name], field.type) for field in schema]
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), str(path), compression="zstd")
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_arrays(arrays, schema=schema), str(path), compression="zstd", row_group_size=CHUNK_ROWS
+    )
 
 
 def _write_json(path: Path, data: object) -> None:

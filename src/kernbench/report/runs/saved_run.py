@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.report.runs.files import SAVE_AGAIN, arrow, read_json, read_manifest, read_table
+from kernbench.report.runs.files import SAVE_AGAIN, open_table, read_json, read_manifest
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
@@ -23,8 +22,6 @@ from kernbench.report.runs.layout import (
     LANES,
     LAUNCHES,
     MACHINE,
-    OP_COLUMNS,
-    OPS,
     PLACE_COLUMNS,
     PLACES,
     SOURCES,
@@ -32,15 +29,14 @@ from kernbench.report.runs.layout import (
 from kernbench.report.runs.parts import (
     Activity,
     Lane,
-    Lists,
     Ops,
     PeRun,
     Place,
     SavedLaunch,
     SourceFile,
     SourceLine,
-    Words,
 )
+from kernbench.report.runs.stored_ops import StoredOps
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
@@ -107,21 +103,7 @@ class SavedRun:
 
     @cached_property
     def ops(self) -> Ops:
-        table = read_table(self.path, OPS, OP_COLUMNS)
-        columns: dict[str, Any] = {}
-        for name, kind in OP_COLUMNS.items():
-            column = _joined(table.column(name))
-            if name == "params":
-                columns["_params"] = column
-            elif kind == "string":
-                columns[name] = _words(column)
-            elif kind.startswith("list"):
-                columns[name] = _lists(column)
-            else:
-                columns[name] = _numbers(column, kind)
-        del table
-        arrow().default_memory_pool().release_unused()  # half of what reading took is free again
-        return Ops(**columns)
+        return StoredOps(self.path)
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -141,8 +123,8 @@ class SavedRun:
 
     @cached_property
     def activity(self) -> Activity:
-        table = read_table(self.path, ACTIVITY, ACTIVITY_COLUMNS)
-        columns = {name: _numbers(_joined(table.column(name)), kind) for name, kind in ACTIVITY_COLUMNS.items()}
+        table = open_table(self.path, ACTIVITY, ACTIVITY_COLUMNS)
+        columns = {name: table.column(name).to_numpy(zero_copy_only=False) for name in ACTIVITY_COLUMNS}
         return Activity(self.manifest.bin_ns, self.manifest.bins, **columns)
 
     @cached_property
@@ -177,8 +159,9 @@ class SavedRun:
             ) from error
 
     def _rows(self, name: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = read_table(self.path, name, columns).to_pylist()
-        return rows
+        table = open_table(self.path, name, columns)
+        values = [table.column(column).to_pylist() for column in columns]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
     def _damage(self, name: str) -> _Damage:
         return _Damage(self.path, name)
@@ -224,32 +207,3 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
             continue
         below = [child for child in at.iterdir() if child.is_dir() and not child.name.startswith(".")]
         pending += sorted(below, reverse=True)
-
-
-# ---- from Arrow
-
-
-def _joined(column: Any) -> Any:
-    """A column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    from pyarrow import array
-
-    return array([], column.type) if column.num_chunks == 0 else column.combine_chunks()
-
-
-def _numbers(column: Any, kind: str) -> NDArray[Any]:
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found.astype(np.float64 if kind == "float64" else np.int64, copy=False)
-
-
-def _words(column: Any) -> Words:
-    encoded = column.dictionary_encode() if not hasattr(column, "dictionary") else column
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return Words(codes, tuple(encoded.dictionary.to_pylist()))
-
-
-def _lists(column: Any) -> Lists:
-    starts = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    values = column.values.to_numpy(zero_copy_only=False)
-    return Lists(starts, values)

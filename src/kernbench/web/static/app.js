@@ -67,7 +67,8 @@ function pickers() {
   show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
 }
 
-const nameOf = entry => [entry.name, entry.device].filter(Boolean).join(', ');
+// Runs of one name are told apart by their folders.
+const nameOf = entry => [entry.name, entry.device, run.list.filter(one => one.name === entry.name).length > 1 && entry.dir?.split('/').pop()].filter(Boolean).join(', ');
 
 function pick(key, id) {
   if (key === 'a') change({a: id || null, b: state.b === id ? null : state.b, scope: '', w: null, t: null, range: null, sel: null, open: null, root: null});

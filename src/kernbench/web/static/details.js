@@ -104,7 +104,7 @@ async function some(ui, id, what, name) {
     place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),
       row('queue', `${sig(place.queue, 2)} flits on average, ${ns(place.wait_ns)} waited in total`), row('bytes', bytes(Math.round(place.nbytes))),
-      row('bandwidth', `${gbs(place.gbs)}${place.count > 1 ? `, ${plural(place.count, 'link or channel')} together` : ''}`)],
+      row('bandwidth', `${gbs(place.gbs)}${place.count > 1 ? `, ${count(place.count)} links and channels together` : ''}`)],
     found && what !== 'kind' && !place && ['link', 'node'].includes(what) && !found.engines.length && h('p', {class: 'muted'}, 'No bytes passed here.'),
     node && Object.entries(node.holds || {}).map(([kind, n]) => row(kind, count(n))),
     node && Object.entries(node.attrs).map(([key, value]) => row(key.replace(/_ns$/, ', ns').replace(/_gbs$/, ', GB/s').replace(/_bytes$/, ', bytes').replaceAll('_', ' '), String(value))),

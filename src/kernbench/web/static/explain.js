@@ -18,6 +18,7 @@ export function startExplain(place, fail) {
   function draw(found) {
     const by = BY.some(([name]) => name === state.by) ? state.by : 'class';
     const rows = found.tables[by], total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
+    const columns = place.clientWidth >= 960 ? 2 : 1, wide = Math.min(place.clientWidth, 1500) / columns - 50;
     show(place, h('div', {class: 'page'},
       h('section', {class: 'card'}, h('h2', {}, 'Critical path'),
         h('div', {class: 'switch', role: 'group', 'aria-label': 'By'}, BY.map(([name, text]) => h('button', {'aria-pressed': by === name ? 'true' : 'false', onclick: () => { change({by: name}); draw(found); }}, text))),
@@ -25,33 +26,51 @@ export function startExplain(place, fail) {
           h('td', {class: 'name'}, nameOf(by, r, found)), h('td', {class: 'track'}, h('div', {class: `fill ${r.letter ? `c-${r.letter}` : 'c-any'}`, css: {width: `${(100 * r.ns) / most}%`}})),
           h('td', {class: 'num', title: exactNs(r.ns)}, ns(r.ns)), h('td', {class: 'num'}, pct(total ? r.ns / total : 0))))),
         h('tfoot', {}, h('tr', {}, h('td', {}, 'sum'), h('td', {}), h('td', {class: 'num', title: exactNs(total)}, ns(total)), h('td', {class: 'num'}, '100 %')))),
+        found.finish && h('p', {}, found.finish.sentence),
         h('p', {class: 'muted'}, `The pieces follow each other without a gap, so each of these tables adds up to ${exactNs(found.total_ns)}.${found.sums.some(part => part.id === 'queue') ? ' Where transfers contend, totals are more accurate than single completion times: see kernbench fidelity.' : ''}`)),
       h('section', {class: 'card'}, h('h2', {}, 'Largest stalls'),
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        h('div', {class: 'wide'}, table([{name: 'component made free', cell: r => r.name}, {name: 'gains at best', num: true, cell: r => ns(r.gain_ns)}, {name: 'then', num: true, cell: r => ns(r.at_best_ns)}, {name: '', num: true, cell: r => `−${pct(r.share)}`}], found.what_if)),
-        h('p', {class: 'muted'}, 'A bound from the path, as long as ops keep their order. To measure it, run again with the component made free:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir} --what-if ${found.what_if[0]?.name || 'pe_dma'}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`}`)),
-      h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found))));
+        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('The path is too long to ask here.'),
+        h('p', {class: 'muted'}, 'At best is a bound from the path, as long as ops keep their order. To measure it, run again with the component made free, and open the new runs too:'),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
+      h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }
 
+const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;
+// The bound of the path, and beside it the run that measured it, if its folder is open.
+const WHAT_IF = found => [
+  {name: 'made free', cell: r => r.name}, {name: 'at best', num: true, cell: r => `${ns(r.at_best_ns)}, −${pct(r.share)}`},
+  {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
+];
+
 function nameOf(by, row, found) {
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
-  return line ? h('button', {class: 'plain', onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name) : row.name;
+  return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
 }
 
-const BUSY = {work: ['work', 'c-G'], latency: ['latency', 'c-L'], queue: ['queue', 'c-Q']};
+const LETTER = {GEMM: 'G', MATH: 'M', 'DMA read': 'R', 'DMA write': 'W', 'fetch and store': 'F', communication: 'C'};
+const BUSY = {latency: 'c-L', queue: 'c-Q'};
+// Solid is busy; idle time by what the next op waited for.
+const partOf = (kind, name) => (name === 'work' ? `c-${LETTER[kind]}` : BUSY[name] || 'c-idle');
+const CHAR = 6.6;
 
-function idle(found) {
+// `program from DMA read`: the kernel issued the op only after that.
+const said = name => name.replace(/^program from /, 'program order after ').replace(/^lane from /, 'engine held by ').replace(/^slot from /, 'room, held by ');
+
+function idle(found, wide) {
   if (!found.idle.length) return empty('No engine did anything in this scope.');
   return [h('p', {class: 'muted'}, 'For each kind of engine, its lanes’ time from the begin of the scope to its end: busy, then idle by what the next op waited for. It says where there is room, and is not part of the critical path.'),
     found.idle.map(({kind, parts}) => {
       const total = parts.reduce((x, p) => x + p.ns, 0);
       return h('div', {class: 'idle'}, h('b', {}, kind), h('span', {class: 'muted'}, ` ${count(found.lane_counts[kind] || 0)} lanes`),
-        h('div', {class: 'parts small'}, parts.filter(p => p.ns > 0).map(p => h('div', {class: BUSY[p.name]?.[1] || 'c-idle', css: {flex: `${p.ns / total} 1 0`}, title: `${p.name}: ${ns(p.ns)}, ${pct(p.ns / total)}`}, p.ns / total > 0.09 && h('span', {}, `${p.name} ${pct(p.ns / total, 0)}`)))),
-        h('div', {class: 'muted small'}, parts.filter(p => p.ns / total > 0.005).map(p => `${p.name} ${pct(p.ns / total)}`).join(' · ')));
+        h('div', {class: 'parts small'}, parts.filter(p => p.ns > 0).map(p => {
+          const words = `${said(p.name)} ${pct(p.ns / total, 0)}`;
+          return h('div', {class: partOf(kind, p.name), css: {flex: `${p.ns / total} 1 0`}, title: `${said(p.name)}: ${ns(p.ns)}, ${pct(p.ns / total)}`}, (p.ns / total) * wide > CHAR * words.length + 12 && h('span', {}, words));
+        })),
+        h('div', {class: 'muted small'}, parts.filter(p => p.ns / total > 0.005).map(p => `${said(p.name)} ${pct(p.ns / total)}`).join(' · ')));
     })];
 }

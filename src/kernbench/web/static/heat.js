@@ -54,6 +54,18 @@ export class Heat {
     return best ? this.header.kinds[best[0] - 1] : '';
   }
 
+  // When most waits; where nothing waits, when most moves; null when nothing does.
+  peak() {
+    const {bins, bin_ns: width, t0, rows} = this.header, sums = {queue: new Float64Array(bins), util: new Float64Array(bins)};
+    rows.forEach((row, n) => { if (row.kind !== 'block') for (const [metric, sum] of Object.entries(sums)) for (let i = 0; i < bins; i++) sum[i] += this.arrays[metric][n * bins + i]; });
+    for (const sum of Object.values(sums)) {
+      let best = 0;
+      for (let i = 1; i < bins; i++) if (sum[i] > sum[best]) best = i;
+      if (sum[best] > 0) return t0 + (best + 0.5) * width;
+    }
+    return null;
+  }
+
   // Places sorted by queue, then by utilisation. Queues name the bottleneck, utilisation does not.
   longest(bins, limit) {
     return this.header.rows.filter(row => row.kind !== 'block' && row.kind !== 'channel')

@@ -3,14 +3,14 @@ import {$, h, say, show} from './dom.js';
 import {change, state, toHash} from './state.js';
 
 const keys = new Map();
-// `keys` of one entry do one thing; `act(event)` returns false to leave the key to the browser.
+// The names of one entry do one thing. `act(event)` returns false to leave the key to other views, and then to the browser.
 export function onKey(names, about, act) {
   const entry = {about, act, names};
-  for (const name of names) keys.set(name, entry);
+  for (const name of names) keys.set(name, [...(keys.get(name) || []), entry]);
 }
 
 export function shown() {
-  return [...new Set([...keys.values()])];
+  return [...new Set([...keys.values()].flat())].filter(({about}) => about);
 }
 
 const LABEL = {ArrowLeft: '←', ArrowRight: '→', ArrowUp: '↑', ArrowDown: '↓', ' ': 'space', Escape: 'Esc'};
@@ -46,7 +46,6 @@ export function startKeys(tools) {
     const inside = event.target.closest?.('input, select, textarea, dialog');
     if (event.ctrlKey || event.metaKey || event.altKey || (inside && event.key !== 'Escape')) return;
     if (event.key === ' ' && event.target.closest?.('button, [role=button]')) return;
-    const found = keys.get(event.key);
-    if (found && found.act(event) !== false) event.preventDefault();
+    if (keys.get(event.key)?.some(({act}) => act(event) !== false)) event.preventDefault();
   });
 }

@@ -9,8 +9,9 @@ import {diffStep, loadHeat, step} from './heat.js';
 import {startSlider} from './slider.js';
 import {marksOf} from './machine_marks.js';
 import {legend, queueList} from './machine_legend.js';
+import {machineTable} from './machine_table.js';
 import {levelOf} from './search.js';
-import {pct, sig, bytes} from './units.js';
+import {bytes, ns, pct, sig} from './units.js';
 
 const METRICS = [['util', 'Utilisation'], ['queue', 'Queue'], ['bytes', 'Bytes']];
 const MODES = [['', 'A'], ['side', 'A and B'], ['diff', 'B − A']];
@@ -20,14 +21,14 @@ export function startMachine(pane, fail) {
   const crumbs = h('span', {class: 'crumbs grow'});
   const metric = h('select', {'aria-label': 'What the colours show', onchange: event => change({m: event.target.value})}, METRICS.map(([id, name]) => h('option', {value: id}, name)));
   const mode = h('select', {'aria-label': 'Which run', onchange: event => change({mode: event.target.value})}, MODES.map(([id, name]) => h('option', {value: id}, name)));
-  const stage = h('div', {class: 'stage'}), side = h('div', {class: 'side'}), foot = h('div', {class: 'foot'});
-  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Machine'), crumbs, mode, metric), h('div', {class: 'body machine'}, stage, side), foot);
+  const stage = h('div', {class: 'stage'}), rows = h('div', {class: 'body', hidden: true}), side = h('div', {class: 'side'}), foot = h('div', {class: 'foot'});
+  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Machine'), crumbs, mode, metric), h('div', {class: 'body machine'}, stage, side), rows, foot);
   mode.hidden = metric.hidden = foot.hidden = true;
-  ui = {pane, crumbs, metric, mode, stage, side, foot};
+  ui = {pane, crumbs, metric, mode, stage, side, foot, rows};
   const slider = startSlider(foot, () => heats[0]);
   const redraw = () => level().then(() => { colours(); slider.draw(); return marks(); }).catch(fail);
   subscribe(['loaded', 'root', 'scope', 'theme', 'mode'], () => run.machineId && redraw());
-  subscribe(['t', 'range', 'm'], () => { colours(); slider.draw(); });
+  subscribe(['t', 'range', 'm', 'table'], () => { colours(); slider.draw(); });
   subscribe(['sel'], () => marks().catch(() => {}));
   stage.addEventListener('wheel', zoomWheel, {passive: false});
   stage.addEventListener('pointerdown', drag);
@@ -69,6 +70,8 @@ async function level() {
   }
   const scope = run.a && scopeOf();
   heats = !scope ? [] : await Promise.all([state.a, ...(state.b && state.mode ? [state.b] : [])].map((id, n) => loadHeat(id, root, (n ? scopeOf(run.b) : scope)).catch(() => null)));
+  const of = scope && `${run.a.id}/${scope.id}`;
+  if (heats[0] && run.peak?.of !== of) { const t = heats[0].peak(); run.peak = t === null ? null : {of, t}; }
   ui.metric.value = state.m;
   ui.mode.value = state.mode;
   ui.mode.hidden = !state.b;
@@ -97,7 +100,10 @@ function colours() {
   }
   const isDiff = state.mode === 'diff' && heats[1];
   models.forEach((model, n) => paint(model, heats[isDiff ? 0 : n], isDiff ? heats[1] : null));
-  const bins = heats[0].bins(timeNow(), state.range);
+  const bins = heats[0].bins(timeNow(), state.range), isTable = state.table === 'machine';
+  ui.rows.hidden = !isTable;
+  ui.stage.parentElement.hidden = isTable;
+  if (isTable) machineTable(ui.rows, heats[0], bins, state.range ? 'in the range' : `at ${ns(timeNow())}`);
   show(ui.side, legend(state.m, isDiff, heats[0]), queueList(heats[0], bins, Boolean(state.range)));
 }
 

@@ -2,13 +2,14 @@
 import {h} from './dom.js';
 import {ns, pct} from './units.js';
 
-const SHORT = {R: 'T'};
+// Parts of one letter and colour are told apart: what is too narrow for its name has these.
+const SHORT = {Transfer: 'T', Launch: 'La', Host: 'Ho', Credit: 'Cr'};
 
 export function partsBar(parts, total, {onpick = null, small = false, width = 1200, title = 'Critical path'} = {}) {
   const bar = h(onpick ? 'div' : 'div', {class: `parts${small ? ' small' : ''}`, role: 'group', 'aria-label': title});
   for (const part of parts) {
     const share = total > 0 ? part.ns / total : 0, px = share * width;
-    const letter = SHORT[part.letter] || part.letter;
+    const letter = SHORT[part.label] || part.letter;
     const long = `${part.label} ${pct(share)}`, short = `${letter} ${pct(share, 0)}`;
     const text = px > 8 * long.length + 14 ? long : px > 50 ? short : px > 16 ? letter : '';
     const css = {flex: `${Math.max(share, 0.0001)} 1 0`};

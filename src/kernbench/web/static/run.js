@@ -1,7 +1,7 @@
 // The runs that are open, and what tests may ask the page (`window.kb`).
 import {state} from './state.js';
 
-export const run = {list: [], results: [], a: null, b: null, machineId: null, machineName: ''};
+export const run = {list: [], results: [], a: null, b: null, machineId: null, machineName: '', peak: null};
 export const kb = {ready: false};
 
 export const LETTERS = 'GMRWFCHS';
@@ -37,8 +37,9 @@ export const shortLink = id => {
   return channel === undefined ? shortNode(node) : `${shortNode(node)} channel ${channel}`;
 };
 
-// The time that Machine shows: the cursor, or the middle of the scope until there is one.
+// The time that Machine shows: the cursor; until there is one, when most happens in the scope (`machine.js` sets it).
 export function timeNow() {
-  const scope = scopeOf();
-  return state.t === null ? scope.t0 + (scope.t1 - scope.t0) / 2 : state.t;
+  const scope = scopeOf(), {peak} = run;
+  const first = peak && peak.of === `${run.a.id}/${scope.id}` ? peak.t : (scope.t0 + scope.t1) / 2;
+  return state.t === null ? Math.max(scope.t0, Math.min(first, scope.t1)) : state.t;
 }

@@ -36,7 +36,15 @@ export function startTimeline(pane, fail) {
   });
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
-  onKey(['t'], 'the timeline as a table, and back', () => { tableBox.hidden = !tableBox.hidden; body.hidden = !tableBox.hidden; if (!tableBox.hidden) asTable(tableBox, tl); });
+  const isTable = () => state.table === 'timeline' && Boolean(run.a);
+  const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
+  onKey(['t'], 'the pane as a table (timeline, machine, timelines of Diff), and back', () => {
+    if (state.view !== 'run' || !run.a) return false;
+    const isMachine = document.activeElement.closest?.('#pane-machine') || (innerWidth <= 700 && state.pane === 'machine');
+    change({table: state.table ? '' : isMachine ? 'machine' : 'timeline'});
+    return true;
+  });
+  subscribe(['table', 'loaded', 'w', 'scope'], (_, changed) => { if (changed.has('table') || isTable()) shape(); });
   new ResizeObserver(draw).observe(canvas);
   kb.drawn = () => ({...tl.drawn, lanes: lanesDrawn()});
   kb.tl = tl;
@@ -76,9 +84,9 @@ function showRow(row) {
 // The whole path where it is short; else what the window shows of it, again after each move.
 async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
   const id = run.a.id, px = Math.max(200, Math.round(tl.canvas.clientWidth - labelWidth()));
-  const found = await getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null);
+  const [found, answer] = await Promise.all([getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null), getJson(`/runs/${id}/answer?${query({scope: scope.id})}`).catch(() => null)]);
   if (found) found.pieces.letter = found.pieces.cls.map(n => found.classes[n].letter);
-  if (tl.id === id) tl.path = found;
+  if (tl.id === id) Object.assign(tl, {path: found, finish: answer?.finish});
 }
 
 let pathTimer = 0;

@@ -155,7 +155,7 @@ export function startInput(canvas, tl, draw) {
     const at = pick(...local(event));
     canvas.style.cursor = at?.part === 'axis' ? 'grab' : at?.op || at?.part === 'label' || at?.piece ? 'pointer' : 'default';
     let text = '';
-    if (at?.part === 'path' && at.piece) text = `${at.piece.name}, ${ns(at.piece.t1 - at.piece.t0)}\n${at.piece.op >= 0 ? `op ${at.piece.op}` : ''}`;
+    if (at?.part === 'path' && at.piece) text = `${at.piece.name}, ${ns(at.piece.t1 - at.piece.t0)}\n${at.piece.op >= 0 ? `op ${at.piece.op}` : ''}${tl.finish ? `\n${tl.finish.sentence}` : ''}`;
     else if (at?.part === 'launches' && at.scope) text = `${at.scope.name}, ${ns(at.scope.t1 - at.scope.t0)}\nclick: show this launch alone`;
     else if (at?.op) {
       const kind = KIND_NAMES[LETTERS[at.op.kind]];

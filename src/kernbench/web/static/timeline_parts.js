@@ -55,7 +55,9 @@ export function drawLaunches(pen, view, launches, y, tall) {
 
 // Pieces without a gap. Those under 2 px are merged into stacked shares per pixel column.
 export function drawPath(pen, view, tl, y, tall) {
+  const {finish} = tl, isOne = finish?.equal > 1;
   label(pen, view.right < 600 ? 'path' : 'Critical path', y + 15, colour('path'), view, true);
+  if (isOne && view.right >= 600) label(pen, `1 of ${finish.equal}`, y + 15, colour('muted'), view, false, 84);
   const {pieces, columns, classes} = tl.path;
   const px = (view.right - view.left) / (view.t1 - view.t0);
   const column = new Map();
@@ -105,10 +107,10 @@ function lower(values, t) {
   return lo;
 }
 
-function label(pen, words, y, ink, view, bold) {
+function label(pen, words, y, ink, view, bold, x = 8) {
   pen.font = `${bold ? 'bold ' : ''}11px ${FONT}`;
   pen.fillStyle = ink;
-  pen.fillText(words, 8, y);
+  pen.fillText(words, x, y);
 }
 
 // Of its engines, the busiest in the scope; of a cube, the mean of its PEs.

@@ -1,6 +1,7 @@
 // Which rows the timeline has: PEs with their engines, cubes where there are many PEs, the host last.
 const ORDER = ['R', 'G', 'M', 'F', 'C', 'W', 'S', 'H'];
 const PORTS = {R: 'DMA read', W: 'DMA write', G: 'GEMM', M: 'MATH', F: 'fetch, store', C: 'comm.', S: 'spans', H: 'host'};
+const PORT_NAMES = {recv: 'receive'};
 export const LANE_H = 20;
 export const SPAN_H = 8;
 const STRIP_H = 28;
@@ -37,7 +38,7 @@ export function groupsOf(lanes) {
 
 const push = (map, key, value) => { if (!map.has(key)) map.set(key, []); map.get(key).push(value); };
 const byPort = (x, y) => ORDER.indexOf(x.kind) - ORDER.indexOf(y.kind) || x.i - y.i;
-export const portName = lane => (['F', 'H'].includes(lane.kind) ? lane.port : PORTS[lane.kind]) + (lane.slot ? ` #${lane.slot}` : '');
+export const portName = lane => (['F', 'H', 'C'].includes(lane.kind) ? PORT_NAMES[lane.port] || lane.port : PORTS[lane.kind]) + (lane.slot ? ` #${lane.slot}` : '');
 
 // Rows from top to bottom with their place: {type: group | strips | head | lane | spans, y, h, ...}.
 export function rowsOf(groups, open) {

@@ -1,0 +1,68 @@
+"""The ops of a saved run, a column at a time: each is read from `ops.parquet` when it is first asked for.
+
+A run of a million ops has some 300 MB of columns, and few questions need more than a third of them. What is asked of
+single ops only (`params`) is read by row group and not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.report.runs.files import arrow, open_table
+from kernbench.report.runs.layout import OP_COLUMNS, OPS
+from kernbench.report.runs.parts import Lists, Ops, Words
+
+_WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string" and name != "params"]
+
+
+class StoredOps(Ops):
+    """Columns of a file. Raises UsageError for a file that is no table of ops, and for a column that is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.__dict__["_file"] = open_table(path, OPS, OP_COLUMNS, _WORDS)
+        self.__dict__["_reading"] = RLock()
+
+    def __len__(self) -> int:
+        return int(self.__dict__["_file"].rows)
+
+    def __getattr__(self, name: str) -> Any:
+        """A column that has not been read yet."""
+        if name not in OP_COLUMNS:
+            raise AttributeError(name)
+        with self.__dict__["_reading"]:
+            if name not in self.__dict__:
+                self.__dict__[name] = _as_numpy(self.__dict__["_file"].column(name), OP_COLUMNS[name])
+                arrow().default_memory_pool().release_unused()
+            return self.__dict__[name]
+
+    def params(self, row: int) -> dict[str, Any]:
+        return dict(json.loads(self.__dict__["_file"].cell("params", int(row))))
+
+
+def _as_numpy(column: Any, kind: str) -> Any:
+    if kind == "string":
+        return _words(column)
+    if kind.startswith("list"):
+        return _lists(column)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _words(column: Any) -> Words:
+    encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    return Words(encoded.indices.to_numpy(zero_copy_only=False), tuple(encoded.dictionary.to_pylist()))
+
+
+def _lists(column: Any) -> Lists:
+    values = column.values
+    starts = column.offsets.to_numpy(zero_copy_only=False)
+    if str(values.type) == "string":  # equal names are one object
+        words = _words(values)
+        named: NDArray[Any] = np.array([*words.words, ""], object)
+        return Lists(starts, named[words.codes])
+    return Lists(starts, values.to_numpy(zero_copy_only=False))
