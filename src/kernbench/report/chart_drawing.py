@@ -106,8 +106,10 @@ def draw_chart(chart: Chart, stem: Path) -> list[Path]:
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
+    """As many as fit, and lines of the legend that are about as long as each other."""
     widest = max((len(label) for label in labels), default=1) + 6
-    return max(1, min(len(labels), LEGEND_CHARS // widest))
+    most = max(1, min(len(labels), LEGEND_CHARS // widest))
+    return ceil(len(labels) / ceil(len(labels) / most)) if labels else 1
 
 
 def _draw_panel(axes: Axes, panel: Panel, looks: dict[str, Look], chars: int) -> None:
@@ -140,10 +142,11 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
         elif line.role == "point":
             axes.plot(xs, ys, linestyle="none", color=look.colour, marker=look.marker, markersize=6,
                       markeredgecolor="black", markeredgewidth=0.5, label=line.label)  # fmt: skip
-        elif line.role == "theory":
-            axes.plot(xs, ys, linestyle=(0, look.theory_dash), color=look.colour, linewidth=1.3, label=line.label)
         else:
-            axes.plot(xs, ys, linestyle=(0, look.limit_dash), color=look.colour, linewidth=1.6, label=line.label)
+            dash, width = (look.theory_dash, 1.3) if line.role == "theory" else (look.limit_dash, 1.6)
+            lone = "_" if len(xs) == 1 else ""  # a line of one point would not be seen
+            axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=lone, markersize=14,
+                      label=line.label)  # fmt: skip
         _write_names(axes, line)
     if "x" in panel.log:
         axes.set_xscale("log", base=2)
@@ -265,7 +268,8 @@ def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPa
     for place, value in zip(places, bars.values, strict=True):
         if value is not None:
             shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" or value < 10 else f"{value:.3g}"))
-            axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+            axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7,
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.8})  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ diagrams

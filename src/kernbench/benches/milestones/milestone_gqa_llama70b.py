@@ -23,15 +23,14 @@ from numpy.typing import NDArray
 
 from kernbench.benches._numbers import Wide, draw, softmax, wide
 from kernbench.benches.milestones._gqa import Axis, decode_kernel, mesh_ring, prefill_kernel
+from kernbench.benches.milestones._gqa_figures import COUNTED, DTYPE, MODEL, PANELS, figures
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.units import KIB
-from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
+from kernbench.evaluation.contract import Evaluation, Setting
 from kernbench.models.shapes import load_model
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.report.energy import launches_energy
-from kernbench.report.references import reference
 from kernbench.report.roofline import peak_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
@@ -39,8 +38,6 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-MODEL = "llama2-70b"
-DTYPE = "f16"
 BLOCK = 128  # keys that go around the ring at a time
 SLOTS, SLOT_BYTES = 4, 16 * KIB
 ROWS = 64  # of queries on each rank, at prefill
@@ -48,14 +45,6 @@ CONTEXTS = (2048, 8192, 32768)
 TOKENS = {"single-prefill": (4096, (8, 16, 32, 64, 128)), "multi-prefill": (1024, (32, 64, 128, 256))}  # of a chunk
 USERS = {"multi-prefill": 512, "multi-decode": 2048}  # context
 VALIDATED = {"single-prefill": 256, "single-decode": 256, "multi-prefill": 512, "multi-decode": 512}  # context
-PANELS = {
-    "single-prefill": "one user, prefill",
-    "single-decode": "one user, decode",
-    "multi-prefill": "a user per SIP, prefill",
-    "multi-decode": "a user per SIP, decode",
-}
-REFERENCES = ("h100-flash-attention-3", "h100-flash-attention-2")
-COUNTED = {"gemms": "GEMM", "sends": "send", "receives": "receive", "dmas": "DMA"}
 
 
 class Layout(NamedTuple):
@@ -105,7 +94,7 @@ def points(
     found: list[Setting] = [
         {"part": "timed", "panel": panel, "context": context}
         for panel in panels
-        for context in ((512,) if small else CONTEXTS)
+        for context in ((512, 1024) if small else CONTEXTS)
     ]
     found += [
         {"part": "validated", "panel": panel, "context": VALIDATED[panel], "users": layout_of(spec, panel).sips}
@@ -249,123 +238,6 @@ def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[
         "math_share": launches[0].engines["pe_math"].busy_ns / work.pes / time_ns,
         "ipcq_share": launches[0].engines["pe_ipcq"].busy_ns / work.pes / time_ns,
     }
-
-
-# ------------------------------------------------------------------------------------------------------------ figures
-
-
-def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    timed = where(rows, part="timed")
-    panels = [panel for panel in PANELS if where(timed, panel=panel)]
-    charts = [_times(timed, panels), _counts(timed, panels), _compared(timed, panels)]
-    queries = where(rows, part="queries")
-    return [*charts, _queries(queries)] if queries else charts
-
-
-def _times(rows: Rows, panels: list[str]) -> Chart:
-    made = []
-    for panel in panels:
-        some = where(rows, panel=panel)
-        lines = (
-            Line("measured", curve(some, "context", "time_ns", 1e-3)),
-            Line("bound: products", curve(some, "context", "compute_bound_ns", 1e-3), "theory"),
-            Line("bound: HBM", curve(some, "context", "hbm_bound_ns", 1e-3), "theory"),
-            Line("bound: ring", tuple(at for at in curve(some, "context", "ring_bound_ns", 1e-3) if at[1]), "theory"),
-        )
-        shown = tuple(line for line in lines if line.points)
-        made.append(LinePanel("context (tokens)", "time (us)", shown, PANELS[panel], log="xy", every_x=True))
-    return Chart(
-        "attention-time",
-        "Grouped-query attention of Llama-70B: time over context in four panels",
-        f"One layer's attention: query heads in groups on their KV head, with {MODEL}'s heads, in {DTYPE}. "
-        "Prefill: a chunk of query tokens against the context, keys and values going around the ring of ranks. Decode: "
-        "one token, partial results merged along a tree. Bounds are from the machine: products over the MAC arrays, "
-        "cache over HBM, what goes around the ring over its links.",
-        tuple(made),
-        height_in=2.6,
-    )
-
-
-def _counts(rows: Rows, panels: list[str]) -> Chart:
-    made = []
-    for panel in panels:
-        some = sorted(where(rows, panel=panel), key=lambda row: number(row, "context"))
-        bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in COUNTED)) for row in some)
-        made.append(
-            BarPanel("operations per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=True, with_values=True)
-        )
-    return Chart(
-        "operation-counts",
-        "What each PE does: decode issues two products whatever the context, prefill two for every block of keys",
-        "Operations of the op log per PE (a receive and a send of a merge are those of an average PE). A composite "
-        "product counts once, its DMA requests one by one.",
-        tuple(made),
-        height_in=2.6,
-    )  # fmt: skip
-
-
-def _compared(rows: Rows, panels: list[str]) -> Chart:
-    longest = [max(where(rows, panel=panel), key=lambda row: number(row, "context")) for panel in panels]
-    kinds = {"MAC array": "mac_share", "vector unit": "math_share", "HBM": "hbm_share", "messages": "ipcq_share"}
-    bars = tuple(Bars(label, tuple(100 * number(row, name) for row in longest)) for label, name in kinds.items())
-    names = tuple(f"{PANELS[text(row, 'panel')]}, {row['context']}" for row in longest)
-    published = tuple(map(reference, REFERENCES))
-    marks = tuple(
-        Bars(each.title, tuple(100 * each.share if text(row, "panel").endswith("prefill") else None for row in longest))
-        for each in published
-    )
-    pe_us = tuple(number(row, "ranks") * number(row, "time_ns") / number(row, "query_tokens") / 1000 for row in longest)
-    joules = tuple(
-        1e6 * number(row, "attention_j") / number(row, "query_tokens") / number(row, "heads") for row in longest
-    )
-    return Chart(
-        "panels-compared",
-        "What limits each panel, and what a query token costs: prefill shares keys and values, decode does not",
-        "At each panel's longest context. Above: products over the MAC arrays' peak, bytes over HBM's bandwidth, and "
-        "how long the vector unit and the message engine of an average PE were busy. Below: time of all PEs that work "
-        "for one KV head, and energy of the kernel by the coefficients that are known, over query tokens and KV heads.",
-        (
-            BarPanel("of the time, or of peak (%)", names, bars, marks=marks, y_unit="percent", with_values=True),
-            BarPanel("PE time (us)", names, (Bars("per query token and KV head", pe_us),), log=True, with_values=True),
-            BarPanel("energy (uJ)", names, (Bars("per query token and KV head", joules),), log=True, with_values=True),
-        ),
-        columns=1,
-        height_in=2.5,
-        references=published,
-    )
-
-
-def _queries(rows: Rows) -> Chart:
-    made: list[LinePanel] = []
-    for y_label, name, scale, unit in (
-        ("PE time per token and KV head (us)", "per_token", 1e-3, "number"),
-        ("MAC array used (%)", "mac_share", 100.0, "percent"),
-    ):
-        lines = []
-        for panel in [str(value) for value in values_of(rows, "panel")]:
-            some = [
-                {**row, "per_token": number(row, "time_ns") * number(row, "ranks") / number(row, "tokens")}
-                for row in where(rows, panel=panel)
-            ]
-            lines.append(Line(f"{PANELS[panel]}, context {some[0]['context']}", curve(some, "tokens", name, scale)))
-        made.append(
-            LinePanel(
-                "query tokens in the chunk",
-                y_label,
-                tuple(lines),
-                log="x",
-                y_unit="percent" if unit == "percent" else "number",
-                from_zero=True,
-                every_x=True,
-            )
-        )
-    return Chart(
-        "queries-per-chunk",
-        "More query tokens per chunk share the way of keys and values: a token costs less until the engines are full",
-        "Prefill by number of query tokens in the chunk: of one user over the PEs of a cube, and over the cubes of a "
-        "SIP. PE time is the time of all PEs that work for one KV head.",
-        tuple(made),
-    )
 
 
 def seconds(setting: Setting) -> float:
