@@ -9,6 +9,7 @@ machine that was given is marked.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import ascii_uppercase
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import Size
@@ -30,6 +31,10 @@ TITLES = {  # of a question: what its axis counts, and the question
     "ucie": ("UCIe connections per side", "How many UCIe connections?"),
     "tcm": ("TCM per PE (MB)", "How much TCM?"),
     "macs": ("MACs per byte of HBM bandwidth", "Which MAC count per HBM bandwidth?"),
+}
+NOTES = {
+    "ucie": " The link between two dies has the bandwidth of its connections, and a cube a row of routers for each.",
+    "tcm": f" Addresses have room for {MAX_TCM_MB} MB.",
 }
 COLUMNS = {"ucie": "ucie", "tcm": "tcm", "macs": "macs_per_byte"}
 Factors = dict[str, float]  # of what the machine has, by question; and `hbm`, its bandwidth
@@ -161,7 +166,7 @@ def _question(rows: Rows, base: Mapping[str, Row], name: str) -> Chart:
         f"question-{name}",
         f"{title} {rows[0]['model']} at prefill and decode",
         f"{_work(rows)} Machines differ in this alone; speed is the inverse of the layer's time, cost is the cost "
-        "model's, energy what the known coefficients give.",
+        f"model's, energy what the known coefficients give.{NOTES.get(name, '')}",
         tuple(panels),
     )
 
@@ -183,7 +188,7 @@ def _name(row: Row, given: Mapping[str, float]) -> str:
         "ucie": f"{number(row, 'ucie'):g} UCIe",
         "tcm": f"{number(row, 'tcm'):g} MB",
     }
-    return ", ".join(words for name, words in said.items() if number(row, name) != given[name])
+    return " and ".join(words for name, words in said.items() if number(row, name) != given[name]) or "as given"
 
 
 def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
@@ -191,22 +196,24 @@ def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
     for phase in PHASES:
         some = where(rows, phase=phase)
         best = pareto(some, column)
+        letters = ascii_uppercase[: len(best)]
+        key = ", ".join(f"{letter} {_name(row, has)}" for letter, row in zip(letters, best, strict=True))
         cloud, front, mine = (
             tuple((number(row, column), number(row, "layer_us")) for row in chosen)
             for chosen in (some, best, [as_given(some, has)])
         )
         lines = (
             Line("machines", cloud, "point"),
-            Line("Pareto front", front, names={at: _name(row, has) for at, row in enumerate(best)}),
+            Line("Pareto front", front, names=dict(enumerate(letters))),
             Line("machine as given", mine, "point"),
         )
-        panels.append(LinePanel(OBJECTIVES[column], "time of a layer (us)", lines, phase, from_zero=True))
+        panels.append(LinePanel(OBJECTIVES[column], "time of a layer (us)", lines, f"{phase}: {key}"))
     what = OBJECTIVES[column].partition(" (")[0]
     return Chart(
         f"front-{column.split('_')[0]}",
         f"Time against {what}: what no machine beats in both, for {rows[0]['model']}",
         f"{_work(rows)} All machines of the three questions, and others that differ in MACs per PE and HBM bandwidth. "
-        "Names say what a machine of the front has that the one as given has not. Cost is the weighted sum of MACs, "
+        "Letters say what a machine of the front has that the one as given has not. Cost is the weighted sum of MACs, "
         "on-die memory, HBM and die-to-die bandwidth; energy and area are of what has a coefficient.",
         tuple(panels),
         height_in=3.4,

@@ -21,7 +21,7 @@ from kernbench.benches._collectives import Wanted, duration_ns, measure, span_of
 from kernbench.benches.registry import evaluation_bench
 from kernbench.ccl.topologies import SipGroup, group_of, peer_of
 from kernbench.common.ids import PeId
-from kernbench.common.units import KIB, format_bytes
+from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel, reference_line
@@ -44,7 +44,7 @@ ITEM_BYTES = 2
 SIZES = tuple(ITEM_BYTES * n for n in (8, 32, 64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152))
 FEW_SIZES = (64, 4 * KIB, 32 * KIB)
 ALGORITHMS = ("ring_allreduce", "recursive_doubling", "tree", "hierarchical_all_pes")
-ALGORITHM_SIZES = tuple(KIB << n for n in range(12))  # to 2 MiB
+ALGORITHM_SIZES = tuple(512 << n for n in range(12))  # to 1 MiB
 CHUNKS = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
 CHECKED_BYTES = 4 * KIB  # addends up to here are compared with what they must be
 
@@ -376,8 +376,9 @@ def _algorithms(rows: Rows, machine: TopologyGraph) -> Chart:
 
 def seconds(setting: Setting) -> float:
     size, count = int(setting["size_bytes"]), int(setting["machine:system.sips.count"])
-    each = 14.0 if setting["part"] == "algorithm" else 0.25 + size / 100_000 * 0.7
-    return each * count / (SIPS if setting["part"] == "algorithm" else 1)
+    if setting["part"] == "algorithm":
+        return 9.0 + 12.0 * size / MIB
+    return (0.25 + size / 100_000 * 0.7) * count
 
 
 EVALUATION = evaluation_bench(
