@@ -134,7 +134,8 @@ def draw_figures(folder: Path, results: EvaluationResults, charts: Sequence[Char
         part = folder / f".{stem}.part"
         for file in draw_chart(chart, part):
             made.append(file.replace(folder / f"{stem}{file.suffix}"))
-        caption = f"# {chart.title}\n\n{chart.caption}\n\nMade from results.json: {results.origin()}.\n"
+        cited = "".join(f"Reference point, {each.cited()}\n\n" for each in chart.references)
+        caption = f"# {chart.title}\n\n{chart.caption}\n\n{cited}Made from results.json: {results.origin()}.\n"
         write_atomically(folder / f"{stem}.md", caption.encode())
         made.append(folder / f"{stem}.md")
     for file in folder.iterdir():

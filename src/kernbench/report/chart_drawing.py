@@ -6,7 +6,7 @@ below all panels; titles and labels are wrapped to the room they have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, log2
 from pathlib import Path
 from textwrap import fill
@@ -26,6 +26,8 @@ COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#f
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++")
 DASHES = ("-", "--", "-.", ":")
+THEORY_DASHES = ((4, 2), (8, 2), (4, 1.5, 1, 1.5), (2, 1.2), (8, 1.5, 1, 1.5, 1, 1.5), (6, 4))
+LIMIT_DASHES = ((1, 1.5), (1, 3), (1, 1, 1, 4), (2, 3))
 GREY = "#666666"
 TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # of the page's width, which panels and categories share
 FEW_DECADES = 500.0  # from the least to the largest value
@@ -39,16 +41,27 @@ class Look(NamedTuple):
     marker: str
     hatch: str
     dash: str
+    theory_dash: tuple[float, ...]
+    limit_dash: tuple[float, ...]
 
 
-def looks_of(labels: Sequence[str]) -> dict[str, Look]:
-    """A look for each label: colours repeat after seven, with other markers and dashes."""
+def looks_of(labels: Sequence[str], likenesses: Mapping[str, str] | None = None) -> dict[str, Look]:
+    """A look for each label: colours repeat after seven, with other markers and dashes. Those of `likenesses` look like
+    another.
+    """
+    like = likenesses or {}
     found: dict[str, Look] = {}
-    for at, label in enumerate(labels):
+    for at, label in enumerate(label for label in labels if like.get(label) not in labels):
         turn = at // len(COLOURS)
-        colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
-        found[label] = Look(colour, marker, HATCHES[(at + turn) % len(HATCHES)], DASHES[turn % len(DASHES)])
-    return found
+        found[label] = Look(
+            COLOURS[at % len(COLOURS)],
+            MARKERS[at % len(MARKERS)],
+            HATCHES[(at + turn) % len(HATCHES)],
+            DASHES[turn % len(DASHES)],
+            THEORY_DASHES[at % len(THEORY_DASHES)],
+            LIMIT_DASHES[at % len(LIMIT_DASHES)],
+        )
+    return found | {label: found[other] for label, other in like.items() if label in labels and other in found}
 
 
 def draw_chart(chart: Chart, stem: Path) -> list[Path]:
@@ -67,7 +80,7 @@ def draw_chart(chart: Chart, stem: Path) -> list[Path]:
         FigureCanvasAgg(figure)
         figure.suptitle(title, fontsize=10, fontweight="bold")
         grid = figure.subplots(rows, columns, squeeze=False)
-        looks = looks_of(labels)
+        looks = looks_of(labels, chart.likenesses())
         places = [axes for row in grid for axes in row]
         for axes, panel in zip(places, chart.panels, strict=False):
             _draw_panel(axes, panel, looks, PANEL_CHARS // columns)
@@ -93,8 +106,10 @@ def draw_chart(chart: Chart, stem: Path) -> list[Path]:
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
+    """As many as fit, and lines of the legend that are about as long as each other."""
     widest = max((len(label) for label in labels), default=1) + 6
-    return max(1, min(len(labels), LEGEND_CHARS // widest))
+    most = max(1, min(len(labels), LEGEND_CHARS // widest))
+    return ceil(len(labels) / ceil(len(labels) / most)) if labels else 1
 
 
 def _draw_panel(axes: Axes, panel: Panel, looks: dict[str, Look], chars: int) -> None:
@@ -127,10 +142,11 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
         elif line.role == "point":
             axes.plot(xs, ys, linestyle="none", color=look.colour, marker=look.marker, markersize=6,
                       markeredgecolor="black", markeredgewidth=0.5, label=line.label)  # fmt: skip
-        elif line.role == "theory":
-            axes.plot(xs, ys, linestyle=(0, (4, 2)), color=look.colour, linewidth=1.3, label=line.label)
         else:
-            axes.plot(xs, ys, linestyle=(0, (1, 1.5)), color=look.colour, linewidth=1.6, label=line.label)
+            dash, width = (look.theory_dash, 1.3) if line.role == "theory" else (look.limit_dash, 1.6)
+            lone = "_" if len(xs) == 1 else ""  # a line of one point would not be seen
+            axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=lone, markersize=14,
+                      label=line.label)  # fmt: skip
         _write_names(axes, line)
     if "x" in panel.log:
         axes.set_xscale("log", base=2)
@@ -226,7 +242,8 @@ def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) 
         found = [(place, value) for place, value in zip(places, marks.values, strict=True) if value is not None]
         axes.hlines(
             [value for _, value in found], [place - 0.44 for place, _ in found], [place + 0.44 for place, _ in found],
-            colors=looks[marks.label].colour, linestyles=(0, (3, 1)), linewidth=1.8, label=marks.label,
+            colors=looks[marks.label].colour, linestyles=(0, looks[marks.label].theory_dash), linewidth=1.8,
+            label=marks.label,
         )  # fmt: skip
     if panel.log:
         shown = [value for bars in panel.bars for value in bars.values if value]
@@ -251,7 +268,8 @@ def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPa
     for place, value in zip(places, bars.values, strict=True):
         if value is not None:
             shown = text(float(f"{value:.2g}" if panel.y_unit == "percent" or value < 10 else f"{value:.3g}"))
-            axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+            axes.annotate(shown, (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7,
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.8})  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ diagrams

@@ -7,9 +7,11 @@ hold or what the machine gives: a chart holds no number of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from kernbench.report.references import Reference
 
 # measured: a line with markers; theory: dashed, without; point: markers alone; limit: a thin dotted line
 Role = Literal["measured", "theory", "point", "limit"]
@@ -18,12 +20,15 @@ Unit = Literal["number", "bytes", "percent"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points of one label, in order of x. `names` are written next to points, by their place in `points`."""
+    """Points of one label, in order of x. `names` are written next to points, by their place in `points`. A line that
+    is `like` another has its colour: theory next to what was measured.
+    """
 
     label: str
     points: tuple[tuple[float, float], ...]
     role: Role = "measured"
     names: Mapping[int, str] | None = None
+    like: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class Chart:
     panels: tuple[Panel, ...]
     columns: int = 2  # panels next to each other
     height_in: float = 3.0  # of a row of panels
+    references: tuple[Reference, ...] = ()  # published figures that are drawn: the caption cites them
 
     def series(self) -> tuple[str, ...]:
         """Every label once, in order."""
@@ -120,3 +126,20 @@ class Chart:
                 found = [arrow.label for arrow in panel.arrows]
             labels |= dict.fromkeys(found)
         return tuple(labels)
+
+    def likenesses(self) -> dict[str, str]:
+        """Labels of lines that have another's colour, and whose."""
+        lines = [line for panel in self.panels if isinstance(panel, LinePanel) for line in panel.lines]
+        return {line.label: line.like for line in lines if line.like}
+
+
+def reference_line(reference: Reference, panel_lines: Sequence[Line]) -> Line:
+    """A reference as a level line over the other lines of a panel whose y is a share in percent."""
+    xs = [x for line in panel_lines for x, _ in line.points]
+    level = 100 * reference.share
+    return Line(reference.title, ((min(xs), level), (max(xs), level)), "limit")
+
+
+def reference_marks(reference: Reference, categories: Sequence[object]) -> Bars:
+    """A reference as a mark across every category of a panel whose y is a share in percent."""
+    return Bars(reference.title, (100 * reference.share,) * len(categories))

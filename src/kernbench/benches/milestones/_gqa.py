@@ -21,15 +21,16 @@ FAR_BELOW = -1e30  # a score that no exponential sees
 
 
 class Ring:
-    """The ranks of a launch along an axis, as one of them sees them."""
+    """The ranks of a launch along an axis, as one of them sees them. `order` has the place of each rank on the axis."""
 
-    def __init__(self, tl: TLContext, axis: Axis, ranks: int) -> None:
+    def __init__(self, tl: TLContext, axis: Axis, order: tuple[int, ...]) -> None:
         at, self._name = _DIRECTIONS[axis]
-        self._tl, self.ranks, self.rank = tl, ranks, tl.physical_id(at)
+        self._tl, self._order, self.ranks = tl, order, len(order)
+        self.rank = order.index(tl.physical_id(at))
 
     def to(self, rank: int) -> str:
         """The direction of another rank."""
-        return f"{self._name}_{rank % self.ranks}"
+        return f"{self._name}_{self._order[rank % self.ranks]}"
 
     def pass_on(self, held: tuple[TensorHandle, ...]) -> list[tuple[TransferHandle, TransferHandle]]:
         """Send tensors to the next rank, and ask the previous one for its own; `arrived` waits for both."""
@@ -46,6 +47,22 @@ class Ring:
         return tuple(found)
 
 
+def mesh_ring(width: int, height: int) -> tuple[int, ...]:
+    """The places of a mesh, row by row from 0, in an order in which each is next to the one before and the last next to
+    the first: down the first column and back through the rest of the rows. A mesh of an odd number of places, or of one
+    line, has no such ring; there the last is some way off.
+    """
+    if height % 2 and not width % 2:  # the same, mirrored
+        return tuple(width * (at % height) + at // height for at in mesh_ring(height, width))
+    if min(width, height) == 1:
+        return tuple(range(width * height))
+    back: list[int] = []
+    for y in reversed(range(height)):
+        row = [width * y + x for x in range(1, width)]
+        back += row if (height - 1 - y) % 2 == 0 else row[::-1]
+    return (*(width * y for y in range(height)), *back)
+
+
 class Partial(NamedTuple):
     """What some keys make of the query rows: largest score, sum of powers, output not yet divided by it."""
 
@@ -55,10 +72,18 @@ class Partial(NamedTuple):
 
 
 def prefill_kernel(
-    q: TensorPtr, k: TensorPtr, v: TensorPtr, out: TensorPtr, *, axis: Axis, ranks: int, block: int, tl: TLContext
+    q: TensorPtr,
+    k: TensorPtr,
+    v: TensorPtr,
+    out: TensorPtr,
+    *,
+    axis: Axis,
+    order: tuple[int, ...],
+    block: int,
+    tl: TLContext,
 ) -> None:
     """out = softmax(q k^T / sqrt(d)) v for this rank's query rows, over the keys of all ranks."""
-    ring = Ring(tl, axis, ranks)
+    ring = Ring(tl, axis, order)
     queries = tl.load(q.local)
     (rows, d), keys = queries.shape, k.local_shape[0]
     row_bytes = d * dtype_of(k.dtype).itemsize
@@ -66,8 +91,8 @@ def prefill_kernel(
     for at in range(0, keys, block):
         shape = (min(block, keys - at), d)
         held = tuple(tl.load(x.local + at * row_bytes, shape=shape) for x in (k, v))
-        for step in range(ranks):
-            moving = ring.pass_on(held) if step + 1 < ranks else []
+        for step in range(ring.ranks):
+            moving = ring.pass_on(held) if step + 1 < ring.ranks else []
             keys_here, values_here = held
             so_far = _attend(tl, queries, keys_here, values_here, so_far)
             held = ring.arrived(moving)
@@ -86,10 +111,10 @@ def _attend(tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: Te
 
 
 def decode_kernel(
-    q: TensorPtr, k: TensorPtr, v: TensorPtr, out: TensorPtr, *, axis: Axis, ranks: int, tl: TLContext
+    q: TensorPtr, k: TensorPtr, v: TensorPtr, out: TensorPtr, *, axis: Axis, order: tuple[int, ...], tl: TLContext
 ) -> None:
     """The same for rows that all ranks have; rank 0 stores the result."""
-    ring = Ring(tl, axis, ranks)
+    ring = Ring(tl, axis, order)
     queries = tl.load(q.local)
     keys = tl.ref(k.local, shape=k.local_shape, dtype=k.dtype)
     values = tl.ref(v.local, shape=v.local_shape, dtype=v.dtype)

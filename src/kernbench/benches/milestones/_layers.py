@@ -1,10 +1,15 @@
-"""One decoder layer as a point of an evaluation: the rows of `llm-layer` as numbers by name."""
+"""One decoder layer as a point of an evaluation: the rows of `llm-layer` as numbers by name, and lists of models and
+SIPs as parameters have them.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from kernbench.benches.llm_layer import llm_layer
+from kernbench.common.errors import UsageError
+from kernbench.evaluation.contract import Rows, Setting, where
+from kernbench.models.shapes import ModelShape, load_model
 from kernbench.runtime_api.context import RuntimeContext
 
 Phase = Literal["prefill", "decode"]
@@ -19,14 +24,31 @@ GROUPS = {  # where the time of a layer goes -> the parts of it
 BOUNDS = ("compute", "HBM", "link", "collective")
 
 
+def models_of(text: str) -> dict[str, ModelShape]:
+    """Models by name, with commas between, each once; raises UsageError for one that there is not."""
+    return {name: load_model(name) for name in (name.strip() for name in text.split(","))}
+
+
+def counts_of(name: str, text: str) -> list[int]:
+    """Numbers of SIPs with commas between, the least first; raises UsageError."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"{name} is '{text}'", hint="give whole numbers, 1 or more, with commas between: 1,2,4")
+    return sorted({int(word) for word in words})
+
+
+def is_cut(model: ModelShape, ranks: int) -> bool:
+    """Whether the heads of a model can be dealt to so many ranks: whole ones, or whole ranks to a key head."""
+    return model.heads % ranks == 0 and (model.kv_heads % ranks == 0 or ranks % model.kv_heads == 0)
+
+
 def timed_layer(
     torch: RuntimeContext, model: str, phase: Phase, *, batch: int, tokens: int, context: int, tp: int = 0
 ) -> dict[str, float]:
-    """Times in us: of the layer, of each group of parts and of parts by what bounds them; tokens per second of all
-    layers, memory that a SIP needs.
+    """Times in us: of the layer, of each group of parts and of parts by what bounds them; tokens per second and energy
+    per token of all layers, memory that a SIP needs.
     """
-    now, before = (tokens, 0) if phase == "prefill" else (0, context)
-    rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=now, context=before, tp=tp)
+    rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp)
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
     found |= {f"bound_{name}_us": 0.0 for name in BOUNDS}
     group_of = {part: group for group, parts in GROUPS.items() for part in parts}
@@ -46,9 +68,26 @@ def timed_layer(
         **found,
         "tokens_per_s": by_name["tokens per second in total"],
         "tokens_per_s_user": by_name["tokens per second per user"],
+        "energy_per_token_mj": by_name["energy per token"],
         "memory_needed_gb": by_name["memory needed per SIP"],
         "memory_there_gb": by_name["memory there per SIP"],
     }
+
+
+def work_of(rows: Rows) -> str:
+    """What the rows of both phases are about, for captions."""
+    prefill, decode = where(rows, phase="prefill")[0], where(rows, phase="decode")[0]
+    return (
+        f"Prefill: one sequence of {prefill['tokens']} tokens. Decode: one token of {decode['batch']} sequence(s) "
+        f"after a context of {decode['context']}."
+    )
+
+
+def layer_seconds(setting: Setting) -> float:
+    """About how long a layer takes to simulate on each SIP that shares it."""
+    if str(setting["model"]).startswith("tiny"):
+        return 2.0
+    return 33.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])
 
 
 def _number(value: object) -> float:

@@ -1,172 +1,227 @@
 """Three questions of an architect, each a sweep of the machine: UCIe connections, TCM, and MACs per HBM bandwidth.
 
-A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing (`ucie`, `tcm` and
-`macs` points) or in several (`front` points). Cost is the cost model's, relative to the shipped machine; the machine
-that was given is marked. Rows have a place for energy and area where the machine says what they are.
+A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing, each of which
+answers a question, and on some that differ in two. The link between two dies grows with its connections. Objectives
+are time of the layer, energy per token, area of what the machine has coefficients for, and the cost model's figure; the
+machine that was given is marked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import ascii_uppercase
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import Size
-from kernbench.benches.milestones._layers import PHASES, Phase, timed_layer
+from kernbench.benches.milestones._layers import PHASES, Phase, layer_seconds, models_of, timed_layer, work_of
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
 from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_base import MAX_TCM_MB
 
 UCIE = "machine:cube.ucie.n_connections"
+DIE_LINK = "machine:sip.links.cube_to_cube.bw_gbs"
 TCM = "machine:cube.memory_map.tcm_mb_per_pe"
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
-QUESTIONS = {"ucie": UCIE, "tcm": TCM, "macs": MACS}
-TITLES = {
+TITLES = {  # of a question: what its axis counts, and the question
     "ucie": ("UCIe connections per side", "How many UCIe connections?"),
     "tcm": ("TCM per PE (MB)", "How much TCM?"),
     "macs": ("MACs per byte of HBM bandwidth", "Which MAC count per HBM bandwidth?"),
 }
-TCM_FACTORS = (0.8125, 0.875, 1.0)
-FRONT = (1.0, 2.0)
-FACTORS = {"full": (0.5, 1.0, 2.0), "small": (1.0, 2.0)}
+NOTES = {
+    "ucie": " The link between two dies has the bandwidth of its connections, and a cube a row of routers for each.",
+    "tcm": f" Addresses have room for {MAX_TCM_MB} MB.",
+}
+COLUMNS = {"ucie": "ucie", "tcm": "tcm", "macs": "macs_per_byte"}
+Factors = dict[str, float]  # of what the machine has, by question; and `hbm`, its bandwidth
+# The scheduler's and the rings' shares of TCM are fixed: much less of it leaves kernels none.
+ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.8125, 0.875, 2.0), "macs": (0.5, 2.0, 4.0)}
+TOGETHER: tuple[Factors, ...] = ({"macs": 0.5, "hbm": 2.0}, {"hbm": 2.0}, {"macs": 2.0, "hbm": 2.0})
+OBJECTIVES = {  # a column -> on an axis
+    "cost": "cost (machine as given = 1)",
+    "energy_per_token_mj": "energy per token (mJ)",
+    "area_mm2": "area of what is counted (mm2)",
+}
 
 
 def points(
     machine: TopologyGraph,
     *,
     model: Annotated[str, "a model of models.yaml"] = "llama3-8b",
-    scale: Annotated[Literal["full", "small"], "all three questions and the front, or two values of each"] = "full",
-    tokens: Annotated[Size, "of a sequence at prefill"] = 32,
+    scale: Annotated[Literal["full", "small"], "all values and the front, or two values of each question"] = "full",
+    tokens: Annotated[Size, "of a sequence at prefill"] = 2048,
     batch: Annotated[Size, "sequences at decode"] = 1,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
-    spec, factors = machine.spec, FACTORS[scale]
-    shared: Setting = {"model": model, "tokens": tokens, "context": context, "machine:system.sips.count": 1}
+    (name,) = models_of(model)
     found: list[Setting] = []
     for phase in PHASES:
-        users: Setting = {**shared, "phase": phase, "batch": 1 if phase == "prefill" else batch}
-        for question, key in QUESTIONS.items():
-            found += [{"part": question, **users, key: value} for value in values_for(spec, question, factors)]
-        if scale == "full":
-            found += [
-                {"part": "front", **users, MACS: macs, HBM: gbs}
-                for macs in values_for(spec, "macs", FRONT)
-                for gbs in values_for(spec, "hbm", FRONT)
-            ]
+        work: Setting = {
+            "model": name,
+            "phase": phase,
+            "batch": 1 if phase == "prefill" else batch,
+            "tokens": tokens if phase == "prefill" else 1,
+            "context": 0 if phase == "prefill" else context,
+            "machine:system.sips.count": 1,
+        }
+        found += [{**work, **changed(machine.spec, factors)} for factors in machines(machine.spec, scale)]
     return found
 
 
-def values_for(spec: MachineSpec, question: str, factors: tuple[float, ...]) -> list[float | int]:
-    """What the machine has, times each factor; a number of connections stays whole."""
-    has = {
+def machines(spec: MachineSpec, scale: str) -> list[Factors]:
+    """The machine as given, those that differ in one thing, and those that differ in more; addresses limit TCM."""
+    most = MAX_TCM_MB / spec.cube.memory_map.tcm_mb_per_pe
+    alone = {name: [v for v in values if name != "tcm" or v <= most] for name, values in ALONE.items()}
+    if scale == "small":
+        return [{}, *({name: values[-1]} for name, values in alone.items())]
+    return [{}, *({name: value} for name, values in alone.items() for value in values), *TOGETHER]
+
+
+def changed(spec: MachineSpec, factors: Factors) -> Setting:
+    """Keys of a machine that has so many times what this one has; connections stay whole."""
+    has, keys = resources(spec), Setting()
+    for name, factor in factors.items():
+        if name == "ucie":
+            connections = max(int(has["ucie"] * factor), 1)
+            keys |= {UCIE: connections, DIE_LINK: spec.sip.links.cube_to_cube.bw_gbs * connections / has["ucie"]}
+        else:
+            keys[{"tcm": TCM, "macs": MACS, "hbm": HBM}[name]] = has[name] * factor
+    return keys
+
+
+def resources(spec: MachineSpec) -> dict[str, float]:
+    """What the questions are about, as a machine has it."""
+    return {
         "ucie": float(spec.cube.ucie.n_connections),
         "tcm": float(spec.cube.memory_map.tcm_mb_per_pe),
         "macs": spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns"),
         "hbm": spec.cube.memory_map.hbm_channel_bw_gbs,
-    }[question]
-    found = [has * factor for factor in factors]
-    if question == "tcm":  # the scheduler's and the rings' shares are fixed, so little less leaves kernels nothing
-        found = [has * factor for factor in TCM_FACTORS[-len(factors) :]]
-    return [max(int(value), 1) if question == "ucie" else value for value in found]
+    }
 
 
 def point(
-    torch: RuntimeContext, *, part: str, model: str, phase: Phase, batch: int, tokens: int, context: int
+    torch: RuntimeContext, *, model: str, phase: Phase, batch: int, tokens: int, context: int
 ) -> Mapping[str, float]:
-    spec = torch.spec
-    macs = spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-    sizes = {
-        "ucie": float(spec.cube.ucie.n_connections),
-        "tcm": float(spec.cube.memory_map.tcm_mb_per_pe),
-        "macs_per_byte": macs / spec.cube.hbm_link_bw_gbs,
-        "hbm_gbs": spec.cube.hbm_link_bw_gbs,
-    }
-    return {**timed_layer(torch, model, phase, batch=batch, tokens=tokens, context=context), **sizes}
+    has, gbs = resources(torch.spec), torch.spec.cube.hbm_link_bw_gbs
+    layer = timed_layer(torch, model, phase, batch=batch, tokens=tokens, context=context)
+    return {**layer, **has, "macs_per_byte": has["macs"] / gbs, "hbm_gbs": gbs}
 
 
 # ------------------------------------------------------------------------------------------------------------ figures
 
 
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    charts = [_question(where(rows, part=name), name, machine.spec) for name in QUESTIONS]
-    front = where(rows, part="front")
-    return [*charts, _front(front, machine)] if front else charts
+    has = resources(machine.spec)
+    base = {str(phase): as_given(where(rows, phase=phase), has) for phase in PHASES}
+    relative = [{**row, "cost": number(row, "cost") / number(base[str(row["phase"])], "cost")} for row in rows]
+    alone = {name: where(relative, **{other: has[other] for other in has if other != name}) for name in TITLES}
+    questions = [_question(some, base, name) for name, some in alone.items()]
+    return [*questions, *(_front(relative, has, column) for column in OBJECTIVES if _differs(rows, column))]
 
 
-def _question(rows: Rows, name: str, spec: MachineSpec) -> Chart:
+def as_given(rows: Rows, has: Mapping[str, float]) -> Row:
+    """The row of the machine that was given."""
+    (row,) = where(rows, **has)
+    return row
+
+
+def _differs(rows: Rows, column: str) -> bool:
+    return len({row.get(column) for row in rows}) > 1
+
+
+def _work(rows: Rows) -> str:
+    return f"One decoder layer of {rows[0]['model']} on one SIP. {work_of(rows)}"
+
+
+def _question(rows: Rows, base: Mapping[str, Row], name: str) -> Chart:
     axis, title = TITLES[name]
-    column = {"macs": "macs_per_byte"}.get(name, name)
     panels = []
     for phase in PHASES:
-        some = where(rows, phase=phase)
-        (base,) = where(some, **{QUESTIONS[name]: values_for(spec, name, (1.0,))[0]})
-        relative = [
-            {**row, "speed": number(base, "layer_us") / number(row, "layer_us"), "per_cost": number(base, "layer_us")
-             / number(row, "layer_us") / number(row, "cost") * number(base, "cost")}
-            for row in some
-        ]  # fmt: skip
-        lines = (
-            Line("speed, relative to the machine as given", curve(relative, column, "speed")),
-            Line("speed per cost", curve(relative, column, "per_cost")),
+        given = base[phase]
+        some = [
+            {
+                **row,
+                "speed": number(given, "layer_us") / number(row, "layer_us"),
+                "per_cost": number(given, "layer_us") / number(row, "layer_us") / number(row, "cost"),
+                "energy": number(row, "energy_per_token_mj") / number(given, "energy_per_token_mj"),
+            }
+            for row in where(rows, phase=phase)
+        ]
+        lines = [
+            Line("speed", curve(some, COLUMNS[name], "speed")),
+            Line("speed per cost", curve(some, COLUMNS[name], "per_cost")),
+            Line("energy per token", curve(some, COLUMNS[name], "energy")),
+            Line("machine as given", ((number(given, COLUMNS[name]), 1.0),), "point"),
+        ]
+        panels.append(
+            LinePanel(
+                axis, "relative to the machine as given", tuple(lines), phase, log="x", from_zero=True, every_x=True
+            )
         )
-        panels.append(LinePanel(axis, "relative", lines, phase, log="x", from_zero=True, every_x=True))
     return Chart(
         f"question-{name}",
         f"{title} {rows[0]['model']} at prefill and decode",
-        "Time of one decoder layer on machines that differ in this alone, relative to the machine as given; and the "
-        "same per unit of the cost model.",
+        f"{_work(rows)} Machines differ in this alone; speed is the inverse of the layer's time, cost is the cost "
+        f"model's, energy what the known coefficients give.{NOTES.get(name, '')}",
         tuple(panels),
     )
 
 
-def pareto(rows: Rows) -> list[Row]:
-    """Rows that no other beats in both time and cost, the cheapest first."""
+def pareto(rows: Rows, column: str) -> list[Row]:
+    """Rows that no other beats in both time and an objective, those with the least of it first."""
     best: list[Row] = []
-    for row in sorted(rows, key=lambda row: (number(row, "cost"), number(row, "layer_us"))):
+    for row in sorted(rows, key=lambda row: (number(row, column), number(row, "layer_us"))):
         if not best or number(row, "layer_us") < number(best[-1], "layer_us"):
             best.append(row)
     return best
 
 
-def _front(rows: Rows, machine: TopologyGraph) -> Chart:
+def _name(row: Row, given: Mapping[str, float]) -> str:
+    """What a machine has that the one that was given has not."""
+    said = {
+        "macs": f"{number(row, 'macs'):g} MAC/ns",
+        "hbm": f"{number(row, 'hbm_gbs'):g} GB/s",
+        "ucie": f"{number(row, 'ucie'):g} UCIe",
+        "tcm": f"{number(row, 'tcm'):g} MB",
+    }
+    return " and ".join(words for name, words in said.items() if number(row, name) != given[name]) or "as given"
+
+
+def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
     panels = []
-    macs = machine.spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-    gbs = machine.spec.cube.hbm_link_bw_gbs
     for phase in PHASES:
         some = where(rows, phase=phase)
-        best = pareto(some)
-        given = [row for row in some if row[MACS] == macs and number(row, "hbm_gbs") == gbs]
-        cloud = tuple((number(row, "cost"), number(row, "layer_us")) for row in some)
-        names = {
-            at: f"{float(str(row[MACS])):g} MAC/ns, {number(row, 'hbm_gbs'):g} GB/s" for at, row in enumerate(best)
-        }
-        lines = [
-            Line("machines", cloud, "point"),
-            Line("Pareto front", tuple((number(row, "cost"), number(row, "layer_us")) for row in best), names=names),
-        ]
-        if given:
-            mine = tuple((number(row, "cost"), number(row, "layer_us")) for row in given)
-            lines.append(Line("machine as given", mine, "point"))
-        panels.append(
-            LinePanel("cost (shipped machine = 1)", "time of a layer (us)", tuple(lines), phase, from_zero=True)
+        best = pareto(some, column)
+        letters = ascii_uppercase[: len(best)]
+        key = ", ".join(f"{letter} {_name(row, has)}" for letter, row in zip(letters, best, strict=True))
+        cloud, front, mine = (
+            tuple((number(row, column), number(row, "layer_us")) for row in chosen)
+            for chosen in (some, best, [as_given(some, has)])
         )
+        lines = (
+            Line("machines", cloud, "point"),
+            Line("Pareto front", front, names=dict(enumerate(letters))),
+            Line("machine as given", mine, "point"),
+        )
+        panels.append(LinePanel(OBJECTIVES[column], "time of a layer (us)", lines, f"{phase}: {key}"))
+    what = OBJECTIVES[column].partition(" (")[0]
     return Chart(
-        "pareto-front",
-        f"Time against cost for {rows[0]['model']}: MACs and HBM bandwidth, and what no machine beats in both",
-        "Machines with other MAC counts per PE and other HBM bandwidths per slice. Cost is the weighted sum of MACs, "
-        "on-die memory, HBM and die-to-die bandwidth relative to the shipped machine.",
+        f"front-{column.split('_')[0]}",
+        f"Time against {what}: what no machine beats in both, for {rows[0]['model']}",
+        f"{_work(rows)} All machines of the three questions, and others that differ in MACs per PE and HBM bandwidth. "
+        "Letters say what a machine of the front has that the one as given has not. Cost is the weighted sum of MACs, "
+        "on-die memory, HBM and die-to-die bandwidth; energy and area are of what has a coefficient.",
         tuple(panels),
         height_in=3.4,
     )
 
 
 def seconds(setting: Setting) -> float:
-    if str(setting["model"]).startswith("tiny"):
-        return 3.0
-    return 35.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])
+    return layer_seconds(setting)
 
 
 EVALUATION = evaluation_bench(

@@ -11,41 +11,53 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from kernbench.benches._numbers import Size
-from kernbench.benches.milestones._layers import BOUNDS, GROUPS, PHASES, Phase, timed_layer
+from kernbench.benches.milestones._layers import (
+    BOUNDS,
+    GROUPS,
+    PHASES,
+    Phase,
+    counts_of,
+    is_cut,
+    layer_seconds,
+    models_of,
+    timed_layer,
+    work_of,
+)
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
-from kernbench.models.shapes import load_model
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, Unit
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
-SIPS = (1, 2, 4, 8, 16)
+PERCENT: Unit = "percent"
+NUMBER: Unit = "number"
+DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4,8,16"
 
 
 def points(
     machine: TopologyGraph,
     *,
-    models: Annotated[str, "models of models.yaml, with commas between"] = "llama3-8b",
-    most_sips: Annotated[Size, "the largest tray: 1, 2, 4, 8 or 16 SIPs up to that"] = 4,
-    tokens: Annotated[Size, "of a sequence at prefill"] = 64,
+    models: Annotated[str, "models of models.yaml, with commas between"] = DEFAULT_MODELS,
+    sips: Annotated[str, "trays: numbers of SIPs that share a layer, with commas between"] = DEFAULT_SIPS,
+    tokens: Annotated[Size, "of a sequence at prefill"] = 2048,
     batch: Annotated[Size, "sequences at decode"] = 1,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
     return [
         {
-            "model": load_model(model.strip()).name,
+            "model": name,
             "phase": phase,
             "sips": count,
             "batch": 1 if phase == "prefill" else batch,
-            "tokens": tokens,
-            "context": context,
+            "tokens": tokens if phase == "prefill" else 1,
+            "context": 0 if phase == "prefill" else context,
             "machine:system.sips.count": count,
             "machine:system.sips.topology": "ring_1d",
         }
-        for model in models.split(",")
+        for name, model in models_of(models).items()
         for phase in PHASES
-        for count in SIPS
-        if count <= most_sips
+        for count in counts_of("sips", sips)
+        if is_cut(model, count)
     ]
 
 
@@ -55,100 +67,138 @@ def point(
     return timed_layer(torch, model, phase, batch=batch, tokens=tokens, context=context, tp=sips)
 
 
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    return [_parts(rows), _speed(rows), _walls(rows)]
+    return [_parts(rows), _speed(rows), _communication(rows), _walls(rows)]
+
+
+def _models(rows: Rows) -> list[str]:
+    return [str(name) for name in values_of(rows, "model")]
+
+
+def _work(rows: Rows) -> str:
+    return f"One decoder layer, tensor parallel over all SIPs of a tray. {work_of(rows)}"
 
 
 def _parts(rows: Rows) -> Chart:
     panels = []
-    for phase in PHASES:
-        for model in [str(name) for name in values_of(rows, "model")]:
+    for model in _models(rows):
+        for phase in PHASES:
             some = where(rows, phase=phase, model=model)
             bars = tuple(
                 Bars(group, tuple(number(row, f"{group.replace(' ', '_')}_us") for row in some)) for group in GROUPS
             )
             names = tuple(f"{number(row, 'sips'):g}" for row in some)
             panels.append(
-                BarPanel("time of a layer (us)", names, bars, f"{model}, {phase}", stacked=True, x_label="SIPs")
+                BarPanel(
+                    "time of a layer (us)",
+                    names,
+                    bars,
+                    f"{model}, {phase}",
+                    stacked=True,
+                    x_label="SIPs",
+                    with_values=True,
+                )
             )
     return Chart(
         "layer-time",
-        "Where a layer's time goes as SIPs are added: products shrink, communication and launching stay",
-        "One decoder layer, tensor parallel over all SIPs of the tray. Communication is collectives between SIPs and "
-        "copies between cubes; launching is the host's requests and answers.",
+        "Where a layer's time goes as SIPs are added",
+        f"{_work(rows)} Communication is collectives between SIPs and copies between cubes; launching is the host's "
+        "requests and answers.",
         tuple(panels),
         height_in=2.7,
     )
 
 
 def _speed(rows: Rows) -> Chart:
-    models = [str(name) for name in values_of(rows, "model")]
     panels = []
     for phase in PHASES:
-        lines = []
-        for model in models:
-            some = where(rows, phase=phase, model=model)
-            measured = curve(some, "sips", "tokens_per_s")
-            lines.append(Line(model, measured))
+        lines: list[Line] = []
+        for model in _models(rows):
+            measured = curve(where(rows, phase=phase, model=model), "sips", "tokens_per_s")
             first, rate = measured[0]
-            lines.append(Line(f"{model}, linear", tuple((n, rate * n / first) for n, _ in measured), "theory"))
+            linear = tuple((n, rate * n / first) for n, _ in measured)
+            lines += [Line(model, measured), Line(f"{model}, linear", linear, "theory", like=model)]
         panels.append(LinePanel("SIPs", "tokens per second", tuple(lines), phase, log="xy", every_x=True))
-    shares = [{**row, "share": 100 * number(row, "communication_us") / number(row, "layer_us")} for row in rows]
-    for phase in PHASES:
-        lines = [Line(model, curve(where(shares, phase=phase, model=model), "sips", "share")) for model in models]
-        panels.append(
-            LinePanel(
-                "SIPs",
-                "communication (% of layer)",
-                tuple(lines),
-                phase,
-                log="x",
-                y_unit="percent",
-                from_zero=True,
-                every_x=True,
-            )
-        )
     return Chart(
         "tokens-per-second",
-        "Tokens per second over SIPs: how far from linear, and how much of it is communication",
-        "Tokens per second of all layers, one after the other, without embedding and last product. Linear is the "
-        "smallest tray's rate times the number of SIPs.",
+        "Tokens per second over SIPs: how far from linear",
+        f"{_work(rows)} Tokens per second are of all layers, one after the other, without embedding and last product. "
+        "Linear is the smallest tray's rate times the number of SIPs.",
         tuple(panels),
+    )
+
+
+def _communication(rows: Rows) -> Chart:
+    shares = [{**row, "share": 100 * number(row, "communication_us") / number(row, "layer_us")} for row in rows]
+    panels = tuple(
+        LinePanel(
+            "SIPs",
+            y_label,
+            tuple(Line(m, curve(where(shares, phase=phase, model=m), "sips", column)) for m in _models(rows)),
+            phase,
+            log="x",
+            y_unit=unit,
+            from_zero=True,
+            every_x=True,
+        )
+        for y_label, column, unit in (
+            ("communication (% of layer)", "share", PERCENT),
+            ("energy per token (mJ)", "energy_per_token_mj", NUMBER),
+        )
+        for phase in PHASES
+    )
+    return Chart(
+        "communication-and-energy",
+        "What more SIPs cost: the share of the time that is communication, and energy per token",
+        f"{_work(rows)} Communication is collectives between SIPs and copies between cubes, of the layer's time. "
+        "Energy is of all layers for one token, by the coefficients that are known.",
+        panels,
         height_in=2.6,
-    )  # fmt: skip
+    )
 
 
 def _walls(rows: Rows) -> Chart:
-    models = [str(name) for name in values_of(rows, "model")]
     panels = []
-    for phase in PHASES:
-        largest = [max(where(rows, phase=phase, model=m), key=lambda row: number(row, "sips")) for m in models]
-        smallest = [min(where(rows, phase=phase, model=m), key=lambda row: number(row, "sips")) for m in models]
-        chosen = [row for pair in zip(smallest, largest, strict=True) for row in pair]
-        names = tuple(f"{row['model']}, {number(row, 'sips'):g} SIPs" for row in chosen)
-        bars = tuple(
-            Bars(
-                f"bound by {name}",
-                tuple(100 * number(row, f"bound_{name}_us") / number(row, "layer_us") for row in chosen),
+    for model in _models(rows):
+        for phase in PHASES:
+            some = where(rows, phase=phase, model=model)
+            bars = tuple(
+                Bars(
+                    label,
+                    tuple(100 * number(row, column) / number(row, "layer_us") for row in some),
+                )
+                for label, column in (
+                    *((f"bound by {name}", f"bound_{name}_us") for name in BOUNDS),
+                    ("launching", "launching_us"),
+                )
             )
-            for name in BOUNDS
-        )
-        panels.append(BarPanel("of the layer's time (%)", names, bars, phase, stacked=True, y_unit="percent"))
+            names = tuple(f"{number(row, 'sips'):g}" for row in some)
+            panels.append(
+                BarPanel(
+                    "of the layer's time (%)",
+                    names,
+                    bars,
+                    f"{model}, {phase}",
+                    stacked=True,
+                    y_unit="percent",
+                    x_label="SIPs",
+                )
+            )
     return Chart(
         "next-wall",
-        "Where the next wall is: what bounds the parts that take the time",
-        "Time of the parts of a layer by what bounds each of them: products and vector work, HBM, links between cubes, "
-        "or the SIPs' links to the switch. What is missing to the whole is launching.",
+        "Where the next wall is: what bounds the parts that take the time, as SIPs are added",
+        f"{_work(rows)} Time of the parts of a layer by what bounds each of them: products and vector work, HBM, links "
+        "between cubes, or the SIPs' links to the switch; and launching.",
         tuple(panels),
-        height_in=3.0,
+        height_in=2.7,
     )
 
 
 def seconds(setting: Setting) -> float:
-    count = int(setting["sips"])
-    if str(setting["model"]).startswith("tiny"):
-        return 2.0 * count
-    return (33.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])) * count
+    return layer_seconds(setting) * int(setting["sips"])
 
 
 EVALUATION = evaluation_bench(

@@ -22,9 +22,10 @@ from kernbench.benches.registry import evaluation_bench
 from kernbench.ccl.topologies import SipGroup, group_of, peer_of
 from kernbench.common.ids import PeId
 from kernbench.common.units import KIB, MIB, format_bytes
-from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, text, values_of, where
+from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel
+from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel, reference_line
+from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology import load_topology
@@ -43,7 +44,7 @@ ITEM_BYTES = 2
 SIZES = tuple(ITEM_BYTES * n for n in (8, 32, 64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152))
 FEW_SIZES = (64, 4 * KIB, 32 * KIB)
 ALGORITHMS = ("ring_allreduce", "recursive_doubling", "tree", "hierarchical_all_pes")
-ALGORITHM_SIZES = (4 * KIB, 64 * KIB, MIB)
+ALGORITHM_SIZES = tuple(512 << n for n in range(12))  # to 1 MiB
 CHUNKS = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
 CHECKED_BYTES = 4 * KIB  # addends up to here are compared with what they must be
 
@@ -335,39 +336,49 @@ def _scaling(rows: Rows) -> Chart:
     strong = where(rows, part="strong")
     return Chart(
         "allreduce-scaling",
-        "Scaling over SIPs in a ring: every SIP adds a round, so time grows with their number",
+        "Scaling over SIPs in a ring: every SIP adds a round, and many of them make chunks small",
         f"lrab_hierarchical_allreduce; strong: {format_bytes(int(number(strong[0], 'size_bytes')))} per cube whatever "
-        "the number of SIPs; weak: the addend grows in proportion to it.",
+        "the number of SIPs; weak: the addend grows in proportion to it. A root keeps what goes round until it is "
+        "added in order, which takes TCM for a number of chunks that grows with the square of the SIPs: chunks are cut "
+        "smaller, and each pays the latency of all rounds.",
         tuple(panels),
     )
 
 
 def _algorithms(rows: Rows, machine: TopologyGraph) -> Chart:
-    def row_of(name: str, size: int) -> Row:
-        return where(rows, algorithm=name, size_bytes=size)[0]
-
-    sizes = sorted({int(number(row, "size_bytes")) for row in rows})
+    link_gbs = machine.spec.system.links.io_ep_to_switch.bw_gbs
+    shares = [{**row, "share": 100 * number(row, "busbw_gbs") / link_gbs} for row in rows]
     names = [str(value) for value in values_of(rows, "algorithm")]
-    categories = tuple(format_bytes(n) for n in sizes)
-    times = tuple(Bars(name, tuple(number(row_of(name, n), "time_ns") / 1000 for n in sizes)) for name in names)
-    rates = tuple(Bars(name, tuple(number(row_of(name, n), "busbw_gbs") for n in sizes)) for name in names)
-    link = Bars("link of a SIP to the switch", (machine.spec.system.links.io_ep_to_switch.bw_gbs,) * len(sizes))
+    times = tuple(Line(name, curve(where(rows, algorithm=name), "size_bytes", "time_ns", 1e-3)) for name in names)
+    rates = tuple(Line(name, curve(where(shares, algorithm=name), "size_bytes", "share")) for name in names)
+    nccl = reference("h100-collectives")
     return Chart(
         "allreduce-algorithms",
         "Algorithms for one tensor per SIP: few rounds for small ones, all links for large ones",
-        f"All-reduce of one tensor per SIP, spread over all its PEs, on a ring of {SIPS} SIPs. Bus bandwidth is "
-        "nccl-tests': what must cross each SIP's link, over the time.",
+        f"All-reduce of one tensor per SIP, spread over all its PEs, on {SIPS} SIPs. Bus bandwidth is nccl-tests': "
+        f"what must cross each SIP's link, over the time; here as a share of that link ({link_gbs:g} GB/s). Bytes of "
+        "every grid go through the tray's switch, and these algorithms go by rank: they take as long on each grid.",
         (
-            BarPanel("time (us)", categories, times, log=True, x_label="tensor per SIP"),
-            BarPanel("bus bandwidth (GB/s)", categories, rates, marks=(link,), x_label="tensor per SIP"),
+            LinePanel("tensor per SIP (bytes)", "time (us)", times, log="xy", x_unit="bytes"),
+            LinePanel(
+                "tensor per SIP (bytes)",
+                "bus bandwidth (% of a SIP's link)",
+                (*rates, reference_line(nccl, rates)),
+                log="x",
+                x_unit="bytes",
+                y_unit="percent",
+                from_zero=True,
+            ),
         ),
+        references=(nccl,),
     )
 
 
 def seconds(setting: Setting) -> float:
     size, count = int(setting["size_bytes"]), int(setting["machine:system.sips.count"])
-    each = 14.0 if setting["part"] == "algorithm" else 0.25 + size / 100_000 * 0.7
-    return each * count / (SIPS if setting["part"] == "algorithm" else 1)
+    if setting["part"] == "algorithm":
+        return 9.0 + 12.0 * size / MIB
+    return (0.25 + size / 100_000 * 0.7) * count
 
 
 EVALUATION = evaluation_bench(

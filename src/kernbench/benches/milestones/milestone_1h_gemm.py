@@ -4,22 +4,22 @@
 streamed (`ref`), in several element types. `epilogue` points add steps behind the product, `tile` points cut it into
 other tiles. The window is that of the composite; loads before it are not in it.
 
-Theory is a bound of the pipeline, from the machine: the slowest of its engines works without a pause, after what the
-first tile needs to reach it and before what the last tile needs behind it. No latency, no queue: nothing is faster.
+Theory is a bound of the pipeline, from the machine (`_gemm_bound.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import ceil
 from typing import Annotated, Literal
 
 from kernbench.benches.gemm import VARIANTS, Variant
+from kernbench.benches.milestones._gemm_bound import Shape, hbm_gbs, mac_ns, mac_rate, out_dtype, pipeline_bound_ns
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, text, values_of, where
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_marks
+from kernbench.report.references import reference
 from kernbench.report.roofline import FLOPS_PER_MAC
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
@@ -27,7 +27,6 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-Shape = tuple[int, int, int]  # m, k, n
 STAGES = {  # of the op log -> in a figure
     "DMA_READ": "DMA in",
     "FETCH": "fetch from TCM",
@@ -184,11 +183,6 @@ def point(
     }
 
 
-def out_dtype(dtype: str) -> str:
-    """One-byte types need more room for their sums."""
-    return dtype if dtype_of(dtype).itemsize > 1 else "f16"
-
-
 def launch_tile(launch: Launch) -> Shape:
     use = launch.ended[0].composites[0]
     m, k, n = use.tile
@@ -202,58 +196,6 @@ def covered_ns(spans: Sequence[tuple[float, float]]) -> float:
         covered += max(0.0, end - max(start, until))
         until = max(until, end)
     return covered
-
-
-# ------------------------------------------------------------------------------------------------------------- theory
-
-
-def mac_rate(spec: MachineSpec, dtype: str) -> float:
-    """Products per ns of one PE."""
-    return spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns") * dtype_of(dtype).compute_scale
-
-
-def mac_ns(spec: MachineSpec, shape: Shape, dtype: str) -> float:
-    m, k, n = shape
-    return m * k * n / mac_rate(spec, dtype)
-
-
-def hbm_gbs(spec: MachineSpec) -> float:
-    """Of one PE to its own slice, one way."""
-    return min(spec.cube.hbm_link_bw_gbs, spec.cube.links.pe_dma_to_router_bw_gbs)
-
-
-def pipeline_bound_ns(spec: MachineSpec, shape: Shape, tile: Shape, variant: Variant, dtype: str) -> float:
-    """The least time of a composite on this machine, whatever its latencies and queues."""
-    first = Shape3(min(shape[0], tile[0]), min(shape[1], tile[1]), min(shape[2], tile[2]))
-    counts = [ceil(size / side) for size, side in zip(shape, tile, strict=True)]
-    last = Shape3(*(size - (count - 1) * side for size, count, side in zip(shape, counts, tile, strict=True)))
-    (m, k, n), (rows, _, columns) = shape, counts
-    item, out_item = dtype_of(dtype).itemsize, dtype_of(out_dtype(dtype)).itemsize
-    links, streamed = spec.cube.pe_template.links, VARIANTS.index(variant)  # of a and b, how many come from HBM
-    gbs, rate = hbm_gbs(spec), mac_rate(spec, dtype)
-
-    def read_ns(a_elements: int, b_elements: int) -> float:
-        return (a_elements * (streamed >= 2) + b_elements * (streamed >= 1)) * item / gbs
-
-    def fetch_ns(a_elements: int, b_elements: int) -> float:
-        return (a_elements + b_elements) * item / links.tcm_read_bw_gbs
-
-    out_ns = last.out * out_item * (1 / links.tcm_write_bw_gbs + 1 / gbs)
-    last_mac_ns = last.macs / rate
-    all_a, all_b = m * k * columns, k * n * rows  # a tile of a is read again for every column of tiles
-    return max(
-        read_ns(all_a, all_b) + fetch_ns(last.a, last.b) + last_mac_ns + out_ns,
-        read_ns(first.a, first.b) + fetch_ns(all_a, all_b) + last_mac_ns + out_ns,
-        read_ns(first.a, first.b) + fetch_ns(first.a, first.b) + m * k * n / rate + out_ns,
-        m * n * out_item / gbs + m * n * out_item / links.tcm_write_bw_gbs * (rows * columns == 1),
-    )
-
-
-class Shape3:
-    """A tile's sizes: elements of its operands and its result, and products."""
-
-    def __init__(self, m: int, k: int, n: int) -> None:
-        self.a, self.b, self.out, self.macs = m * k, k * n, m * n, m * k * n
 
 
 # ------------------------------------------------------------------------------------------------------------ figures
@@ -299,7 +241,7 @@ def _stages(rows: Rows) -> Chart:
 
 
 def _utilisation(rows: Rows) -> Chart:
-    panels = []
+    panels, published = [], reference("h100-matmul")
     for variant in VARIANTS:
         some = where(rows, variant=variant)
         measured = tuple(100 * number(row, "utilisation") for row in some)
@@ -311,6 +253,7 @@ def _utilisation(rows: Rows) -> Chart:
                 (Bars("measured", measured), Bars("theoretical: pipeline bound", bound)),
                 f"operands: {VARIANT_TITLES[variant]}",
                 y_unit="percent",
+                marks=(reference_marks(published, some),),
             )
         )
     return Chart(
@@ -322,6 +265,7 @@ def _utilisation(rows: Rows) -> Chart:
         tuple(panels),
         columns=1,
         height_in=2.4,
+        references=(published,),
     )
 
 
@@ -370,8 +314,7 @@ def _roofline(rows: Rows, spec: MachineSpec) -> Chart:
         peak = FLOPS_PER_MAC * mac_rate(spec, dtype)
         ridge = peak / hbm_gbs(spec)
         roof = tuple((x, min(peak, x * hbm_gbs(spec))) for x in sorted((low, min(max(ridge, low), high), high)))
-        lines.append(Line(f"roof, {dtype}", roof, "theory"))
-    for dtype in dtypes:
+        lines.append(Line(f"roof, {dtype}", roof, "theory", like=f"measured, {dtype}"))
         own = sorted((x, number(row, "gflops")) for x, row in found if row["dtype"] == dtype)
         lines.append(Line(f"measured, {dtype}", tuple(own), "point"))
     return Chart(

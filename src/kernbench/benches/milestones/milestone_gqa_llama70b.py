@@ -2,12 +2,14 @@
 
 single    one user: a cube has one KV head and its query heads, and the sequence is spread over the cube's PEs. Eight
           cubes do the same for the other KV heads without meeting, so one of them is simulated
-multi     one user per SIP: a PE of every cube has one KV head, and the sequence is spread over the cubes of the SIP
+multi     one user per SIP: a PE of every cube has one KV head, and the sequence is spread over the cubes of the SIP,
+          in a ring of neighbours. SIPs do the same without meeting: one of them is simulated where times are asked
+          for, and `users` points show that more take as long
 prefill   a chunk of query tokens attends to a whole context; keys and values go around the ring of ranks
 decode    one query token attends to the context; partial results are merged. Two products per rank
 
-`timed` points have zeros for contents, `validated` ones random numbers, whose result is compared with numpy. Without a
-causal mask: the context lies before the chunk.
+`timed`, `queries` and `users` points have zeros for contents, `validated` ones random numbers, whose result is compared
+with numpy. Without a causal mask: the context lies before the chunk.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.benches._numbers import Wide, draw, softmax, wide
-from kernbench.benches.milestones._gqa import Axis, decode_kernel, prefill_kernel
+from kernbench.benches.milestones._gqa import Axis, decode_kernel, mesh_ring, prefill_kernel
+from kernbench.benches.milestones._gqa_figures import COUNTED, DTYPE, MODEL, PANELS, figures
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.units import KIB
-from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, where
+from kernbench.evaluation.contract import Evaluation, Setting
 from kernbench.models.shapes import load_model
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.energy import launches_energy
 from kernbench.report.roofline import peak_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
@@ -35,19 +38,13 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-MODEL = "llama2-70b"
-DTYPE = "f16"
 BLOCK = 128  # keys that go around the ring at a time
 SLOTS, SLOT_BYTES = 4, 16 * KIB
 ROWS = 64  # of queries on each rank, at prefill
+CONTEXTS = (2048, 8192, 32768)
+TOKENS = {"single-prefill": (4096, (8, 16, 32, 64, 128)), "multi-prefill": (1024, (32, 64, 128, 256))}  # of a chunk
+USERS = {"multi-prefill": 512, "multi-decode": 2048}  # context
 VALIDATED = {"single-prefill": 256, "single-decode": 256, "multi-prefill": 512, "multi-decode": 512}  # context
-PANELS = {
-    "single-prefill": "one user, prefill",
-    "single-decode": "one user, decode",
-    "multi-prefill": "a user per SIP, prefill",
-    "multi-decode": "a user per SIP, decode",
-}
-COUNTED = {"gemms": "GEMM", "sends": "send", "receives": "receive", "dmas": "DMA"}
 
 
 class Layout(NamedTuple):
@@ -57,6 +54,7 @@ class Layout(NamedTuple):
     ranks: int
     heads: int
     sips: int
+    ring: tuple[int, ...]  # the ranks' places on the axis, each next to the one before
 
     @property
     def rows(self) -> DPPolicy:
@@ -78,8 +76,9 @@ class Layout(NamedTuple):
 
 def layout_of(spec: MachineSpec, panel: str) -> Layout:
     if panel.startswith("single"):
-        return Layout("pe", spec.cube.n_pes, 1, 1)
-    return Layout("cube", spec.sip.n_cubes, spec.cube.n_pes, spec.n_sips)
+        return Layout("pe", spec.cube.n_pes, 1, 1, tuple(range(spec.cube.n_pes)))
+    mesh = spec.sip.cube_mesh
+    return Layout("cube", spec.sip.n_cubes, spec.cube.n_pes, spec.n_sips, mesh_ring(mesh.w, mesh.h))
 
 
 # ------------------------------------------------------------------------------------------------------------- points
@@ -90,29 +89,35 @@ def points(
     *,
     scale: Annotated[Literal["full", "small"], "contexts up to 32k, or one short one"] = "full",
 ) -> list[Setting]:
-    small = scale == "small"
-    panels = [panel for panel in PANELS if layout_of(machine.spec, panel).ranks > 1]
-    contexts = {
-        "single-prefill": (2048, 8192, 32768),
-        "single-decode": (2048, 8192, 32768),
-        "multi-prefill": (2048, 4096, 8192),
-        "multi-decode": (2048, 8192, 32768),
-    }
+    small, spec = scale == "small", machine.spec
+    panels = [panel for panel in PANELS if layout_of(spec, panel).ranks > 1]
     found: list[Setting] = [
         {"part": "timed", "panel": panel, "context": context}
         for panel in panels
-        for context in ((512,) if small else contexts[panel])
+        for context in ((512, 1024) if small else CONTEXTS)
     ]
-    found += [{"part": "validated", "panel": panel, "context": VALIDATED[panel]} for panel in panels]
-    if "single-prefill" in panels:
-        found += [
-            {"part": "queries", "panel": "single-prefill", "context": 512 if small else 4096, "tokens": tokens}
-            for tokens in ((32, 64) if small else (8, 16, 32, 64))
-        ]
+    found += [
+        {"part": "validated", "panel": panel, "context": VALIDATED[panel], "users": layout_of(spec, panel).sips}
+        for panel in panels
+    ]
+    for panel, (context, tokens) in TOKENS.items():
+        if panel in panels and not (small and panel != "single-prefill"):
+            found += [
+                {"part": "queries", "panel": panel, "context": 512 if small else context, "tokens": count}
+                for count in (tokens[2:4] if small else tokens)
+            ]
+    found += [
+        {"part": "users", "panel": panel, "context": context, "users": users}
+        for panel, context in USERS.items()
+        for users in range(1, spec.n_sips + 1)
+        if panel in panels and not small
+    ]
     return found
 
 
-def point(torch: RuntimeContext, *, part: str, panel: str, context: int, tokens: int = 0) -> Mapping[str, float]:
+def point(
+    torch: RuntimeContext, *, part: str, panel: str, context: int, tokens: int = 0, users: int = 1
+) -> Mapping[str, float]:
     shape = load_model(MODEL)
     layout, d, group = layout_of(torch.spec, panel), shape.head_dim, shape.heads // shape.kv_heads
     is_prefill = panel.endswith("prefill")
@@ -122,7 +127,7 @@ def point(torch: RuntimeContext, *, part: str, panel: str, context: int, tokens:
     torch.install_ipcq(SLOTS, SLOT_BYTES)
     launches: list[Launch] = []
     results: list[tuple[Tensor, Wide]] = []
-    for sip in range(layout.sips):
+    for sip in range(users):
         torch.ahbm.set_device(sip)
         rng = np.random.default_rng(sip)
 
@@ -140,8 +145,11 @@ def point(torch: RuntimeContext, *, part: str, panel: str, context: int, tokens:
         )
         placed = layout.rows if is_prefill else layout.first
         out = torch.zeros(rows, layout.heads * d, dtype=DTYPE, dp=placed, name="out")
-        ring = partial(prefill_kernel, block=BLOCK) if is_prefill else decode_kernel
-        kernel = partial(ring, axis=layout.axis, ranks=layout.ranks)
+        kernel = (
+            partial(prefill_kernel, axis=layout.axis, order=layout.ring, block=BLOCK)
+            if is_prefill
+            else partial(decode_kernel, axis=layout.axis, order=tuple(range(layout.ranks)))
+        )
         launches.append(torch.launch(panel, kernel, q, k, v, out, wait=False))
         if q_is is not None and k_is is not None and v_is is not None:
             results.append((out, attention(q_is, k_is, v_is, d)))
@@ -149,7 +157,7 @@ def point(torch: RuntimeContext, *, part: str, panel: str, context: int, tokens:
         torch.wait(launch)
     errors = [float(np.abs(wide(out.numpy()) - right).max()) for out, right in results]
     error = {"largest_error": max(errors)} if errors else {}
-    work = Work(rows, context, d, layout)
+    work = Work(rows, context, d, layout, rows // group)
     return {**_figures(torch, launches, work), **error}
 
 
@@ -169,6 +177,7 @@ class Work(NamedTuple):
     context: int
     d: int
     layout: Layout
+    tokens: int  # of queries, whose heads of one KV head are rows
 
     @property
     def pes(self) -> int:
@@ -218,104 +227,24 @@ def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[
         "pes": work.pes,
         "ranks": work.layout.ranks,
         "query_rows": work.rows,
+        "query_tokens": work.tokens,
+        "heads": work.layout.heads,
         **{name: count / work.pes for name, count in counts.items()},
         **bounds,
         "bound_ns": max(bounds.values()),
         "mac_share": launches[0].engines["pe_gemm"].flops / time_ns / peak.gflops,
+        "attention_j": launches_energy(launches[:1], torch.engine.graph),
         "hbm_share": launches[0].bytes_hbm / time_ns / peak.gbs,
         "math_share": launches[0].engines["pe_math"].busy_ns / work.pes / time_ns,
         "ipcq_share": launches[0].engines["pe_ipcq"].busy_ns / work.pes / time_ns,
     }
 
 
-# ------------------------------------------------------------------------------------------------------------ figures
-
-
-def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    timed = where(rows, part="timed")
-    panels = [panel for panel in PANELS if where(timed, panel=panel)]
-    charts = [_times(timed, panels), _counts(timed, panels), _shares(timed, panels)]
-    queries = where(rows, part="queries")
-    return [*charts, _queries(queries)] if queries else charts
-
-
-def _times(rows: Rows, panels: list[str]) -> Chart:
-    made = []
-    for panel in panels:
-        some = where(rows, panel=panel)
-        lines = (
-            Line("measured", curve(some, "context", "time_ns", 1e-3)),
-            Line("bound: products", curve(some, "context", "compute_bound_ns", 1e-3), "theory"),
-            Line("bound: HBM", curve(some, "context", "hbm_bound_ns", 1e-3), "theory"),
-            Line("bound: ring", tuple(at for at in curve(some, "context", "ring_bound_ns", 1e-3) if at[1]), "theory"),
-        )
-        shown = tuple(line for line in lines if line.points)
-        made.append(LinePanel("context (tokens)", "time (us)", shown, PANELS[panel], log="xy", every_x=True))
-    return Chart(
-        "attention-time",
-        "Grouped-query attention of Llama-70B: time over context in four panels",
-        f"One layer's attention: query heads in groups on their KV head, with {MODEL}'s heads, in {DTYPE}. "
-        "Prefill: a chunk of query tokens against the context, keys and values going around the ring of ranks. Decode: "
-        "one token, partial results merged along a tree. Bounds are from the machine: products over the MAC arrays, "
-        "cache over HBM, what goes around the ring over its links.",
-        tuple(made),
-        height_in=2.6,
-    )
-
-
-def _counts(rows: Rows, panels: list[str]) -> Chart:
-    made = []
-    for panel in panels:
-        some = sorted(where(rows, panel=panel), key=lambda row: number(row, "context"))
-        bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in COUNTED)) for row in some)
-        made.append(BarPanel("per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=True, with_values=True))
-    return Chart(
-        "operation-counts",
-        "What each PE does: decode issues two products whatever the context, prefill two for every block of keys",
-        "Operations of the op log per PE (a receive and a send of a merge are those of an average PE). A composite "
-        "product counts once, its DMA requests one by one.",
-        tuple(made),
-        height_in=2.6,
-    )  # fmt: skip
-
-
-def _shares(rows: Rows, panels: list[str]) -> Chart:
-    longest = [max(where(rows, panel=panel), key=lambda row: number(row, "context")) for panel in panels]
-    kinds = {"MAC array": "mac_share", "vector unit": "math_share", "HBM": "hbm_share", "messages": "ipcq_share"}
-    bars = tuple(Bars(label, tuple(100 * number(row, name) for row in longest)) for label, name in kinds.items())
-    names = tuple(f"{PANELS[text(row, 'panel')]}, {row['context']}" for row in longest)
-    return Chart(
-        "panels-compared",
-        "What limits each panel: products and softmax on a cube, the ring between cubes, HBM at decode",
-        "At each panel's longest context: products over the MAC arrays' peak, bytes over HBM's bandwidth, and how long "
-        "the vector unit and the message engine of an average PE were busy.",
-        (BarPanel("of the time, or of peak (%)", names, bars, y_unit="percent", with_values=True),),
-        columns=1,
-    )
-
-
-def _queries(rows: Rows) -> Chart:
-    per_token = [{**row, "per_token": number(row, "time_ns") / number(row, "tokens")} for row in rows]
-    shares = [{**row, "share": 100 * number(row, "mac_share")} for row in rows]
-    context = f"context {rows[0]['context']}"
-    return Chart(
-        "queries-per-cube",
-        "More query tokens per chunk share the way of keys and values: time per token falls",
-        f"One user's prefill over the PEs of a cube, {context}, by number of query tokens in the chunk.",
-        (
-            LinePanel("query tokens per cube", "time per token (ns)", (Line(context, curve(per_token, "tokens",
-                      "per_token")),), log="x", from_zero=True, every_x=True),
-            LinePanel("query tokens per cube", "MAC array used (%)", (Line(context, curve(shares, "tokens", "share")),),
-                      log="x", y_unit="percent", from_zero=True, every_x=True),
-        ),
-    )  # fmt: skip
-
-
 def seconds(setting: Setting) -> float:
-    context, panel = int(setting["context"]), str(setting["panel"])
-    pes = 8 if panel.startswith("single") else 256
-    steps = context / BLOCK if panel.endswith("prefill") else 4
-    return 0.5 + 0.0025 * pes * steps
+    context, users = int(setting["context"]), int(setting.get("users", 1))
+    if setting["panel"] == "multi-prefill":
+        return 1.0 + 0.011 * context * users
+    return 0.5 + (3.0 * users if setting["panel"] == "multi-decode" else 0.0004 * context)
 
 
 EVALUATION = evaluation_bench(

@@ -23,13 +23,16 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.probes.breakdown import LABELS, Breakdown
 from kernbench.probes.cases import Case, Direction
 from kernbench.probes.measure import measure_on
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
+from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 
 DIRECTIONS: tuple[Direction, ...] = ("read", "write")
 CONTENTION_BYTES = 64 * KIB
+WIDE = 8.0  # the largest bandwidth over the least, from where an axis is logarithmic
+MOST_TICKS = 6  # of an axis that has one for each point
 ISSUER: tuple[int, int, int] = (0, 0, 0)
 Place = tuple[int, int, int]  # SIP, cube, PE
 Part = Literal["distance", "contention"]
@@ -206,11 +209,12 @@ def _latency(rows: Rows) -> Chart:
 
 def _path_bandwidth(rows: Rows) -> Chart:
     shares = [{**row, "share": 100 * number(row, "effective_gbs") / number(row, "path_peak_gbs")} for row in rows]
+    copy = reference("h100-hbm-copy")
     panels = tuple(
         LinePanel(
             "transfer size (bytes)",
             "of the path's narrowest link (%)",
-            _by_place(shares, direction, "share"),
+            (*lines, reference_line(copy, lines)),
             direction + "s",
             log="x",
             x_unit="bytes",
@@ -218,13 +222,17 @@ def _path_bandwidth(rows: Rows) -> Chart:
             from_zero=True,
         )
         for direction in DIRECTIONS
+        for lines in [_by_place(shares, direction, "share")]
     )
     return Chart(
         "path-bandwidth",
         "How much of a path's bandwidth one transfer reaches: large transfers hide the latency, near ones sooner",
-        "Bytes over latency of one transfer on an idle machine, as a share of the narrowest link on its path.",
+        "Bytes over latency of one transfer on an idle machine, as a share of the narrowest link on its path. The "
+        "reference is of memory alone: what refresh and row misses cost a real one is in this model only where the "
+        "machine's description has an efficiency below 1.",
         panels,
         height_in=3.2,
+        references=(copy,),
     )
 
 
@@ -270,11 +278,12 @@ def _aggregate(rows: Rows) -> Chart:
         panels.append(
             LinePanel(
                 "PEs that transfer at once",
-                "together (GB/s)",
+                "aggregate bandwidth (GB/s)",
                 tuple(lines),
                 SCENARIOS[name].title,
-                log="x",
+                log="xy" if peak[-1][1] > WIDE * peak[0][1] else "x",
                 from_zero=True,
+                every_x=len(peak) <= MOST_TICKS,
             )
         )
     size = format_bytes(int(number(rows[0], "size_bytes")))
@@ -290,11 +299,13 @@ def _aggregate(rows: Rows) -> Chart:
 
 def _contention_breakdown(rows: Rows) -> Chart:
     panels = []
-    for name in ("one-slice", "next-cube"):
-        some = where(rows, place=name, direction="read")
+    shown = [where(rows, place=name, direction="read") for name in ("one-slice", "next-cube")]
+    used = _used([row for some in shown for row in some])
+    for some in shown:
         if some:
             counts = [f"{number(row, 'issuers'):g}" for row in some]
-            panels.append(_stack(some, counts, SCENARIOS[name].title, _used(rows), "PEs that read at once"))
+            title = SCENARIOS[text(some[0], "place")].title
+            panels.append(_stack(some, counts, title, used, "PEs that read at once"))
     return Chart(
         "contention-breakdown",
         "What sharing costs: the last PE to finish waits for the others' bytes",

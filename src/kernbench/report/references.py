@@ -1,0 +1,88 @@
+"""Reference points of figures: what machines that exist reach, from a data file that names the source of each.
+
+A reference is a share of a peak, so that it can stand next to the same share of a machine that is not built. Figures
+take them from here and nowhere else, and their captions name the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kernbench.common.errors import UsageError
+
+SHIPPED = Path(__file__).with_name("references.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A published figure: `value` out of `of`, in `unit`; how it was measured, who says so, and where."""
+
+    name: str
+    label: str
+    value: float
+    of: float
+    unit: str
+    how: str
+    source: str
+    address: str
+
+    @property
+    def share(self) -> float:
+        return self.value / self.of
+
+    @property
+    def title(self) -> str:
+        """In a legend."""
+        return f"reference: {self.label}"
+
+    def cited(self) -> str:
+        """In a caption."""
+        figures = f"{self.value:g} of {self.of:g} {self.unit}".replace("100 %", "100%")
+        return f"{self.label}: {figures}, {self.how} ({self.source}, {self.address})."
+
+
+def reference(name: str, file: Path = SHIPPED) -> Reference:
+    """A reference by name, of the package's file or of another; raises UsageError with what is wrong."""
+    known = _references(file)
+    if name not in known:
+        raise UsageError(f"no reference '{name}'", where=str(file), hint=f"use one of {', '.join(known)}")
+    return known[name]
+
+
+def shipped_references() -> Mapping[str, Reference]:
+    return _references(SHIPPED)
+
+
+@cache
+def _references(file: Path) -> dict[str, Reference]:
+    try:
+        entries: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read references: {error}", where=str(file), hint="give a YAML list") from None
+    if not isinstance(entries, list):
+        raise UsageError("references are no list", where=str(file), hint="see kernbench/report/references.yaml")
+    read = [_read(entry, f"{file} [{at}]") for at, entry in enumerate(entries)]
+    return {each.name: each for each in read}
+
+
+def _read(entry: Any, where: str) -> Reference:
+    wanted = [field.name for field in fields(Reference)]
+    has = list(entry) if isinstance(entry, dict) else []
+    if sorted(map(str, has)) != sorted(wanted):
+        wrong = [name for name in wanted if name not in has] or [str(name) for name in has if name not in wanted]
+        raise UsageError(f"a reference needs exactly {', '.join(wanted)}", where=where, hint=f"see to {wrong[0]}")
+    numbers = {name: entry[name] for name in ("value", "of")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise UsageError(f"{name} is {value!r}", where=where, hint="give a number above zero")
+    words = {name: str(entry[name]).strip() for name in wanted if name not in numbers}
+    for name, text in words.items():
+        if not text:
+            raise UsageError(f"{name} is empty", where=where, hint="say it: a reference without it is a rumour")
+    return Reference(**words, value=float(entry["value"]), of=float(entry["of"]))
