@@ -6,6 +6,7 @@ unless some block brings a delay rule of its own, which may keep state.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,6 +21,9 @@ from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.fabric import DelayRule, Network
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.topology.graph import TopologyGraph
+
+CONNECTION_KINDS = frozenset({"ucie_conn", "io_ucie_conn"})
+PORT_KINDS = frozenset({"ucie", "io_ucie"})
 
 LegTable = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
 
@@ -84,9 +88,38 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
     ns_per_mm = graph.spec.system.ns_per_mm
     for edge in graph.edges:
         network.add_link(edge.src, edge.dst, edge.bw_gbs, edge.distance_mm * ns_per_mm)
+    for src, via, dst in _series(graph, wiring):
+        network.add_series(src, via, dst)
     if not rules:
         wiring.network = network
     return network
+
+
+def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, str]]:
+    """Links in series, as three nodes: all bytes from the second to the third come from the first.
+
+    They are at UCIe ports and their connections, where a route goes in at one side and out at the other
+    (`policy.routing.roadmap`), and nothing begins or ends.
+    """
+    into: dict[str, list[str]] = {}
+    out_of: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        if edge.bw_gbs is not None:
+            into.setdefault(edge.dst, []).append(edge.src)
+            out_of.setdefault(edge.src, []).append(edge.dst)
+    kinds = {node.id: node.kind for node in graph.nodes.values()}
+    for via, kind in kinds.items():
+        cls = wiring.classes[via]
+        passes = issubclass(cls, TransitComponent) and via not in wiring.stops and not _has_rule(cls)
+        if not passes or kind not in PORT_KINDS | CONNECTION_KINDS:
+            continue
+        for dst in out_of.get(via, ()):
+            feeders = [src for src in into.get(via, ()) if src != dst]
+            if kind in PORT_KINDS:  # from die to die only
+                inwards = kinds[dst] in CONNECTION_KINDS
+                feeders = [src for src in feeders if (kinds[src] in CONNECTION_KINDS) != inwards]
+            if len(feeders) == 1:
+                yield feeders[0], via, dst
 
 
 def _has_rule(cls: type[Component]) -> bool:

@@ -30,7 +30,7 @@ from kernbench.sim_engine.fabric.claims import Claims
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import Crossing, Network
+from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Crossing, Network
 from kernbench.sim_engine.fabric.progressions import Pace, Times, times_of
 from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
 
@@ -48,7 +48,7 @@ Event = tuple[float, float, int, Transfer, Crossing]  # time, order within it, f
 
 @cache
 def other(kind: int, hop: int = 0) -> Crossing:
-    return Crossing(-(8 * hop + kind), 0.0, 0.0, None, False)
+    return Crossing(-(8 * hop + kind), 0.0, 0.0, None, 0)
 
 
 AT_INJECT, AT_DONE, AT_COMMIT = other(INJECT), other(DONE), other(COMMIT)
@@ -156,11 +156,11 @@ class FlitEngine:
         if transfer.pace is not None:
             self.schedule(transfer, 0, 0, flits, transfer.pace)
             return
-        if transfer.slow:
+        link, flit_ns, tail_ns, _, special = transfer.crossings[0]
+        if transfer.slow or special & IN_SERIES:
             self.schedule(transfer, 0, 0, flits, [(now, 0.0, flits)])
             return
         # All flits are ready at once, so they follow one another on the first link whatever else comes.
-        link, flit_ns, tail_ns, _, _ = transfer.crossings[0]
         last, last_ns = transfer.last, transfer.last_crossings[0].occupy_ns
         first_leave, leave = leave_together(now, links.free[link], flit_ns, last_ns, last)
         links.free[link] = leave
@@ -257,17 +257,16 @@ class FlitEngine:
         the rest. So `fifo.leave_ns` is written out."""
         agenda, free, users = self.agenda, self.links.free, self.links.users
         worst, worst_at = self.links.worst, self.links.worst_at
-        bucket_at = agenda.later.get
+        later = agenda.later
         done: list[Transfer] = []
         while agenda.current or agenda.load():
             current, number, width_ns = agenda.current, agenda.number, agenda.width_ns
             if current[0][0] > until:
                 break
-            for event in current:
-                now, _, i, transfer, crossing = event
+            for now, _, i, transfer, crossing in current:
                 if now > until:
                     break
-                link, leave, tail_ns, onward, final = crossing
+                link, leave, tail_ns, onward, special = crossing
                 if link < 0:
                     self.now = now
                     if self._other(transfer, now, i, -link):
@@ -287,20 +286,36 @@ class FlitEngine:
                 else:
                     leave += now
                 free[link] = leave
-                if final:
-                    users[link] -= 1
+                if special:
+                    if special & FINAL:
+                        users[link] -= 1
+                    while special & IN_SERIES:
+                        assert onward is not None
+                        ready = leave + tail_ns
+                        link, leave, tail_ns, onward, special = onward
+                        start = free[link]
+                        if start > ready:
+                            wait = start - ready
+                            if wait > worst[link]:
+                                worst[link] = wait
+                                worst_at[link] = ready
+                            leave += start
+                        else:
+                            leave += ready
+                        free[link] = leave
+                        if special & FINAL:
+                            users[link] -= 1
                 leave += tail_ns
                 if onward is not None:
                     nearby = leave // width_ns
                     if nearby == number:
                         insort(current, (leave, link, i, transfer, onward))
                         continue
-                    bucket = bucket_at(nearby)
-                    if bucket is not None:
-                        bucket.append((leave, link, i, transfer, onward))
-                    else:
+                    try:
+                        later[nearby].append((leave, link, i, transfer, onward))
+                    except KeyError:
                         agenda.push((leave, link, i, transfer, onward))
-                elif final:
+                elif special:
                     self._arrive(transfer, leave, link, i, transfer.hops)
                 else:
                     group = transfer.sink
@@ -312,7 +327,7 @@ class FlitEngine:
                 self.events += len(current)
                 agenda.drop(len(current))
                 continue
-            passed = bisect_left(current, event)
+            passed = bisect_left(current, (now,))
             self.events += passed
             agenda.drop(passed)
             break
@@ -414,15 +429,20 @@ class FlitEngine:
 
     def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
         """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched or replayed."""
-        links = self.links
-        link, occupy_ns, tail_ns, _, final = transfer.crossing(hop, i)
-        if final:
-            links.users[link] -= 1
-        links.free[link] = leave = leave_ns(now, links.free[link], occupy_ns)
-        wait = wait_ns(now, leave, occupy_ns)
-        if wait:
-            links.note_wait(link, wait, now)
-        self.counters.watch(transfer, i, hop, now, leave, occupy_ns)
+        links, special = self.links, IN_SERIES
+        hop -= 1
+        ready = now
+        while special & IN_SERIES:
+            hop += 1
+            link, occupy_ns, tail_ns, _, special = transfer.crossing(hop, i)
+            if special & FINAL:
+                links.users[link] -= 1
+            links.free[link] = leave = leave_ns(ready, links.free[link], occupy_ns)
+            wait = wait_ns(ready, leave, occupy_ns)
+            if wait:
+                links.note_wait(link, wait, ready)
+            self.counters.watch(transfer, i, hop, ready, leave, occupy_ns)
+            ready = leave + tail_ns
         if self.network.delay_rule[transfer.route.nodes[hop + 1]] is None:
             self._arrive(transfer, leave + tail_ns, link, i, hop + 1)
         else:

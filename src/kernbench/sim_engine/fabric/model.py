@@ -29,14 +29,26 @@ from kernbench.sim_engine.fabric.fifo import occupy_ns
 DelayRule = Callable[[FlitArrival], float]
 
 
+FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
+
+
 class Crossing(NamedTuple):
-    """A flit crossing one link, and the crossing after it. A link below 0 stands for some other event."""
+    """A flit crossing one link, and the crossing after it. A link below 0 stands for some other event.
+
+    `special` says in one look what is rare: FINAL for the last flit of a transfer, IN_SERIES where the link after this
+    one takes flits from this one only (`Network.add_series`).
+    """
 
     link: int
     occupy_ns: float
     tail_ns: float  # from leaving the link to being ready in the node it leads to
     onward: Crossing | None
-    final: bool  # for the last flit of a transfer
+    special: int
+
+    @property
+    def final(self) -> bool:
+        """Whether it is that of the last flit of a transfer."""
+        return self.special & FINAL != 0
 
 
 class LastFlit:
@@ -60,6 +72,7 @@ class Route:
         "control_only_link",
         "crossings",
         "has_delay_rule",
+        "heads",
         "hops",
         "links",
         "loops",
@@ -77,6 +90,7 @@ class Route:
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
         self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
+        self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
         self._last_flits: dict[int, LastFlit] = {}
 
     def last_flit(self, network: Network, nbytes: int) -> LastFlit:
@@ -84,6 +98,7 @@ class Route:
         last_flit = self._last_flits.get(nbytes)
         if last_flit is None:
             if not self.crossings:
+                self.heads = self._heads(network)
                 self.crossings = self._crossings(network, network.flit_bytes, final=False)
             last_flit = self._last_flits[nbytes] = LastFlit(self, nbytes, self._crossings(network, nbytes, final=True))
         return last_flit
@@ -91,10 +106,28 @@ class Route:
     def _crossings(self, network: Network, nbytes: int, *, final: bool) -> tuple[Crossing, ...]:
         crossings: list[Crossing] = []
         onward = None
-        for link in reversed(self.links):
-            onward = Crossing(link, occupy_ns(nbytes, network.bw_gbs[link]), network.tail_ns[link], onward, final)
+        for hop in reversed(range(self.hops)):
+            link = self.links[hop]
+            special = FINAL * final | IN_SERIES * (self.heads[hop + 1] <= hop)
+            onward = Crossing(link, occupy_ns(nbytes, network.bw_gbs[link]), network.tail_ns[link], onward, special)
             crossings.append(onward)
         return tuple(reversed(crossings))
+
+    def _heads(self, network: Network) -> tuple[int, ...]:
+        heads: list[int] = []
+        before: int | None = None
+        for hop, link in enumerate(self.links):
+            feeder = network.sole_feeder.get(link)
+            if feeder is not None and feeder != before:
+                a, b = self.path[hop : hop + 2]
+                raise FabricError(
+                    f"bytes from {self.path[0]!r} to {self.path[-1]!r} would enter the link from {a!r} to {b!r}, which "
+                    f"is in series behind another",
+                    hint="take another path, or do not declare the series with add_series",
+                )
+            heads.append(hop if feeder is None else heads[-1])
+            before = link
+        return (*heads, self.hops)
 
 
 class Network:
@@ -117,6 +150,7 @@ class Network:
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
         self.channel_specs: dict[int, tuple[int, int, float, float]] = {}
+        self.sole_feeder: dict[int, int] = {}  # by link in series: the one whose flits it takes, and no others
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
@@ -180,6 +214,24 @@ class Network:
         self.flit_ns.append(times[1])
         self.tail_ns.append(times[0] + self.overhead_ns[ends[1]])
         return index
+
+    def add_series(self, src: Hashable, via: Hashable, dst: Hashable) -> None:
+        """Promise that all bytes on the link from `via` to `dst` come over the one from `src` to `via`.
+
+        Flits then take the second link in the order in which they took the first, whatever else happens, and one event
+        serves both. A path for bytes that breaks the promise is refused.
+        """
+        self._may_change()
+        feeder, link = self.link_index(src, via), self.link_index(via, dst)
+        if self.delay_rule[self.node_index(via)] is not None:
+            raise FabricError(
+                f"a series through node {via!r}, which has a delay rule",
+                hint="a rule may change the order of flits: leave it out of series",
+            )
+        if self.sole_feeder.setdefault(link, feeder) != feeder:
+            raise FabricError(
+                f"the link from {via!r} to {dst!r} is in series behind two others", hint="leave both out of series"
+            )
 
     def add_channels(
         self,

@@ -98,8 +98,10 @@ class Train:
     def passed(self, hop: int, now: float, order: float) -> int:
         """How many flits the link of `hop` has taken (or have arrived) when injection `order` comes at `now`.
 
-        At one instant flits that come in on a link go before injections, and injections go in their own order.
+        At one instant flits that come in on a link go before injections, and injections go in their own order. Links in
+        series take a flit all at once.
         """
+        hop = self.transfer.route.heads[hop]
         times = self.ready(hop)
         if isinstance(times, Pace):
             return times.count_until(now, inclusive=hop > 0 or self.transfer.order < order)
