@@ -20,6 +20,7 @@ TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
 FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
 OCCUPY, OCCUPY_LAST, TAIL_NS = range(3)  # of `crossing_ns`
+LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns`
 
 Array = Any  # numba knows the types by what it is called with
@@ -123,7 +124,7 @@ def move(
     heap_ns: Array,
     heap_ints: Array,
     transfers: Array,
-    crossing_links: Array,
+    crossing_ints: Array,
     crossing_ns: Array,
     link_ns: Array,
     users: Array,
@@ -156,24 +157,30 @@ def move(
             size = counts[HEAPED]
             if size:
                 _replace_first(heap_ns, heap_ints, size, heap_ns[size], heap_ints[size, 0], heap_ints[size, 1])
-        # The link takes the flit, by the rule of `fifo.leave_ns`.
+        # The link takes the flit, by the rule of `fifo.leave_ns`, and those in series with it do so at once.
         transfer, flit, hop = node_ints[node, TRANSFER], node_ints[node, FLIT], node_ints[node, HOP]
-        crossing = transfers[transfer, FIRST] + hop
-        link = crossing_links[crossing]
         is_last = flit == transfers[transfer, LAST]
-        leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
-        start = link_ns[FREE, link]
-        if start > time:
-            if start - time > link_ns[WORST, link]:
-                link_ns[WORST, link] = start - time
-                link_ns[WORST_AT, link] = time
-            leave += start
-        else:
-            leave += time
-        link_ns[FREE, link] = leave
-        if is_last:
-            users[link] -= 1
-        leave += crossing_ns[crossing, TAIL_NS]
+        ready = time
+        while True:
+            crossing = transfers[transfer, FIRST] + hop
+            link = crossing_ints[crossing, LINK]
+            leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
+            start = link_ns[FREE, link]
+            if start > ready:
+                if start - ready > link_ns[WORST, link]:
+                    link_ns[WORST, link] = start - ready
+                    link_ns[WORST_AT, link] = ready
+                leave += start
+            else:
+                leave += ready
+            link_ns[FREE, link] = leave
+            if is_last:
+                users[link] -= 1
+            leave += crossing_ns[crossing, TAIL_NS]
+            if not crossing_ints[crossing, IS_IN_SERIES]:
+                break
+            ready = leave
+            hop += 1
         events += 1
         if hop + 1 < transfers[transfer, HOPS]:
             node_ns[node] = leave

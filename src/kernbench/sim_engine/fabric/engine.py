@@ -390,19 +390,25 @@ class FlitEngine:
             self.agenda.push((at, link, transfer.epoch, transfer, AT_DONE))
 
     def _pass(self, transfer: Transfer, now: float, i: int, crossing: Crossing) -> None:
-        """Flit `i` of the agenda is ready for a link."""
-        links, (link, occupy_ns, tail_ns, onward, final) = self.links, crossing
-        leave = leave_ns(now, links.free[link], occupy_ns)
-        links.free[link] = leave
-        wait = wait_ns(now, leave, occupy_ns)
-        if wait > links.worst[link]:
-            links.worst[link], links.worst_at[link] = wait, now
-        if final:
-            links.users[link] -= 1
+        """Flit `i` of the agenda is ready for a link, and for those in series with it."""
+        links, ready = self.links, now
+        while True:
+            link, occupy_ns, tail_ns, onward, special = crossing
+            leave = leave_ns(ready, links.free[link], occupy_ns)
+            links.free[link] = leave
+            wait = wait_ns(ready, leave, occupy_ns)
+            if wait > links.worst[link]:
+                links.worst[link], links.worst_at[link] = wait, ready
+            if special & FINAL:
+                links.users[link] -= 1
+            ready = leave + tail_ns
+            if onward is None or not special & IN_SERIES:
+                break
+            crossing = onward
         if onward is not None:
-            self.agenda.push((leave + tail_ns, link, i, transfer, onward))
+            self.agenda.push((ready, link, i, transfer, onward))
         else:
-            self._arrive(transfer, leave + tail_ns, link, i, transfer.hops)
+            self._arrive(transfer, ready, link, i, transfer.hops)
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
         """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kernbench.sim_engine.fabric import compiled_loop as loop
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import LastFlit
+from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times
 from kernbench.sim_engine.fabric.transfers import Transfer
 
@@ -46,7 +46,7 @@ class FlitQueues:
         self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
         self._places: dict[int, int] = {}  # of transfers, by their number
-        self._crossing_links, self._crossing_ns = np.zeros(CROSSINGS, np.int32), np.zeros((CROSSINGS, 3))
+        self._crossing_ints, self._crossing_ns = np.zeros((CROSSINGS, 2), np.int32), np.zeros((CROSSINGS, 3))
         self._crossings = 0
         self._firsts: dict[LastFlit, int] = {}
         self._end_ns, self._end_ints = np.empty(MOST_TOLD), np.empty((MOST_TOLD, 2), np.int32)
@@ -97,12 +97,12 @@ class FlitQueues:
         if first is None:
             first = self._firsts[last_flit] = self._crossings
             self._crossings += transfer.hops
-            while self._crossings > len(self._crossing_links):
-                self._crossing_links = np.concatenate([self._crossing_links, np.zeros_like(self._crossing_links)])
+            while self._crossings > len(self._crossing_ints):
+                self._crossing_ints = np.concatenate([self._crossing_ints, np.zeros_like(self._crossing_ints)])
                 self._crossing_ns = np.concatenate([self._crossing_ns, np.zeros_like(self._crossing_ns)])
             rows = zip(transfer.crossings, transfer.last_crossings, strict=True)
             for at, (whole, last) in enumerate(rows, first):
-                self._crossing_links[at] = whole.link
+                self._crossing_ints[at] = whole.link, bool(whole.special & IN_SERIES)
                 self._crossing_ns[at] = whole.occupy_ns, last.occupy_ns, whole.tail_ns
         return first
 
@@ -118,7 +118,7 @@ class FlitQueues:
         counts = self._counts
         loop.move(
             until, other_ns, other_order, self._node_ns, self._node_ints, self._queues, self._heap_ns, self._heap_ints,
-            self._transfers, self._crossing_links, self._crossing_ns, self._link_ns, self._users,
+            self._transfers, self._crossing_ints, self._crossing_ns, self._link_ns, self._users,
             self._end_ns, self._end_ints, self._write_ns, self._write_ints, counts,
         )  # fmt: skip
         self._look_ahead()
