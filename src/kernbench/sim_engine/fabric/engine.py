@@ -208,6 +208,9 @@ class FlitEngine:
             for i, ready in enumerate(times, index):
                 self._arrive(transfer, ready, order, i, hop)
             return
+        if self.queues is not None and not self._is_replaying:
+            self.queues.add_at(transfer, hop, index, times)
+            return
         crossing = transfer.crossings[hop]
         events: list[Event] = [(ready, order, i, transfer, crossing) for i, ready in enumerate(times, index)]
         if events[-1][2] == transfer.last:
@@ -356,6 +359,21 @@ class FlitEngine:
         except ImportError:  # numba is an extra
             return
         self.queues = FlitQueues(self.links)
+        self._hand_over_flits(self.queues)
+
+    def _hand_over_flits(self, queues: FlitQueues) -> None:
+        """The flits that are in the agenda by themselves go on in queues: those of a transfer at one hop, in one."""
+        waiting: dict[tuple[int, int], list[Event]] = {}
+        for event in self.agenda:
+            _, _, _, transfer, crossing = event
+            if crossing.link >= 0:
+                waiting.setdefault((transfer.seq, transfer.hop_of(crossing)), []).append(event)
+        self.agenda.keep(lambda event: event[4].link < 0)
+        for (_, hop), events in waiting.items():
+            events.sort()
+            _, _, first, transfer, _ = events[0]
+            assert events[-1][2] - first == len(events) - 1  # none overtakes
+            queues.add_at(transfer, hop, first, [event[0] for event in events])
 
     def _move_both(self, until: float, queues: FlitQueues) -> list[Transfer]:
         """What `_move` does: events of the agenda, and flits of the queues, in one order of time."""

@@ -58,8 +58,14 @@ class FlitQueues:
 
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` of a transfer are ready for `hop` as `source` says."""
+        self._add(transfer, hop, index, _all_times(source, index, stop))
+
+    def add_at(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
+        """Flits from `index` on are ready for `hop` at these times."""
+        self._add(transfer, hop, index, np.array(times))
+
+    def _add(self, transfer: Transfer, hop: int, index: int, times: Floats) -> None:
         order = transfer.links[hop - 1] if hop else transfer.order
-        times = _all_times(source, index, stop)
         if self._counts[loop.FREE_NODES] < len(times):
             self._more_nodes(max(len(times), len(self._node_ns)))
         if self._counts[loop.FREE_QUEUE] < 0:
