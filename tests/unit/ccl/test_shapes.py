@@ -36,6 +36,12 @@ def test_a_chunk_sends_no_slot_with_little_in_it(live: int, expected: int) -> No
     assert lane.chunk == expected
 
 
+def test_a_chunk_of_a_sparse_direction_is_as_large_as_its_room() -> None:
+    x = SimpleNamespace(dtype="i8", itemsize=1)
+    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]
+    assert lane.chunk == 4864  # 4,915, in whole bursts of 256: a slot and a bit
+
+
 @pytest.mark.parametrize(("w", "h"), [(1, 1), (4, 1), (1, 4), (2, 2), (4, 4), (3, 2), (2, 3), (3, 3), (5, 4)])
 def test_a_cycle_visits_every_cube_and_neighbours_follow_each_other_where_the_mesh_allows_it(w: int, h: int) -> None:
     order = mesh_cycle(w, h)

@@ -72,7 +72,15 @@ def kernel(
         held = sum(size * (size + 1) // 2 for _, size, _, _ in lines)
     room = live_in_mesh(held) if cube_w * cube_h > 1 else live(0) + held
     lane = Lane(
-        tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=room, window=WINDOW
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        live=room,
+        window=WINDOW,
+        is_sparse=sip_topo_kind == SIP_TOPO_MESH,  # a line sends a chunk once each way, a ring in every round
     )
 
     def exchange(x: TensorHandle) -> Rounds:

@@ -79,7 +79,9 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
 
 class Lane:
     """One PE's transfers and arithmetic. `live` is how many chunks are in TCM at a time, at most; `window` is how many
-    sends to one direction may be under way. A chunk that does not fit into a slot takes whole slots.
+    sends to one direction may be under way. A chunk that does not fit into a slot takes whole slots, since a slot with
+    little in it costs a message and a credit all the same; unless `is_sparse`: a direction has few chunks under way,
+    and what counts is that there are few of them.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Lane:
         window: int = 2,
         slot_size: int = BURST_BYTES,
         op: str = "sum",
+        is_sparse: bool = False,
     ) -> None:
         self.tl = tl
         self.op = op
@@ -100,8 +103,8 @@ class Lane:
         self._is_float = dtype_of(t_ptr.dtype).is_float
         self.itemsize = t_ptr.itemsize
         nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
-        if nbytes > slot_size and nbytes % slot_size < slot_size // 2:
-            nbytes -= nbytes % slot_size  # a slot with little in it costs a message and a credit all the same
+        if nbytes > slot_size and nbytes % slot_size < slot_size // 2 and not is_sparse:
+            nbytes -= nbytes % slot_size
         elif nbytes > BURST_BYTES:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
