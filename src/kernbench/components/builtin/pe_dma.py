@@ -29,10 +29,11 @@ from kernbench.common.units import transfer_ns
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.operand_reads import OperandRead, OperandReads, token_state
 from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pe_state import Present, State
 from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
-from kernbench.components.recording import DATA, LANE, NOBODY, STAGE_BITS
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
@@ -86,48 +87,6 @@ class _LastOf:
         self._missing -= 1
         if not self._missing:
             self._apply()
-
-
-class OperandRead(TileToken):
-    """One of several operands of a tile that are read at the same time."""
-
-    __slots__ = ("group",)
-
-    def __init__(self, group: OperandReads, index: int) -> None:
-        tile = group.tile
-        super().__init__(tile.plan, tile.context, tile.number)
-        self.group = group
-        self.index = index
-
-
-class OperandReads:
-    """The operands of a tile that are read at the same time. The tile goes on when the last of them is there."""
-
-    __slots__ = ("first", "missing", "tile", "times")
-
-    def __init__(self, tile: TileToken, count: int) -> None:
-        self.tile = tile
-        self.first = tile.index
-        self.missing = count
-        self.times = [0.0] * (2 * count)
-
-    def waits(self, read: OperandRead, release: float, ready_ns: float, released_by: float) -> None:
-        """What lets a read start last."""
-        self.tile.causes += (read.index, release, ready_ns, released_by)
-
-    def arrived(self, read: OperandRead, now: float) -> bool:
-        """An operand is there; says whether it was the last."""
-        at = 2 * (read.index - self.first)
-        self.times[at : at + 2] = read.start_ns, now
-        self.missing -= 1
-        if self.missing:
-            return False
-        tile = self.tile
-        tile.times += self.times
-        tile.index = self.first + len(self.times) // 2 - 1
-        if read.index != tile.index:  # what follows starts when the last operand is there, whichever that is
-            tile.causes += (tile.index + 1, DATA, now, read.number << STAGE_BITS | read.index)
-        return True
 
 
 class PeDmaComponent(PeEngine):
@@ -441,15 +400,3 @@ class PeDmaComponent(PeEngine):
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NOBODY)
         return Served(port.path)
-
-
-def token_state(token: TileToken, present: Present, *, waits: bool = False) -> State:
-    """A tile under way, or one of its operands; of the others that are read at the same time, what is there."""
-    if not isinstance(token, OperandRead):
-        return present.token(token, waits=waits)
-    group, now = token.group, present.now
-    present.seen[id(token)] = token
-    times = zip(group.times[::2], group.times[1::2], strict=True)
-    there = tuple((start - now, end - now) if end else () for start, end in times)
-    own = (token.index, 0.0 if waits else token.start_ns - now, token.pending)
-    return (*own, present.token(group.tile, waits=True), group.first, group.missing, there)

@@ -25,21 +25,21 @@ from typing import TypeVar
 from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
-from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.ids import PeId, PeKey
-from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Message, Peer
+from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, Landed
 from kernbench.components.builtin.interfaces import MESSAGE_MOVER, MESSAGE_QUEUE, MessageMover, MessageQueue
+from kernbench.components.builtin.ipcq_log import record_receive, record_send
 from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, SlotTier, TxRing, User, noticed_ns
+from kernbench.components.builtin.ipcq_setup import RingTable
 from kernbench.components.builtin.pipeline import PeEngine
-from kernbench.components.recording import NOBODY, FieldValue, Release, op_ref
+from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
-OP_KIND = "communication"
 AnyOp = TypeVar("AnyOp", SendOp, RecvOp)
 
 
@@ -64,17 +64,10 @@ class PeIpcqComponent(PeEngine):
             kind: SlotTier(float(attrs[f"{kind}_gbs"]), float(attrs[f"{kind}_ns"])) for kind in BUFFER_KINDS
         }
         self._wake_ns, self._poll_ns = on_grid(float(attrs["wake_ns"])), on_grid(float(attrs["poll_ns"]))
-        self._tx: dict[tuple[Communicator, str], TxRing] = {}
-        self._rx: dict[tuple[Communicator, str], RxRing] = {}
+        self._rings = RingTable(self)
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
         self._users: dict[RequestId, User] = {}
-        self._idle_tx: dict[tuple[Communicator, str], TxRing] = {}  # whose ring at the other end is given up
-        self._known: dict[Communicator, None] = {}  # that say when they end
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
-
-    @cached_property
-    def _dma(self) -> MessageMover:
-        return self.sibling(self.pe.part("pe_dma"), MESSAGE_MOVER)
 
     # ---- what PE_CPU asks for
 
@@ -84,19 +77,19 @@ class PeIpcqComponent(PeEngine):
         """Take a command of a kernel that has started then; `done` is called when it is over. Raises KernelError for a
         direction that leads nowhere.
         """
-        communicator = self._communicator(launch)
+        communicator = self._rings.communicator(launch)
         cause = (Release.LAUNCH, NOBODY) if after is None else (Release.PROGRAM, op_ref(after))
         if isinstance(cmd, SendCmd):
             if after is not None and after in cmd.deps:
                 cause = (Release.DATA, op_ref(after))
-            ring = self._tx_ring(communicator, cmd.direction)
+            ring = self._rings.tx_ring(communicator, cmd.direction)
             send = SendOp(cmd, ring, self._user(launch, communicator, started_ns), done, self.env.now, cause)
             self._cut(send)
             send.user.ops[send] = None
             self._after_overhead(self._begin_send, send)
             return
         if cmd.direction is not None:
-            self._rx_ring(communicator, cmd.direction)
+            self._rings.rx_ring(communicator, cmd.direction)
         receive = RecvOp(cmd, self._user(launch, communicator, started_ns), done, self.env.now, cause)
         receive.user.ops[receive] = None
         self._after_overhead(self._post, receive)
@@ -119,7 +112,7 @@ class PeIpcqComponent(PeEngine):
                 op.is_cancelled = True
                 del user.ops[op]
                 op.done(())
-        for ring in self._tx.values():
+        for ring in self._rings.tx.values():
             ring.ops = deque(op for op in ring.ops if not op.is_cancelled)
         self._posted[communicator] = [op for op in self._posted.get(communicator, []) if not op.is_cancelled]
 
@@ -142,8 +135,8 @@ class PeIpcqComponent(PeEngine):
             return ()
         found: list[RingWait] = []
         for direction in communicator.directions_of(self.key) if cmd.direction is None else (cmd.direction,):
-            peer = self._peer(communicator, direction)
-            rx, tx = self._rx.get((communicator, direction)), self._tx.get((communicator, direction))
+            peer = self._rings.peer(communicator, direction)
+            rx, tx = self._rings.rx.get((communicator, direction)), self._rings.tx.get((communicator, direction))
             if isinstance(cmd, SendCmd):
                 op, taken = "send", tx.occupancy if tx is not None else 0
             else:
@@ -183,125 +176,33 @@ class PeIpcqComponent(PeEngine):
 
     # ---- rings
 
-    def _communicator(self, launch: KernelLaunchMsg) -> Communicator:
-        found = self.ctx.communicators.get(launch.communicator)
-        if found is None:
-            raise KernelError(
-                f"no communicator '{launch.communicator}' on this machine, so there is nobody to send to",
-                hint="call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() before the launch",
-            )
-        if found.failure is not None:
-            raise KernelError(
-                f"communicator '{found.name}' cannot be used any more: {found.failure}",
-                hint="install it again with torch.install_ipcq(), or initialise the process group again",
-            )
-        return found
+    @cached_property
+    def dma(self) -> MessageMover:
+        """The PE's DMA engine."""
+        return self.sibling(self.pe.part("pe_dma"), MESSAGE_MOVER)
 
-    def _peer(self, communicator: Communicator, direction: str) -> Peer:
-        peer = communicator.peer_of(self.key, direction)
-        if peer is None:
-            here = ", ".join(communicator.directions_of(self.key)) or "none"
-            raise KernelError(f"no neighbour '{direction}' of {self.pe}", hint=f"its directions are: {here}")
-        return peer
-
-    def _tx_ring(self, communicator: Communicator, direction: str) -> TxRing:
-        ring = self._tx.get((communicator, direction))
-        if ring is None:
-            peer, back = self._peer(communicator, direction)
-            receiver: MessageQueue = self.sibling(PeId(*peer).part("pe_ipcq"), MESSAGE_QUEUE)
-            ring = self._idle_tx.pop((communicator, direction), None) or self._new_tx_ring(
-                communicator, direction, peer
-            )
-            ring.there = receiver.connect(communicator, back, ring.word, ring.sent)
-            ring.path = self._dma.locate(ring.there)[0].path
-            self._tx[communicator, direction] = ring
-        return ring
-
-    def _new_tx_ring(self, communicator: Communicator, direction: str, peer: PeKey) -> TxRing:
-        """The sender's side of a direction, with its credit word."""
-        credit_bytes = communicator.config.credit_bytes
-        word = communicator.allocate(self.key, credit_bytes, "tcm")
-        ring = TxRing(communicator, direction, peer, word)
-        port, address = self._dma.locate(word)
-        ring.stop_listening = self.ctx.listen(port.path[-1], address, credit_bytes, partial(self._credited, ring))
-        self._know(communicator)
-        return ring
+    def queue_of(self, pe: PeKey) -> MessageQueue:
+        """The PE_IPCQ of another PE."""
+        return self.sibling(PeId(*pe).part("pe_ipcq"), MESSAGE_QUEUE)
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
         """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
-        ring = self._rx_ring(communicator, direction)
-        ring.credit_to, ring.taken = credit_to, sent
-        return ring.base
-
-    def _know(self, communicator: Communicator) -> None:
-        if communicator not in self._known:
-            self._known[communicator] = None
-            communicator.on_close.append(partial(self._forget, communicator))
-
-    def _rx_ring(self, communicator: Communicator, direction: str) -> RxRing:
-        ring = self._rx.get((communicator, direction))
-        if ring is None:
-            peer = self._peer(communicator, direction)
-            config = communicator.config
-            base = self._allocate_ring(communicator)
-            port, address = self._dma.locate(base)
-            notice_ns = 0.0 if config.buffer_kind == "tcm" else self.ctx.latency_ns(port.path[::-1])
-            ring = self._rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
-            ring.on_arrived, ring.on_fetched = partial(self._arrived, ring), partial(self._fetched, ring)
-            heard = partial(self._landed, ring)
-            ring.stop_listening = self.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
-            self._know(communicator)
-        return ring
-
-    def _allocate_ring(self, communicator: Communicator) -> int:
-        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
-        they are used again.
-        """
-        config = communicator.config
-        while True:
-            try:
-                return communicator.allocate(self.key, config.ring_bytes, config.buffer_kind)
-            except AllocationError:
-                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self._rx.values()))):
-                    raise
-
-    def _dropped(self, ring: RxRing) -> bool:
-        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
-
-        The sender keeps its side and its credit word, for when the ring is made again: a credit may still be on its way
-        there.
-        """
-        communicator, direction = ring.communicator, ring.direction
-        if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
-            return False
-        if any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ())):
-            return False
-        back = self._peer(communicator, direction).direction
-        sender: MessageQueue = self.sibling(PeId(*ring.peer).part("pe_ipcq"), MESSAGE_QUEUE)
-        if not sender.disconnect(communicator, back, ring.taken):
-            return False
-        del self._rx[communicator, direction]
-        ring.stop_listening()
-        communicator.free(ring.base)
-        return True
+        return self._rings.connect(communicator, direction, credit_to, sent)
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
         """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
-        ring = self._tx.get((communicator, direction))
-        if ring is None:
-            return True
-        if ring.sent != taken or any(
-            isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops
-        ):
-            return False
-        self._idle_tx[communicator, direction] = self._tx.pop((communicator, direction))
-        return True
+        return self._rings.disconnect(communicator, direction, taken)
 
-    def _forget(self, communicator: Communicator) -> None:
-        for rings in (self._tx, self._idle_tx, self._rx):
-            for key in [key for key in rings if key[0] is communicator]:
-                rings.pop(key).stop_listening()
-        self._known.pop(communicator, None)
+    def is_asked(self, communicator: Communicator, direction: str) -> bool:
+        """Whether a receive waits for what may come from a direction."""
+        return any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ()))
+
+    def is_sending(self, ring: TxRing) -> bool:
+        """Whether a send to a ring is under way."""
+        return any(isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops)
+
+    def closed(self, communicator: Communicator) -> None:
+        """A communicator is over, and its rings with it."""
         self._posted.pop(communicator, None)
 
     # ---- sending
@@ -345,7 +246,7 @@ class PeIpcqComponent(PeEngine):
             ring.sent += 1
             if op.is_posted:
                 ring.ops.popleft()
-            self._dma.post(slot, nbytes, chunk, partial(self._left, op))
+            self.dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _left(self, op: SendOp) -> None:
         """The last byte of a chunk has left the PE."""
@@ -353,30 +254,14 @@ class PeIpcqComponent(PeEngine):
         if op.in_pe or op.is_cancelled:
             return
         del op.user.ops[op]
-        log, message, ring = self.ctx.log, op.cmd.message, op.ring
+        log = self.ctx.log
         if log is None:
             op.done(())
             return
-        assert op.start_ns is not None
-        params = _params(message, ring)
-        params |= {"src_addr": op.cmd.source.address, "handle_id": op.cmd.handle_id}
-        if log.lines:
-            params["line"] = message.line
-        causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
-        message.record = log.record(
-            op.start_ns,
-            self.env.now,
-            self.node.id,
-            OP_KIND,
-            "ipcq_send",
-            params,
-            op.cmd.deps,
-            causes=causes,
-            stream=op.user.launch.stream,
-        )
-        op.done((message.record,))
+        op.cmd.message.record = record = record_send(log, self.node.id, self.env.now, op)
+        op.done((record,))
 
-    def _credited(self, ring: TxRing, landed: Landed) -> None:
+    def credited(self, ring: TxRing, landed: Landed) -> None:
         """A credit is in: the sender, if it waits for one, goes on when it has noticed."""
         credit = landed.payload
         if not isinstance(credit, Credit) or credit.communicator is not ring.communicator:
@@ -393,7 +278,7 @@ class PeIpcqComponent(PeEngine):
 
     # ---- receiving
 
-    def _landed(self, ring: RxRing, landed: Landed) -> None:
+    def landed(self, ring: RxRing, landed: Landed) -> None:
         """A chunk is at the memory of its slot: there it is written, and then this PE has notice."""
         chunk = landed.payload
         if isinstance(chunk, Chunk) and chunk.communicator is ring.communicator:
@@ -402,7 +287,8 @@ class PeIpcqComponent(PeEngine):
             written_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
             self.ctx.at(self.env.now + written_ns + ring.notice_ns, ring.on_arrived, chunk)
 
-    def _arrived(self, ring: RxRing, chunk: Chunk) -> None:
+    def arrived(self, ring: RxRing, chunk: Chunk) -> None:
+        """A chunk is written to its slot."""
         ring.arrived[chunk.number] = (chunk, self.env.now)
         if chunk.number == ring.taken:
             self._advance(ring)
@@ -415,9 +301,9 @@ class PeIpcqComponent(PeEngine):
         op.posted_ns = self.env.now
         self._posted.setdefault(communicator, []).append(op)
         if op.cmd.direction is not None:
-            self._advance(self._rx_ring(communicator, op.cmd.direction))
+            self._advance(self._rings.rx_ring(communicator, op.cmd.direction))
             return
-        here = [ring for ring in self._rx.values() if ring.communicator is communicator and ring.op is None]
+        here = [ring for ring in self._rings.rx.values() if ring.communicator is communicator and ring.op is None]
         for ring in sorted(here, key=lambda ring: ring.head_since_ns):
             if op.message is None:
                 self._advance(ring)
@@ -468,9 +354,9 @@ class PeIpcqComponent(PeEngine):
             self.ctx.at(self._read_free_ns, self._taken, ring)
         else:
             slot = ring.base + chunk.number % config.n_slots * config.slot_size
-            self._dma.fetch(slot, chunk.nbytes, op.user.launch, ring.on_fetched)
+            self.dma.fetch(slot, chunk.nbytes, op.user.launch, ring.on_fetched)
 
-    def _fetched(self, ring: RxRing) -> None:
+    def fetched(self, ring: RxRing) -> None:
         """The bytes of a slot in SRAM or HBM have come over the fabric; its tier is paid beside."""
         chunk, _ = ring.arrived[ring.taken]
         access_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
@@ -491,7 +377,7 @@ class PeIpcqComponent(PeEngine):
             ring.op = None
             by = self._received(ring, op)
         credit = Credit(ring.taken, op.user.launch, communicator, by)
-        self._dma.post(ring.credit_to, communicator.config.credit_bytes, credit, None)
+        self.dma.post(ring.credit_to, communicator.config.credit_bytes, credit, None)
         self._advance(ring)
 
     def _received(self, ring: RxRing, op: RecvOp) -> int:
@@ -505,50 +391,10 @@ class PeIpcqComponent(PeEngine):
         if log is None:
             op.done(())
             return NOBODY
-        assert op.start_ns is not None
-        params = _params(message, ring)
-        params["handle_id"] = op.cmd.handle_id
-        if log.lines:
-            params["line"] = op.cmd.line
-        sent = () if message.record is None else (message.record,)
-        causes = (0, op.cause[0], op.asked_ns, op.cause[1], *self._released(ring, op, message))
-        record = log.record(
-            op.start_ns,
-            self.env.now,
-            self.node.id,
-            OP_KIND,
-            "ipcq_recv",
-            params,
-            sent,
-            causes=causes,
-            stream=op.user.launch.stream,
-        )
-        ring.last_record = record
+        ring.last_record = record = record_receive(log, self.node.id, self.env.now, ring, op)
         op.done((record,))
         return op_ref(record)
-
-    @staticmethod
-    def _released(ring: RxRing, op: RecvOp, message: Message) -> tuple[float, ...]:
-        """What let a receive start, if it had to wait: its message, or the receive before it in the same ring."""
-        if op.waited:
-            return (0, Release.MESSAGE, op.waited[0], NOBODY if message.record is None else op_ref(message.record))
-        if op.start_ns != op.posted_ns and ring.last_record is not None:
-            return (0, Release.LANE, op.posted_ns, op_ref(ring.last_record))
-        return ()
 
     def _noticed_ns(self, communicator: Communicator, since_ns: float) -> float:
         mode = communicator.config.backpressure
         return noticed_ns(mode, since_ns, self.env.now, self._wake_ns, self._poll_ns)
-
-
-def _params(message: Message, ring: TxRing | RxRing) -> dict[str, FieldValue]:
-    """What the op log says of a message at one of its ends."""
-    return {
-        "direction": ring.direction,
-        "peer": ring.peer_name,
-        "nbytes": message.nbytes,
-        "shape": message.shape,
-        "dtype": message.dtype,
-        "chunks": message.chunks,
-        "communicator": ring.communicator.name,
-    }

@@ -18,7 +18,7 @@ from marshal import dumps
 from typing import Any, NamedTuple
 
 from kernbench.components.base import MemoryPort
-from kernbench.components.builtin.pe_dma import token_state
+from kernbench.components.builtin.operand_reads import token_state
 from kernbench.components.builtin.pe_scheduler import TileFeed
 from kernbench.components.builtin.pe_state import Placement, Present
 from kernbench.components.builtin.pipeline import DmaStage, TileToken

@@ -1,0 +1,198 @@
+"""Rings of one PE, as PE_IPCQ uses them: made when a direction is first used, given up where TCM has no more room.
+
+Two PEs make a ring together: the receiver's side has the slots, the sender's side a word for credits. They ask each
+other at that instant, which takes no time. What is sent and received through rings is pe_ipcq's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from kernbench.common.errors import AllocationError, KernelError
+from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ipcq import Chunk, Communicator, Peer
+from kernbench.common.messages import KernelLaunchMsg
+from kernbench.components.base import Context, Landed
+from kernbench.components.builtin.interfaces import MessageMover, MessageQueue
+from kernbench.components.builtin.ipcq_rings import RxRing, TxRing
+
+RingKey = tuple[Communicator, str]  # and the direction
+
+
+class RingUser(Protocol):
+    """PE_IPCQ, as its rings need it: who hears of what happens to them, and who knows what is asked of them."""
+
+    pe: PeId
+    key: PeKey
+    ctx: Context
+
+    @property
+    def dma(self) -> MessageMover:
+        """The PE's DMA engine."""
+
+    def queue_of(self, pe: PeKey) -> MessageQueue:
+        """The PE_IPCQ of another PE."""
+
+    def credited(self, ring: TxRing, landed: Landed) -> None:
+        """Something is at the credit word of a ring."""
+
+    def landed(self, ring: RxRing, landed: Landed) -> None:
+        """Something is at a slot of a ring."""
+
+    def arrived(self, ring: RxRing, chunk: Chunk) -> None:
+        """A chunk is written to its slot."""
+
+    def fetched(self, ring: RxRing) -> None:
+        """The bytes of a slot have come over the fabric."""
+
+    def is_asked(self, communicator: Communicator, direction: str) -> bool:
+        """Whether a receive waits for what may come from a direction."""
+
+    def is_sending(self, ring: TxRing) -> bool:
+        """Whether a send to a ring is under way."""
+
+    def closed(self, communicator: Communicator) -> None:
+        """A communicator is over, and its rings with it."""
+
+
+class RingTable:
+    """Both sides of a PE's rings, by communicator and direction."""
+
+    __slots__ = ("_idle_tx", "_known", "_user", "rx", "tx")
+
+    def __init__(self, user: RingUser) -> None:
+        self._user = user
+        self.tx: dict[RingKey, TxRing] = {}
+        self.rx: dict[RingKey, RxRing] = {}
+        self._idle_tx: dict[RingKey, TxRing] = {}  # whose ring at the other end is given up
+        self._known: dict[Communicator, None] = {}  # that say when they end
+
+    # ---- with whom
+
+    def communicator(self, launch: KernelLaunchMsg) -> Communicator:
+        """The communicator of a launch; raises KernelError for one that is not there or has failed."""
+        found = self._user.ctx.communicators.get(launch.communicator)
+        if found is None:
+            raise KernelError(
+                f"no communicator '{launch.communicator}' on this machine, so there is nobody to send to",
+                hint="call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() before the launch",
+            )
+        if found.failure is not None:
+            raise KernelError(
+                f"communicator '{found.name}' cannot be used any more: {found.failure}",
+                hint="install it again with torch.install_ipcq(), or initialise the process group again",
+            )
+        return found
+
+    def peer(self, communicator: Communicator, direction: str) -> Peer:
+        """Who is in a direction; raises KernelError where nobody is."""
+        peer = communicator.peer_of(self._user.key, direction)
+        if peer is None:
+            here = ", ".join(communicator.directions_of(self._user.key)) or "none"
+            raise KernelError(f"no neighbour '{direction}' of {self._user.pe}", hint=f"its directions are: {here}")
+        return peer
+
+    # ---- made
+
+    def tx_ring(self, communicator: Communicator, direction: str) -> TxRing:
+        """The sender's side of a direction, with a ring at the other end."""
+        ring = self.tx.get((communicator, direction))
+        if ring is None:
+            peer, back = self.peer(communicator, direction)
+            ring = self._idle_tx.pop((communicator, direction), None) or self._new_tx_ring(
+                communicator, direction, peer
+            )
+            ring.there = self._user.queue_of(peer).connect(communicator, back, ring.word, ring.sent)
+            ring.path = self._user.dma.locate(ring.there)[0].path
+            self.tx[communicator, direction] = ring
+        return ring
+
+    def _new_tx_ring(self, communicator: Communicator, direction: str, peer: PeKey) -> TxRing:
+        """The sender's side of a direction, with its credit word."""
+        credit_bytes = communicator.config.credit_bytes
+        word = communicator.allocate(self._user.key, credit_bytes, "tcm")
+        ring = TxRing(communicator, direction, peer, word)
+        port, address = self._user.dma.locate(word)
+        ring.stop_listening = self._user.ctx.listen(
+            port.path[-1], address, credit_bytes, partial(self._user.credited, ring)
+        )
+        self._know(communicator)
+        return ring
+
+    def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
+        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
+        ring = self.rx_ring(communicator, direction)
+        ring.credit_to, ring.taken = credit_to, sent
+        return ring.base
+
+    def rx_ring(self, communicator: Communicator, direction: str) -> RxRing:
+        """The receiver's side of a direction."""
+        ring = self.rx.get((communicator, direction))
+        if ring is None:
+            peer = self.peer(communicator, direction)
+            config = communicator.config
+            base = self._allocate_ring(communicator)
+            port, address = self._user.dma.locate(base)
+            notice_ns = 0.0 if config.buffer_kind == "tcm" else self._user.ctx.latency_ns(port.path[::-1])
+            ring = self.rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
+            ring.on_arrived, ring.on_fetched = partial(self._user.arrived, ring), partial(self._user.fetched, ring)
+            heard = partial(self._user.landed, ring)
+            ring.stop_listening = self._user.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
+            self._know(communicator)
+        return ring
+
+    def _know(self, communicator: Communicator) -> None:
+        if communicator not in self._known:
+            self._known[communicator] = None
+            communicator.on_close.append(partial(self._forget, communicator))
+
+    def _allocate_ring(self, communicator: Communicator) -> int:
+        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
+        they are used again.
+        """
+        config = communicator.config
+        while True:
+            try:
+                return communicator.allocate(self._user.key, config.ring_bytes, config.buffer_kind)
+            except AllocationError:
+                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self.rx.values()))):
+                    raise
+
+    # ---- given up
+
+    def _dropped(self, ring: RxRing) -> bool:
+        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
+
+        The sender keeps its side and its credit word, for when the ring is made again: a credit may still be on its way
+        there.
+        """
+        communicator, direction = ring.communicator, ring.direction
+        if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
+            return False
+        if self._user.is_asked(communicator, direction):
+            return False
+        back = self.peer(communicator, direction).direction
+        if not self._user.queue_of(ring.peer).disconnect(communicator, back, ring.taken):
+            return False
+        del self.rx[communicator, direction]
+        ring.stop_listening()
+        communicator.free(ring.base)
+        return True
+
+    def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
+        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
+        ring = self.tx.get((communicator, direction))
+        if ring is None:
+            return True
+        if ring.sent != taken or self._user.is_sending(ring):
+            return False
+        self._idle_tx[communicator, direction] = self.tx.pop((communicator, direction))
+        return True
+
+    def _forget(self, communicator: Communicator) -> None:
+        for rings in (self.tx, self._idle_tx, self.rx):
+            for key in [key for key in rings if key[0] is communicator]:
+                rings.pop(key).stop_listening()
+        self._known.pop(communicator, None)
+        self._user.closed(communicator)
