@@ -92,6 +92,14 @@ class Opened:
             self.page.wait_for_timeout(25)
         raise AssertionError("the page is still loading after 30 s")
 
+    def until(self, script: str) -> None:
+        """Until an expression holds. (playwright's own wait evaluates text in the page, which its policy forbids.)"""
+        for _ in range(400):
+            if self.page.evaluate(script):
+                return
+            self.page.wait_for_timeout(25)
+        raise AssertionError(script)
+
     def change(self, **patch: object) -> None:
         self.page.evaluate("patch => kb.change(patch)", patch)
         self.settle()

@@ -182,9 +182,9 @@ def test_timelines_of_two_runs_are_zoomed_together_and_are_a_table_too(page: Ope
     page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
     page.page.keyboard.press("+")
     page.settle()
-    page.page.wait_for_function("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
+    page.until("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
     from_, to = page.ask("kb.state.dw")
-    page.page.wait_for_function(
+    page.until(
         f"kb.stacked.sides.every(s => Math.abs(s.part.t0 - s.t0 - {from_}) < 1e-6 && s.part.t1 - s.t0 <= {to} + 1e-6)"
     )
     assert f"dw={from_:.3f}".rstrip("0").rstrip(".") in page.ask(

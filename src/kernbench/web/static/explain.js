@@ -32,7 +32,7 @@ export function startExplain(place, fail) {
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('The path is too long to ask here.'),
+        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('No component has a share in this path.'),
         h('p', {class: 'muted'}, 'At best is a bound from the path, as long as ops keep their order. To measure it, run again with the component made free, and open the new runs too:'),
         h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
