@@ -215,4 +215,11 @@ def test_what_is_no_run_folder_says_so(tmp_path):
 def test_runs_are_found_below_a_folder(saved_runs):
     root = saved_runs["qkv"].path.parent
     assert [path.name for path in find_runs(root)] == sorted(RUNS)
+
+
+def test_a_link_that_leads_back_up_is_not_followed(saved_runs, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "up").symlink_to(tmp_path)
+    (tmp_path / "run").symlink_to(saved_runs["va"].path)
+    assert list(find_runs(tmp_path)) == [tmp_path / "run"]
     assert list(find_runs(saved_runs["qkv"].path)) == [saved_runs["qkv"].path]

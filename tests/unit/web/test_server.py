@@ -121,6 +121,30 @@ def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: 
     assert (good["ops"], len(good["lanes"]), good["total_ns"]) == (40, 8, 201.0)  # 2 PEs, 5 rounds of 40 ns, one later
 
 
+def test_a_folder_that_breaks_its_reader_is_damaged_too(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "results.json").write_text("[" * 100_000)
+    write_generated_run(tmp_path / "good", pes=1, rounds=1)
+    listed = {Path(str(one["dir"])).name: one for one in Shelf([tmp_path], tiny_machine()).as_json()}
+    assert (listed["deep"]["kind"], listed["good"]["kind"]) == ("damaged", "run")
+
+
+def test_runs_that_were_looked_at_long_ago_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernbench.web.shelf._MOST_OPS", 100)
+    for n in range(4):
+        write_generated_run(tmp_path / f"r{n}", pes=1, rounds=20 + n)  # 80 ops and more
+    shelf = Shelf([tmp_path], tiny_machine())
+    views = shelf.runs()
+    for view in views:
+        assert shelf.find(view.id) is view
+        assert len(view.run.ops.t_end) >= 80
+    kept = [view in shelf.runs() for view in views]
+    assert kept == [False, True, True, True]  # the last two, and as many before as have 100 ops
+    again = shelf.find(views[0].id)
+    assert again is not None
+    assert again is not views[0]
+
+
 def test_a_folder_that_is_written_later_is_found(tmp_path: Path) -> None:
     shelf = Shelf([tmp_path], tiny_machine())
     app = make_app(shelf)

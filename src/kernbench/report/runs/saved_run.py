@@ -225,5 +225,15 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
         if (at / "manifest.json").is_file():
             yield at
             continue
-        below = [child for child in at.iterdir() if child.is_dir() and not child.name.startswith(".")]
-        pending += sorted(below, reverse=True)
+        pending += reversed(folders_in(at))
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder, by name; not hidden ones, those that lead back up, or any where that is not allowed."""
+    try:
+        found = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        return [
+            child for child in found if not (child.is_symlink() and folder.resolve().is_relative_to(child.resolve()))
+        ]
+    except OSError:
+        return []
