@@ -22,20 +22,21 @@ export function startTimeline(pane, fail) {
   const overview = h('canvas', {class: 'overview', 'aria-label': 'Overview of the whole scope'});
   const letters = h('span', {class: 'letters'}), text = h('span', {class: 'muted num'});
   const toggle = (key, name) => h('button', {class: 'pill', 'data-key': key, onclick: () => change({[key]: !state[key]})}, name);
-  const pills = [toggle('path', 'Critical path'), toggle('waits', 'Waits')];
+  const pills = [toggle('path', 'Critical path'), toggle('only', 'On path only'), toggle('waits', 'Waits')];
   const cursor = h('div', {class: 'cursor', hidden: true}), body = h('div', {class: 'body lanes'}, canvas, cursor), tableBox = h('div', {class: 'body', hidden: true});
   show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
   Object.assign(tl, {pane, canvas, cursor, overview, body, text, pills, letters, fail, tableBox});
   startOverview(overview, tl);
   startInput(canvas, tl, draw);
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
-  subscribe(['open', 'w', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
+  subscribe(['open', 'w', 'range', 'sel', 'path', 'only', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
     if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
     draw();
   });
   subscribe(['t'], placeCursor);
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
+  onKey(['o'], 'only slices on the critical path, and back', () => change({only: !state.only}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
   const isTable = () => state.table === 'timeline' && Boolean(run.a);
   const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
@@ -71,7 +72,7 @@ async function rebuild() {
   await loadPath(scope);
   if (tl.id !== run.a.id) return;
   layout();
-  if (!tl.scroll) showRow(tl.rows.findLast(row => row.type === 'lane' && row.group.kind === 'pe'));
+  if (!tl.scroll) showGroup(tl.rows.filter(row => row.group?.kind === 'pe' && ['lane', 'spans'].includes(row.type)));
   await selected().catch(() => {});
   draw();
   tl.redrawOverview?.();
@@ -83,6 +84,13 @@ async function rebuild() {
 function showRow(row) {
   const room = tl.canvas.clientHeight - headHeight();
   if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y + row.h - 0.7 * room, tl.height - room));
+}
+
+// The lanes of the PE that is open; where not all fit, from the first on.
+function showGroup(rows) {
+  if (!rows.length) return;
+  showRow(rows.at(-1));
+  tl.scroll = Math.min(tl.scroll, rows[0].y);
 }
 
 // The whole path where it is short; else what the window shows of it, again after each move.
@@ -163,7 +171,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());

@@ -42,7 +42,7 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     const x0 = Math.max(x(Math.max(from, tile.begin)), view.left - 2), x1 = Math.min(x(Math.min(to, end)), view.right + 2);
     if (x1 <= view.left || x0 >= view.right) continue;
     const letter = LETTERS[tile.kind[n]], wide = Math.max(x1 - x0, 0.7);
-    if (look.kinds && !look.kinds.includes(letter)) continue;
+    if ((look.kinds && !look.kinds.includes(letter)) || (look.only && !(tile.flags[n] & 1))) continue;
     const isFaded = look.fade && !(tile.flags[n] & 2);
     pen.globalAlpha = isFaded ? FADED : 1;
     if (letter === 'S') { bracket(pen, x0, x1, top, tall, tile.texts[tile.text[n]]); pen.globalAlpha = 1; continue; }
@@ -141,7 +141,7 @@ class Columns {
     const y1 = Math.round((top + tall - view.top) * scale), full = tall * scale;
     this.high = Math.max(this.high, Math.min(y1, this.h));
     for (let n = 0; n < tile.index.length; n++) {
-      if (look.kinds && !look.kinds.includes(LETTERS[tile.bkind[n]])) continue;
+      if ((look.kinds && !look.kinds.includes(LETTERS[tile.bkind[n]])) || (look.only && !(tile.bflags[n] & 1))) continue;
       const from = tile.begin + tile.index[n] * tile.width;
       const xa = Math.floor((from - view.t0) * px * scale), xb = Math.max(xa + 1, Math.ceil((from + tile.width - view.t0) * px * scale));
       if (xb <= 0 || xa >= this.w) continue;
