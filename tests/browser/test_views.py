@@ -129,11 +129,9 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
     said = page.page.inner_text("#answer .say").replace("\n", " ")
     told = headline(open_run(served.folder / "qkv"))
     assert " ".join(said.split()).split("Try:")[1] == told.split("Try:")[1]
-    for by in ("class", "lane", "link", "line", "launch", "wait"):
+    for n, by in enumerate(("class", "lane", "link", "place", "line", "launch", "wait")):
         page.change(by=by)
-        page.page.locator("#view-explain .switch button").nth(
-            ["class", "lane", "link", "line", "launch", "wait"].index(by)
-        ).click()
+        page.page.locator("#view-explain .switch button").nth(n).click()
         cells = page.page.eval_on_selector_all(
             "#view-explain table.bars tbody tr td:nth-child(4)", "c => c.map(x => parseFloat(x.textContent))"
         )

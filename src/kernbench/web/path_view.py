@@ -201,6 +201,7 @@ def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()
             "class": _rows({STYLE[name][1]: ns for name, ns in found.by_class.items()}, _class_letters()),
             "lane": _rows(found.by_lane, {name: letter for letter, name in KINDS.items()}),
             "link": _rows(found.by_link, {}),
+            "place": _rows(found.by_place, {}),
             "line": _rows(found.by_line, {}),
             "launch": _rows(found.by_launch, {}),
             "wait": _rows(found.by_wait, {}),

@@ -5,7 +5,7 @@ import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
 import {count, exactNs, ns, pct} from './units.js';
 
-const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
+const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['place', 'place'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
 
 export function startExplain(place, fail) {
   async function load() {
@@ -47,7 +47,10 @@ const WHAT_IF = found => [
   {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
 ];
 
+const placeOf = name => (name.includes(' -> ') ? `link:${name.replace(' -> ', '>')}` : / channel \d+$/.test(name) ? `node:${name.replace(/ channel \d+$/, '')}` : '');
 function nameOf(by, row, found) {
+  const place = by === 'place' && placeOf(row.name);
+  if (place) return h('button', {class: 'plain', onclick: () => change({sel: place, view: 'run'}, {push: true})}, row.name);
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
   return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
 }
