@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -40,6 +40,7 @@ _SAFE = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )  # fmt: skip
+_WORKERS = 4  # answers that are made at a time: each may need columns of its own for a while
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -104,7 +105,10 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
             return error_answer(UsageError(f"there is no page '{name[:60]}'", hint="open /"), 404)
         return bytes_answer(request, pages[name], _TYPES[name.rpartition(".")[2]])
 
-    routes = [Route(f"/api{path}", _answering(shelf, handler), methods=["GET"]) for path, handler in ROUTES.items()]
+    workers = CapacityLimiter(_WORKERS)
+    routes = [
+        Route(f"/api{path}", _answering(shelf, handler, workers), methods=["GET"]) for path, handler in ROUTES.items()
+    ]
     routes += [Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
     return Starlette(
         routes=routes,
@@ -113,7 +117,7 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
     )
 
 
-def _answering(shelf: Shelf, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that runs in a thread, and says what is wrong with what it was asked."""
 
     def answer(request: Request) -> Response:
@@ -126,7 +130,7 @@ def _answering(shelf: Shelf, handler: Handler) -> Callable[[Request], Awaitable[
         return found if isinstance(found, Response) else json_answer(request, found)
 
     async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(answer, request)
+        return await to_thread.run_sync(answer, request, limiter=workers)
 
     return endpoint
 
