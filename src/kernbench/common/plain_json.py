@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 
 def plain_json(data: Any) -> Any:
     """The same with null for what is not finite; keys are texts, tuples are lists."""
@@ -14,6 +12,6 @@ def plain_json(data: Any) -> Any:
         return {str(key): plain_json(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [plain_json(value) for value in data]
-    if isinstance(data, np.generic):
+    if type(data).__module__ == "numpy":  # a number; not imported here, for commands that need no arrays
         data = data.item()
     return None if isinstance(data, float) and not isfinite(data) else data
