@@ -87,7 +87,7 @@ class Opened:
                 "kb.busy() || (kb.tl?.canvas?.clientWidth > 0 && (kb.tl.frame || kb.tl.drawn.missing))"
             )
             quiet = 0 if busy else quiet + 1
-            if quiet == 4:
+            if quiet == 3:
                 return
             self.page.wait_for_timeout(25)
         raise AssertionError("the page is still loading after 30 s")

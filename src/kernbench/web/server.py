@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from logging import getLogger
 
 import uvicorn
 from anyio import CapacityLimiter, to_thread
@@ -130,7 +132,10 @@ def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Call
         return found if isinstance(found, Response) else json_answer(request, found)
 
     async def endpoint(request: Request) -> Response:
-        return await to_thread.run_sync(answer, request, limiter=workers)
+        try:
+            return await to_thread.run_sync(answer, request, limiter=workers, abandon_on_cancel=True)
+        except CancelledError:  # Ctrl-C while it was being made
+            return error_answer(UsageError("the server is closing", hint="start `kernbench web` again"), 503)
 
     return endpoint
 
@@ -185,6 +190,8 @@ def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None
     config = uvicorn.Config(
         make_app(shelf, host), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
     )
+    # Ctrl-C while an answer is being made is no error.
+    getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
     server = _Server(config, ready)
     try:
         server.run(sockets=[sock])

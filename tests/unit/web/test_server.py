@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from kernbench.cli.main import main
 from kernbench.common.errors import UsageError
 from kernbench.testing import tiny_machine
 from kernbench.web.answers import packed
+from kernbench.web.api import ROUTES
 from kernbench.web.server import bind, make_app, static_files
 from kernbench.web.shelf import Shelf
 
@@ -150,6 +152,37 @@ def test_a_folder_that_is_written_later_is_found(tmp_path: Path) -> None:
     app = make_app(shelf)
     write_generated_run(tmp_path / "new", pes=1, rounds=1)
     assert "new" in {Path(entry["dir"]).name for entry in json.loads(ask(app, "/api/runs")[2])["runs"]}
+
+
+def test_an_answer_that_is_being_made_when_the_server_closes_is_refused(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slow(shelf: Shelf, request: object) -> dict[str, object]:
+        began.set()
+        goes_on.wait(10)
+        return {}
+
+    monkeypatch.setitem(ROUTES, "/slow", slow)  # type: ignore[arg-type]
+    app = make_app(Shelf([runs], tiny_machine()))
+    sent: list[dict[str, object]] = []
+
+    async def close_meanwhile() -> None:
+        async def send(message: dict[str, object]) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/api/slow", "query_string": b"", "root_path": "",
+                 "headers": [(b"host", LOCAL.encode())]}  # fmt: skip
+        task = asyncio.ensure_future(app(scope, None, send))  # type: ignore[arg-type]
+        await asyncio.to_thread(began.wait, 10)
+        task.cancel()
+        await task
+        goes_on.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, close_meanwhile()).result()
+    assert sent[0]["status"] == 503
 
 
 def test_an_answer_that_has_not_changed_is_not_sent_again(app: object) -> None:
