@@ -87,10 +87,18 @@ class Opened:
                 "kb.busy() || (kb.tl?.canvas?.clientWidth > 0 && (kb.tl.frame || kb.tl.drawn.missing))"
             )
             quiet = 0 if busy else quiet + 1
-            if quiet == 4:
+            if quiet == 3:
                 return
             self.page.wait_for_timeout(25)
         raise AssertionError("the page is still loading after 30 s")
+
+    def until(self, script: str) -> None:
+        """Until an expression holds. (playwright's own wait evaluates text in the page, which its policy forbids.)"""
+        for _ in range(400):
+            if self.page.evaluate(script):
+                return
+            self.page.wait_for_timeout(25)
+        raise AssertionError(script)
 
     def change(self, **patch: object) -> None:
         self.page.evaluate("patch => kb.change(patch)", patch)

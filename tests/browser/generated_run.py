@@ -11,17 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from kernbench.report.runs.files import write_table
 from kernbench.report.runs.layout import (
     ACTIVITY,
+    ACTIVITY_COLUMNS,
     FILES,
     KIND,
+    LANE_COLUMNS,
     LANES,
     LAUNCHES,
     MACHINE,
     MANIFEST,
+    OP_COLUMNS,
     OPS,
+    PLACE_COLUMNS,
     PLACES,
     SCHEMA,
     SOURCES,
@@ -67,7 +71,7 @@ def write_generated_run(folder: Path, pes: int, rounds: int) -> int:
         "tensors": pa.ListArray.from_arrays(pa.array(waits, pa.int32()), pa.array(["x"] * int(is_load.sum()))),
         "params": pa.array(["{}"] * n),
     }  # fmt: skip
-    pq.write_table(pa.table(table), folder / OPS, row_group_size=1 << 16)  # as a run is saved
+    write_table(folder / OPS, table, OP_COLUMNS)
     total = pes - 1 + rounds * ROUND_NS
     lanes = [
         {"name": f"sip0.cube{p // 8}.pe{p % 8}.{s[2]}.{s[3]}", "component": f"sip0.cube{p // 8}.pe{p % 8}.{s[2]}",
@@ -75,7 +79,7 @@ def write_generated_run(folder: Path, pes: int, rounds: int) -> int:
          "busy_ns": rounds * (s[5] - s[4])}
         for p in range(pes) for s in STEPS
     ]  # fmt: skip
-    pq.write_table(pa.Table.from_pylist(lanes), folder / LANES)
+    write_table(folder / LANES, _columns(lanes), LANE_COLUMNS)
     _write_places(folder, total, pes)
     one = {"start_ns": 0.0, "end_ns": total, "dma_ns": 1.0, "compute_ns": 1.0}
     parts = [
@@ -118,11 +122,15 @@ def _write_places(folder: Path, total: float, pes: int) -> None:
          "link_class": "hbm port", "gbs": 256.0, "nbytes": 0.0, "wait_ns": 0.0, "contended_ns": 0.0}
         for p in range(count)
     ]  # fmt: skip
-    pq.write_table(pa.Table.from_pylist(places), folder / PLACES)
+    write_table(folder / PLACES, _columns(places), PLACE_COLUMNS)
     activity = {
         "place": np.repeat(np.arange(count, dtype=np.int32), bins),
         "bin": np.tile(np.arange(bins, dtype=np.int32), count),
         "nbytes": np.full(count * bins, each), "wait_ns": np.full(count * bins, 8.0),
         "contended_ns": np.full(count * bins, 8.0),
     }  # fmt: skip
-    pq.write_table(pa.table(activity), folder / ACTIVITY)
+    write_table(folder / ACTIVITY, activity, ACTIVITY_COLUMNS)
+
+
+def _columns(rows: list[dict[str, object]]) -> dict[str, list[object]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

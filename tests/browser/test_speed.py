@@ -1,4 +1,8 @@
-"""A run of a million slices: first paint, panning, zooming, ranges and search stay quick; figures are printed."""
+"""A run of a million slices: first paint, panning, zooming, ranges and search stay quick; figures are printed.
+
+Times are printed beside their budgets, and processor time beside them: on a machine that others use too, the first says
+what a user waited, the second what the page and the server cost. What fails is processor time and memory.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.conftest import Served, opened
+from tests.browser.conftest import Opened, Served, opened, serve, stop
 
-# Times are printed beside their budgets; what fails is what does not depend on how busy the machine is: processor time
-# and memory.
+FRAMES = 40
+MOVES = {
+    "zooming": "(n, all) => { const w = all * 0.9 ** n, from = (all - w) * 0.37; return {w: [from, from + w]}; }",
+    "panning": "(n, all) => { const from = all * (0.3 + 0.001 * n); return {w: [from, from + all / 20]}; }",
+    "moving the slider": "(n, all) => ({t: (all * n) / 60})",
+}
+
+# What a user does, when it is done, and how long it may take.
+IDLE = "!kb.busy() && !kb.tl.drawn.missing && !kb.tl.frame"
+STEPS = [
+    ("sharp tiles", "{w: [20000, 24000]}", IDLE, 150),
+    ("click to details", "{sel: 'op:500000'}", "text('pane-details').includes('op 500000')", 100),
+    ("totals of a range", "{sel: null, range: [10000, 30000]}", "text('pane-details').includes('selected')", 200),
+    ("search", "{range: null, matched: '', q: 'exp'}", f"kb.state.matched && {IDLE}", 200),
+    ("switch of view", "{view: 'explain'}", "document.getElementById('view-explain').classList.contains('on')", 100),
+    ("explanation", "{by: 'line'}", "text('view-explain').includes('Largest stalls')", 1000),
+]
+TIMED = """async () => {
+  const text = id => document.getElementById(id).innerText, began = performance.now();
+  kb.change(PATCH);
+  for (let i = 0; i < 2000; i++) { await new Promise(r => setTimeout(r, 4)); if (DONE) break; }
+  return performance.now() - began;
+}"""
 
 
-def memory_mb(pid: int) -> float:
+def memory_mb(pid: int, which: str = "VmRSS") -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
+        if line.startswith(which):
             return int(line.split()[1]) / 1024
     return 0.0
 
@@ -26,6 +51,18 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class Script:
+    """Processor time that a page's script has had, as the browser counts it."""
+
+    def __init__(self, page: Opened) -> None:
+        self._session = page.page.context.new_cdp_session(page.page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def ms(self) -> float:
+        found = self._session.send("Performance.getMetrics")["metrics"]
+        return next(1e3 * float(one["value"]) for one in found if one["name"] == "ScriptDuration")
+
+
 @pytest.fixture
 def figures(capsys: pytest.CaptureFixture[str]) -> Any:
     found: list[tuple[str, float, float, str]] = []
@@ -33,68 +70,73 @@ def figures(capsys: pytest.CaptureFixture[str]) -> Any:
     with capsys.disabled():
         print()
         for name, value, budget, unit in found:
-            print(f"  {name:<44} {value:8.1f} {unit:<3} (budget {budget:g})")
+            print(f"  {name:<52} {value:8.1f} {unit:<3} (budget {budget:g})")
+
+
+def test_the_default_machine_is_painted_at_once(browser: Any, figures: Any) -> None:
+    server = serve(None)
+    try:
+        with opened(browser, server.url) as page:
+            before = processor_s(server.process.pid)
+            script = Script(page)
+            page.go("")
+            page.until("kb.machinePaint > 0")
+            figures.append(("first paint of the default machine", page.ask("kb.machinePaint"), 1000, "ms"))
+            figures.append(("  processor time of the page's script", script.ms(), 300, "ms"))
+            server_ms = 1e3 * (processor_s(server.process.pid) - before)
+            figures.append(("  processor time of the server", server_ms, 300, "ms"))
+            assert script.ms() < 1000
+            assert server_ms < 1000
+    finally:
+        stop(server)
 
 
 def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) -> None:
     with opened(browser, large.url) as page:
+        script = Script(page)
         before = processor_s(large.process.pid)
         page.go("")
         opening_s = processor_s(large.process.pid) - before
-        figures.append(("processor time of the server to open it", 1e3 * opening_s, 3000, "ms"))
         figures.append(("first paint of a run of 1 M slices", page.ask("kb.tl.firstPaint"), 3000, "ms"))
+        figures.append(("  processor time of the server", 1e3 * opening_s, 3000, "ms"))
         assert page.ask("kb.run.a.ops") == 1_000_448
 
-        frames = page.ask(
-            """async () => {
-              const ms = [];
-              const all = kb.run.a.total_ns;
-              for (let n = 0; n < 60; n++) {
-                const wide = all * 0.9 ** n, from = (all - wide) * 0.37;
-                kb.change({w: [from, from + wide]});
-                await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-                ms.push(kb.tl.drawn.ms);
-              }
-              return ms.sort((x, y) => x - y);
-            }"""
-        )
-        figures.append(("script per frame while zooming, p95", frames[int(0.95 * len(frames))], 16, "ms"))
-        page.settle()
+        for name, move in MOVES.items():
+            began = script.ms()
+            frames = page.ask(
+                f"""async () => {{
+                  const ms = [], move = {move};
+                  for (let n = 0; n < {FRAMES}; n++) {{
+                    kb.change(move(n, kb.run.a.total_ns));
+                    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+                    ms.push(kb.tl.drawn.ms);
+                  }}
+                  return ms.sort((x, y) => x - y);
+                }}"""
+            )
+            each = (script.ms() - began) / FRAMES
+            figures.append((f"script per frame while {name}, p95", frames[int(0.95 * len(frames))], 16, "ms"))
+            figures.append(("  processor time, mean", each, 16, "ms"))
+            assert each < 30, name  # twice the budget: a frame is drawn, not computed
+            page.settle()
 
-        timings = page.ask(
-            """async () => {
-              const ms = {};
-              const timed = async (name, patch, done) => {
-                const t = performance.now();
-                kb.change(patch);
-                for (let i = 0; i < 2000; i++) { await new Promise(r => setTimeout(r, 4)); if (done()) break; }
-                ms[name] = performance.now() - t;
-              };
-              const text = id => document.getElementById(id).innerText;
-              const idle = () => !kb.busy() && !kb.tl.drawn.missing && !kb.tl.frame;
-              await timed('sharp tiles', {w: [20000, 24000]}, idle);
-              await timed('click to details', {sel: 'op:500000'}, () => text('pane-details').includes('op 500000'));
-              const details = () => text('pane-details');
-              const range = [10000, 30000];
-              await timed('totals of a range', {sel: null, range}, () => details().includes('selected'));
-              const explain = document.getElementById('view-explain');
-              await timed('switch of view', {view: 'explain'}, () => explain.classList.contains('on'));
-              return ms;
-            }"""
-        )
-        budgets = {"sharp tiles": 150, "click to details": 100, "totals of a range": 200, "switch of view": 100}
-        for name, ms in timings.items():
-            figures.append((name, ms, budgets[name], "ms"))
+        for name, patch, done, budget in STEPS:
+            before, began = processor_s(large.process.pid), script.ms()
+            ms = page.ask(TIMED.replace("PATCH", patch).replace("DONE", done))
+            spent = 1e3 * (processor_s(large.process.pid) - before) + script.ms() - began
+            figures.append((name, ms, budget, "ms"))
+            figures.append(("  processor time, server and script", spent, budget, "ms"))
+            assert spent < 3 * budget, name  # a tick of the system's clock is 10 ms, and others warm the same caches
         page.settle()
         heap = page.ask("performance.memory.usedJSHeapSize") / 1e6
         figures.append(("JS heap", heap, 150, "MB"))
-        server = memory_mb(large.process.pid)
+        server, most = memory_mb(large.process.pid), memory_mb(large.process.pid, "VmHWM")
         figures.append(("server, all of it", server, 400, "MB"))
+        figures.append(("  at most", most, 450, "MB"))
         figures.append(("bytes of tiles and heat maps sent", page.ask("kb.counts.bytes") / 1e6, 40, "MB"))
         assert opening_s < 4.0
-        assert frames[len(frames) // 4] < 50  # the others had to share the processor
         assert heap < 150
-        assert server < 450
+        assert most < 500
 
 
 def test_a_tile_is_bounded_however_many_slices_there_are(browser: Any, large: Served) -> None:

@@ -82,6 +82,9 @@ def test_every_key_of_the_help_page_does_something(page: Opened, served: Served)
     assert state("w") is not None
     after("p")
     assert state("path") is False
+    after("o")
+    assert state("only") is True
+    after("o")
     after("w")
     assert state("waits") is True
     after("n")
@@ -166,6 +169,13 @@ def test_a_damaged_folder_says_so_and_the_others_work(page: Opened, served: Serv
     damaged = [text for text, disabled in options if disabled]
     assert damaged
     assert "ops.parquet has 4 bytes" in damaged[0]
+    assert page.ask("kb.run.a.kind") == "run"
+
+
+def test_a_link_to_a_run_that_is_not_here_says_so_and_shows_another(page: Opened) -> None:
+    page.go("#/run?a=0123456789ab&sel=op:5&w=99990-99999")
+    assert "0123456789ab, is not here" in page.page.inner_text("#banner")
+    assert page.ask("[kb.state.sel, kb.state.w]") == [None, None]
     assert page.ask("kb.run.a.kind") == "run"
 
 

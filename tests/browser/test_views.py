@@ -129,11 +129,9 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
     said = page.page.inner_text("#answer .say").replace("\n", " ")
     told = headline(open_run(served.folder / "qkv"))
     assert " ".join(said.split()).split("Try:")[1] == told.split("Try:")[1]
-    for by in ("class", "lane", "link", "line", "launch", "wait"):
+    for n, by in enumerate(("class", "lane", "link", "place", "line", "launch", "wait")):
         page.change(by=by)
-        page.page.locator("#view-explain .switch button").nth(
-            ["class", "lane", "link", "line", "launch", "wait"].index(by)
-        ).click()
+        page.page.locator("#view-explain .switch button").nth(n).click()
         cells = page.page.eval_on_selector_all(
             "#view-explain table.bars tbody tr td:nth-child(4)", "c => c.map(x => parseFloat(x.textContent))"
         )
@@ -182,9 +180,9 @@ def test_timelines_of_two_runs_are_zoomed_together_and_are_a_table_too(page: Ope
     page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
     page.page.keyboard.press("+")
     page.settle()
-    page.page.wait_for_function("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
+    page.until("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
     from_, to = page.ask("kb.state.dw")
-    page.page.wait_for_function(
+    page.until(
         f"kb.stacked.sides.every(s => Math.abs(s.part.t0 - s.t0 - {from_}) < 1e-6 && s.part.t1 - s.t0 <= {to} + 1e-6)"
     )
     assert f"dw={from_:.3f}".rstrip("0").rstrip(".") in page.ask(

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from tests.integration.conftest import ONE_SIP, RUNS, save_run
@@ -13,7 +15,7 @@ from tests.integration.conftest import ONE_SIP, RUNS, save_run
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
 from kernbench.report import open_run
-from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, RELEASES
+from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, OPS, RELEASES
 from kernbench.report.runs.save import run_folder
 from kernbench.report.runs.saved_run import find_runs
 
@@ -122,21 +124,46 @@ def test_a_file_of_the_right_size_with_wrong_content_is_an_error_when_it_is_read
         _ = run.ops, run.lanes, run.launches, run.places, run.activity, run.lines, run.graph
 
 
+def test_a_changed_byte_is_noticed_when_its_column_is_read(copy):
+    file = copy / OPS
+    data = bytearray(file.read_bytes())
+    data[100] ^= 0xFF  # in the first column; the footer stays whole
+    file.write_bytes(data)
+    with pytest.raises(UsageError, match=r"ops.parquet cannot be read"):
+        _ = open_run(copy).ops.id
+
+
+def test_a_column_of_another_type_or_with_gaps_is_said(copy):
+    table = pq.read_table(copy / OPS)
+    for column, message in (
+        (pa.array(["x"] * len(table)), "column t_end is string, not float64"),
+        (pa.nulls(len(table), pa.float64()), "column t_end has gaps"),
+    ):
+        pq.write_table(table.set_column(table.column_names.index("t_end"), "t_end", column), copy / OPS)
+        manifest = json.loads((copy / MANIFEST).read_text())
+        manifest["files"][OPS] = (copy / OPS).stat().st_size
+        (copy / MANIFEST).write_text(json.dumps(manifest))
+        with pytest.raises(UsageError, match=message):
+            _ = open_run(copy).ops.t_end
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"schema": 99}, "newer format"),
         ({"kind": "something"}, "not that of a saved run"),
         ({"files": {}}, "does not name all files"),
-        ({"total_ns": None, "bench": 3}, None),
+        ({"total_ns": None}, "wrong total_ns"),
+        ({"hash": 5}, "wrong hash"),
+        ({"bins": 0}, "wrong bins"),
+        ({"params": "m=3"}, "wrong params"),
     ],
 )
 def test_a_manifest_that_is_wrong_says_how(copy, change, message):
     manifest = json.loads((copy / MANIFEST).read_text())
     (copy / MANIFEST).write_text(json.dumps({**manifest, **change}))
-    if message is not None:
-        with pytest.raises(UsageError, match=message):
-            open_run(copy)
+    with pytest.raises(UsageError, match=message):
+        open_run(copy)
     (copy / MANIFEST).write_text("{")
     with pytest.raises(UsageError, match="cannot be read"):
         open_run(copy)
@@ -188,4 +215,11 @@ def test_what_is_no_run_folder_says_so(tmp_path):
 def test_runs_are_found_below_a_folder(saved_runs):
     root = saved_runs["qkv"].path.parent
     assert [path.name for path in find_runs(root)] == sorted(RUNS)
+
+
+def test_a_link_that_leads_back_up_is_not_followed(saved_runs, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "up").symlink_to(tmp_path)
+    (tmp_path / "run").symlink_to(saved_runs["va"].path)
+    assert list(find_runs(tmp_path)) == [tmp_path / "run"]
     assert list(find_runs(saved_runs["qkv"].path)) == [saved_runs["qkv"].path]

@@ -144,7 +144,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
         "total_ns kernels_ns verified ok launches ops bin_ns bins files"
     )
     explained = printed("explain", folder)
-    assert " ".join(explained) == ("schema command scope total_ns sentence bound path lanes stalls run what_if")
+    assert " ".join(explained) == ("schema command scope total_ns sentence bound finish path lanes stalls run what_if")
     assert " ".join(explained["path"]) == "class lane link place line launch wait"
     assert set(explained["path"]["class"][0]) == {"name", "ns", "share"}
     changed = printed("diff", folder, folder)

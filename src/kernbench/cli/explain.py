@@ -18,7 +18,7 @@ from kernbench.report.explain.as_json import explanation_as_json
 from kernbench.report.explain.as_text import explanation_as_text
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.explanation import explain as explain_run
-from kernbench.report.explain.what_if import TARGETS, WhatIf, what_if
+from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
 from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import SavedRun, open_run
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
@@ -55,7 +55,7 @@ def explain(
         raise UsageError("--save without --what-if", hint="give --what-if COMPONENT: RUN itself is saved already")
     saved = open_run(run)
     explanation = explain_run(saved, launch)
-    foreseen = [what_if(saved, explanation, pattern) for pattern in patterns]
+    foreseen = what_ifs(saved, explanation, patterns)
     with stdout_for_json(as_json):
         measured = [_measured(saved, explanation, one, save) for one in foreseen]
     title = saved.name if launch is None else f"{saved.name}, launch {launch}: {saved.launches[launch].name}"

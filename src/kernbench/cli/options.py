@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from math import isfinite
 from typing import Any, TypeVar
 
 import click
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import plain_json
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 
@@ -63,12 +63,4 @@ def stdout_for_json(as_json: bool) -> Iterator[None]:
 
 def print_json(data: Any) -> None:
     """JSON on standard output: same input, same bytes. It knows no infinity and no NaN: those are null."""
-    click.echo(json.dumps(_finite(data), indent=2, allow_nan=False))
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not isfinite(data) else data
+    click.echo(json.dumps(plain_json(data), indent=2, allow_nan=False))

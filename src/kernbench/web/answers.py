@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kernbench.common.errors import KernBenchError
+from kernbench.common.plain_json import plain_json
 
 _STEP = 8
 _KEEP = {"Cache-Control": "no-cache"}  # ask again, and be told that nothing has changed
 
 
 def json_answer(request: Request, data: object, status: int = 200) -> Response:
-    body = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(plain_json(data), separators=(",", ":"), allow_nan=False).encode()
     return _tagged(request, body, "application/json", status)
 
 
@@ -50,7 +50,7 @@ def packed(about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any
     for name, array in plain.items():
         fields[name] = {"dtype": array.dtype.str[1:], "shape": list(array.shape), "offset": at}
         at += -(-array.nbytes // _STEP) * _STEP
-    header = json.dumps(_finite({**about, "fields": fields}), separators=(",", ":"), allow_nan=False).encode()
+    header = json.dumps(plain_json({**about, "fields": fields}), separators=(",", ":"), allow_nan=False).encode()
     header += b" " * (-(len(header) + 4) % _STEP)  # so that the first array stands at a multiple of 8
     parts = [len(header).to_bytes(4, "little"), header]
     for array in plain.values():
@@ -65,14 +65,3 @@ def _tagged(request: Request, body: bytes, media_type: str, status: int) -> Resp
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(body, status_code=status, media_type=media_type, headers=headers)
-
-
-def _finite(data: Any) -> Any:
-    """JSON knows no infinity and no NaN: those are null. Numbers of numpy become Python's."""
-    if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    if isinstance(data, np.generic):
-        data = data.item()
-    return None if isinstance(data, float) and not isfinite(data) else data

@@ -19,8 +19,7 @@ from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.sentence import bound_of, stalls_of
-from kernbench.report.explain.what_if import TARGETS, machine_with
-from kernbench.report.explain.what_if import what_if as foresee
+from kernbench.report.explain.what_if import TARGETS, machine_with, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
@@ -202,6 +201,7 @@ def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()
             "class": _rows({STYLE[name][1]: ns for name, ns in found.by_class.items()}, _class_letters()),
             "lane": _rows(found.by_lane, {name: letter for letter, name in KINDS.items()}),
             "link": _rows(found.by_link, {}),
+            "place": _rows(found.by_place, {}),
             "line": _rows(found.by_line, {}),
             "launch": _rows(found.by_launch, {}),
             "wait": _rows(found.by_wait, {}),
@@ -275,12 +275,10 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
 def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunView]) -> list[Json]:
     """What would be gained at best if a component were free, as long as ops keep their order, and what a run on such a
     machine took, where one is open; largest first."""
-    if len(found.path) > MOST_PIECES:
-        return []
     about = view.run.manifest
     same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
-    foreseen = [foresee(view.run, found, name) for name in TARGETS]
+    foreseen = what_ifs(view.run, found, TARGETS)
     rows: list[Json] = []
     for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name)):
         other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None

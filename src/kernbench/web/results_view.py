@@ -33,6 +33,7 @@ class ResultsView:
             "name": self.title,
             "dir": str(self.path),
             "kind": "results",
+            "bench": self.data.get("bench"),
             "command": self.data.get("command"),
             "machine": self.data.get("topology") or _name(self.data.get("machine")),
             "description": self.data.get("description"),

@@ -124,6 +124,8 @@ class RunView:
             "bench": m.bench,
             "device": m.device,
             "machine": m.machine,
+            "machine_hash": m.machine_hash,
+            "params": dict(m.params),
             "total_ns": m.total_ns,
             "launches": m.launches,
             "verified": m.verified,
@@ -137,7 +139,6 @@ class RunView:
         return {
             **self.listed(),
             "schema": 1,
-            "params": dict(m.params),
             "command": list(m.command),
             "version": m.version,
             "kernels_ns": m.kernels_ns,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from logging import getLogger
 
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -40,6 +42,7 @@ _SAFE = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )  # fmt: skip
+_WORKERS = 4  # answers that are made at a time: each may need columns of its own for a while
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -104,7 +107,10 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
             return error_answer(UsageError(f"there is no page '{name[:60]}'", hint="open /"), 404)
         return bytes_answer(request, pages[name], _TYPES[name.rpartition(".")[2]])
 
-    routes = [Route(f"/api{path}", _answering(shelf, handler), methods=["GET"]) for path, handler in ROUTES.items()]
+    workers = CapacityLimiter(_WORKERS)
+    routes = [
+        Route(f"/api{path}", _answering(shelf, handler, workers), methods=["GET"]) for path, handler in ROUTES.items()
+    ]
     routes += [Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
     return Starlette(
         routes=routes,
@@ -113,7 +119,7 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
     )
 
 
-def _answering(shelf: Shelf, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that runs in a thread, and says what is wrong with what it was asked."""
 
     def answer(request: Request) -> Response:
@@ -126,7 +132,10 @@ def _answering(shelf: Shelf, handler: Handler) -> Callable[[Request], Awaitable[
         return found if isinstance(found, Response) else json_answer(request, found)
 
     async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(answer, request)
+        try:
+            return await to_thread.run_sync(answer, request, limiter=workers, abandon_on_cancel=True)
+        except CancelledError:  # Ctrl-C while it was being made
+            return error_answer(UsageError("the server is closing", hint="start `kernbench web` again"), 503)
 
     return endpoint
 
@@ -145,11 +154,15 @@ def _failed(request: Request, error: Exception) -> Response:
 def static_files() -> dict[str, bytes]:
     """The page's files by name, as they stand in the package."""
     folder = files("kernbench.web") / "static"
-    return {
+    pages = {
         entry.name: entry.read_bytes()
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES
     }
+    # Modules are asked for together: found one by one through their imports, each would wait for the one before.
+    links = "\n".join(f'<link rel="modulepreload" href="{name}">' for name in pages if name.endswith(".js"))
+    pages["index.html"] = pages["index.html"].replace(b"<!-- modules -->", links.encode())
+    return pages
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -177,6 +190,8 @@ def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None
     config = uvicorn.Config(
         make_app(shelf, host), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
     )
+    # Ctrl-C while an answer is being made is no error.
+    getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
     server = _Server(config, ready)
     try:
         server.run(sockets=[sock])

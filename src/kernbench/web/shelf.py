@@ -15,7 +15,7 @@ from threading import RLock
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.runs.layout import MANIFEST
-from kernbench.report.runs.saved_run import open_run
+from kernbench.report.runs.saved_run import folders_in, open_run
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.web.machine_map import Json, MachineMap
@@ -75,8 +75,8 @@ class Shelf:
             return seen[1]
         try:
             entry: Entry = RunView(open_run(path)) if not _is_results(path) else ResultsView(path)
-        except KernBenchError as error:
-            entry = Damaged(sha256(str(path).encode()).hexdigest()[:12], path, error)
+        except Exception as error:  # whatever is wrong with one folder, the others are shown
+            entry = Damaged(sha256(str(path).encode()).hexdigest()[:12], path, _as_told(error, path))
         self._seen[path] = (mark, entry)
         return entry
 
@@ -114,6 +114,12 @@ class Shelf:
         return [_entry_json(entry) for entry in self.entries()]
 
 
+def _as_told(error: Exception, path: Path) -> KernBenchError:
+    if isinstance(error, KernBenchError):
+        return error
+    return UsageError(f"cannot be read: {type(error).__name__}: {error}", where=str(path), hint="write it again")
+
+
 def _entry_json(entry: Entry) -> Json:
     if isinstance(entry, Damaged):
         error = {"what": entry.error.what, "where": entry.error.where, "hint": entry.error.hint}
@@ -136,11 +142,7 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
     if (folder / MANIFEST).is_file() or _is_results(folder):
         yield folder
     if deep and not (folder / MANIFEST).is_file():
-        try:
-            children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-        except OSError:
-            return
-        for child in children:
+        for child in folders_in(folder):
             yield from _below(child, deep - 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from kernbench.cli.main import main
 from kernbench.common.errors import UsageError
 from kernbench.testing import tiny_machine
 from kernbench.web.answers import packed
+from kernbench.web.api import ROUTES
 from kernbench.web.server import bind, make_app, static_files
 from kernbench.web.shelf import Shelf
 
@@ -121,11 +123,66 @@ def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: 
     assert (good["ops"], len(good["lanes"]), good["total_ns"]) == (40, 8, 201.0)  # 2 PEs, 5 rounds of 40 ns, one later
 
 
+def test_a_folder_that_breaks_its_reader_is_damaged_too(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "results.json").write_text("[" * 100_000)
+    write_generated_run(tmp_path / "good", pes=1, rounds=1)
+    listed = {Path(str(one["dir"])).name: one for one in Shelf([tmp_path], tiny_machine()).as_json()}
+    assert (listed["deep"]["kind"], listed["good"]["kind"]) == ("damaged", "run")
+
+
+def test_runs_that_were_looked_at_long_ago_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernbench.web.shelf._MOST_OPS", 100)
+    for n in range(4):
+        write_generated_run(tmp_path / f"r{n}", pes=1, rounds=20 + n)  # 80 ops and more
+    shelf = Shelf([tmp_path], tiny_machine())
+    views = shelf.runs()
+    for view in views:
+        assert shelf.find(view.id) is view
+        assert len(view.run.ops.t_end) >= 80
+    kept = [view in shelf.runs() for view in views]
+    assert kept == [False, True, True, True]  # the last two, and as many before as have 100 ops
+    again = shelf.find(views[0].id)
+    assert again is not None
+    assert again is not views[0]
+
+
 def test_a_folder_that_is_written_later_is_found(tmp_path: Path) -> None:
     shelf = Shelf([tmp_path], tiny_machine())
     app = make_app(shelf)
     write_generated_run(tmp_path / "new", pes=1, rounds=1)
     assert "new" in {Path(entry["dir"]).name for entry in json.loads(ask(app, "/api/runs")[2])["runs"]}
+
+
+def test_an_answer_that_is_being_made_when_the_server_closes_is_refused(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slow(shelf: Shelf, request: object) -> dict[str, object]:
+        began.set()
+        goes_on.wait(10)
+        return {}
+
+    monkeypatch.setitem(ROUTES, "/slow", slow)  # type: ignore[arg-type]
+    app = make_app(Shelf([runs], tiny_machine()))
+    sent: list[dict[str, object]] = []
+
+    async def close_meanwhile() -> None:
+        async def send(message: dict[str, object]) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/api/slow", "query_string": b"", "root_path": "",
+                 "headers": [(b"host", LOCAL.encode())]}  # fmt: skip
+        task = asyncio.ensure_future(app(scope, None, send))  # type: ignore[arg-type]
+        await asyncio.to_thread(began.wait, 10)
+        task.cancel()
+        await task
+        goes_on.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, close_meanwhile()).result()
+    assert sent[0]["status"] == 503
 
 
 def test_an_answer_that_has_not_changed_is_not_sent_again(app: object) -> None:

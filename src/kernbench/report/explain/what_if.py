@@ -9,16 +9,14 @@ have no route, all counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER
+from kernbench.report.explain.classes import COMMUNICATION, CREDIT, ISSUE
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.launch_legs import LaunchLegs
-from kernbench.report.explain.path import Piece
-from kernbench.report.runs.parts import Place
+from kernbench.report.explain.gains import Gains, Target
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
@@ -26,19 +24,6 @@ from kernbench.topology.machine_hash import machine_hash
 FAST_GBS = 1e6  # the most that a description may say
 FAST_PER_NS = 1e9
 _PE = "cube.pe_template.components"
-
-
-@dataclass(frozen=True)
-class Target:
-    """A component that can be made free: values of the machine, and where on a path it has a share."""
-
-    settings: Mapping[str, float]
-    engine: str = ""  # whose ops take no time
-    links: tuple[str, ...] = ()  # classes of links that take none
-    nodes: tuple[str, ...] = ()  # kinds of nodes that delay nobody
-    classes: tuple[str, ...] = ()  # classes of time that are gone
-    overlaps: bool = False  # whether transfers hide each other's latency
-    commands: bool = False  # whether it is on the way of the host's commands
 
 
 TARGETS: Mapping[str, Target] = {
@@ -152,97 +137,27 @@ class WhatIf:
 
 def what_if(run: SavedRun, explanation: Explanation, pattern: str) -> WhatIf:
     """What the path says of components whose names match; raises UsageError when none does."""
-    names = [name for name in TARGETS if fnmatchcase(name, pattern)]
-    if not names:
-        raise UsageError(
-            f"no component '{pattern}' to make free", where="--what-if", hint=f"use one of {', '.join(TARGETS)}, or a *"
-        )
-    chosen = [TARGETS[name] for name in names]
-    legs = LaunchLegs(run.graph)
-    gain = sum(
-        min(piece.ns, sum(_gain_ns(run, piece, target, legs) for target in chosen)) for piece in explanation.path
-    )
-    settings = {key: value for target in chosen for key, value in target.settings.items()}
-    return WhatIf(" and ".join(names), settings, gain, explanation.scope.total_ns)
+    return what_ifs(run, explanation, [pattern])[0]
+
+
+def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -> list[WhatIf]:
+    """The same of several patterns, each by itself."""
+    gains = Gains(run, explanation.path)
+    found = []
+    for pattern in patterns:
+        names = [name for name in TARGETS if fnmatchcase(name, pattern)]
+        if not names:
+            raise UsageError(
+                f"no component '{pattern}' to make free",
+                where="--what-if",
+                hint=f"use one of {', '.join(TARGETS)}, or a *",
+            )
+        chosen = [TARGETS[name] for name in names]
+        settings = {key: value for target in chosen for key, value in target.settings.items()}
+        found.append(WhatIf(" and ".join(names), settings, gains.of(chosen), explanation.scope.total_ns))
+    return found
 
 
 def machine_with(run: SavedRun, settings: Mapping[str, float]) -> str:
     """The hash of a run's machine with some values changed: another run of the same bench there is the measurement."""
     return machine_hash(load_spec(run.graph.spec, settings))
-
-
-def _gain_ns(run: SavedRun, piece: Piece, target: Target, legs: LaunchLegs) -> float:
-    """What of a piece would be gone, at most."""
-    if piece.cls == QUEUE:
-        return piece.ns if run.places[piece.place].link_class in target.links else 0.0
-    if piece.cls == LAUNCH:
-        return legs.delay_ns(run.launches[piece.launch], target.nodes) if target.nodes and piece.launch >= 0 else 0.0
-    if piece.cls in target.classes:
-        return piece.ns
-    if piece.lane < 0 or piece.cls in (ISSUE, CREDIT):
-        return 0.0
-    component = run.lanes[piece.lane].component
-    part = component.rpartition(".")[2]
-    if part == target.engine:
-        return _notice_ns(run, piece, component) if piece.cls == LATENCY else piece.ns
-    if piece.cls == TRANSFER:
-        return _transfer_gain_ns(run, piece, target)
-    if piece.cls == LATENCY:
-        if part == "pe_ipcq":  # a message: one way, and its bytes follow each other over all links
-            return _latency_gain_ns(run, piece, target, 1) + _legs_gain_ns(run, piece, target)
-        later = _legs_gain_ns(run, piece, target) - _transfer_gain_ns(run, piece, target)  # legs behind the slowest
-        return piece.ns if target.overlaps else _latency_gain_ns(run, piece, target, 2) + max(later, 0.0)
-    if piece.cls == HOST:
-        if not len(run.ops.route.of(int(run.ops.row_of[piece.op]))):  # a mapping: commands only
-            return piece.ns if target.commands else 0.0
-        return _transfer_gain_ns(run, piece, target) + _latency_gain_ns(run, piece, target, 2)
-    return 0.0
-
-
-def _notice_ns(run: SavedRun, piece: Piece, component: str) -> float:
-    """What a receiver adds to the way of a message: writing the slot, and waking up."""
-    attrs = run.graph.nodes[component].attrs
-    nbytes = int(run.ops.nbytes[run.ops.row_of[piece.op]])
-    return nbytes / float(attrs["tcm_gbs"]) + float(attrs["wake_ns"])
-
-
-def _latency_gain_ns(run: SavedRun, piece: Piece, target: Target, ways: int) -> float:
-    """What nodes on an op's route add, on each of its `ways`; and once a flit's time on its links, and a burst's."""
-    spec, nodes = run.graph.spec, run.graph.nodes
-    route = [run.places[int(place)] for place in run.ops.route.of(int(run.ops.row_of[piece.op]))]
-    delays = sum(nodes[link.dst].overhead_ns for link in route if nodes[link.dst].kind in target.nodes)
-    first = sum(spec.system.flit_bytes / link.gbs for link in route if link.link_class in target.links)
-    if "hbm channel" in target.links and any(link.link_class == "hbm port" for link in route):
-        first += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
-    return ways * delays + first
-
-
-def _transfer_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
-    """How much sooner its bytes would be over the narrowest of the other links."""
-    row = int(run.ops.row_of[piece.op])
-    return _gain_on_ns(
-        run, [run.places[int(place)] for place in run.ops.route.of(row)], int(run.ops.nbytes[row]), target
-    )
-
-
-def _legs_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
-    """The same where bytes stop on their way, as between SIPs at the PCIe endpoints: they are sent on from there."""
-    row = int(run.ops.row_of[piece.op])
-    legs: list[list[Place]] = [[]]
-    for place in run.ops.route.of(row):
-        link = run.places[int(place)]
-        if run.graph.nodes[link.src].kind == "pcie_ep":
-            legs.append([])
-        legs[-1].append(link)
-    return sum(_gain_on_ns(run, leg, int(run.ops.nbytes[row]), target) for leg in legs)
-
-
-def _gain_on_ns(run: SavedRun, links: Sequence[Place], nbytes: int, target: Target) -> float:
-    memory = run.graph.spec.cube.memory_map
-    rates = [(link.link_class, link.gbs) for link in links]
-    if any(link.link_class == "hbm port" for link in links):
-        rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
-    others = [gbs for link_class, gbs in rates if link_class not in target.links]
-    if not rates:
-        return 0.0
-    return nbytes / min(gbs for _, gbs in rates) - (nbytes / min(others) if others else 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate
@@ -14,6 +14,7 @@ from typing import Any
 from kernbench.common.errors import UsageError
 from kernbench.report.runs.layout import FILES, KIND, MANIFEST, SCHEMA
 
+GROUP_ROWS = 1 << 16  # a reader that wants one row reads so many
 SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 
 
@@ -87,7 +88,14 @@ class Table:
     def column(self, name: str) -> Any:
         """A whole column, as one array."""
         with _damage(self._path, self._name):
-            return _joined(self._file.read(columns=[name]).column(name))
+            found = _joined(self._file.read(columns=[name]).column(name))
+        if found.null_count:
+            raise UsageError(
+                f"the saved run is damaged: {self._name}: column {name} has gaps",
+                where=str(self._path),
+                hint=SAVE_AGAIN,
+            )
+        return found
 
     def cell(self, name: str, row: int) -> Any:
         """One value; only its row group is read."""
@@ -97,18 +105,28 @@ class Table:
             return self._file.read_row_group(group, columns=[name]).column(name)[row - before].as_py()
 
 
-def open_table(path: Path, name: str, columns: Iterable[str], words: Sequence[str] = ()) -> Table:
-    """A Parquet file that has these columns; `words` are those of few different strings."""
+def open_table(path: Path, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> Table:
+    """A Parquet file that has these columns, of these types; `words` are those of few different strings."""
     pyarrow = arrow()
     with _damage(path, name):
-        file = pyarrow.parquet.ParquetFile(str(path / name), memory_map=True, read_dictionary=list(words))
-    present = file.schema_arrow.names
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise UsageError(
-            f"the saved run is damaged: {name} has no column {missing[0]}", where=str(path), hint=SAVE_AGAIN
+        file = pyarrow.parquet.ParquetFile(
+            str(path / name), memory_map=True, read_dictionary=list(words), page_checksum_verification=True
         )
+    types = {field.name: _type_name(field.type) for field in file.schema_arrow}
+    for column, kind in columns.items():
+        if types.get(column) != kind:
+            what = f"column {column} is {types[column]}, not {kind}" if column in types else f"has no column {column}"
+            raise UsageError(f"the saved run is damaged: {name}: {what}", where=str(path), hint=SAVE_AGAIN)
     return Table(path, name, file)
+
+
+def _type_name(kind: Any) -> str:
+    """A type of Arrow as `layout` writes it: `list<int32>`."""
+    if hasattr(kind, "value_type") and str(kind).startswith("dictionary"):
+        return _type_name(kind.value_type)
+    if hasattr(kind, "value_type"):
+        return f"list<{_type_name(kind.value_type)}>"
+    return {"double": "float64"}.get(str(kind), str(kind))
 
 
 def _joined(column: Any) -> Any:
@@ -127,3 +145,20 @@ def _damage(path: Path, name: str) -> Iterator[None]:
         raise UsageError(
             f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
         ) from error
+
+
+def write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    """Write columns as Parquet; changed bytes are noticed when they are read."""
+    pyarrow = arrow()
+    kinds = {
+        "list<int32>": pyarrow.list_(pyarrow.int32()),
+        "list<int64>": pyarrow.list_(pyarrow.int64()),
+        "list<float64>": pyarrow.list_(pyarrow.float64()),
+        "list<string>": pyarrow.list_(pyarrow.string()),
+    }
+    schema = pyarrow.schema([(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in types.items()])
+    arrays = [pyarrow.array(columns[field.name], field.type) for field in schema]
+    table = pyarrow.Table.from_arrays(arrays, schema=schema)
+    pyarrow.parquet.write_table(
+        table, str(path), compression="zstd", row_group_size=GROUP_ROWS, write_page_checksum=True
+    )

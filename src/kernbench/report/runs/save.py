@@ -24,7 +24,7 @@ from kernbench.common.ipcq import Message
 from kernbench.common.units import on_grid
 from kernbench.common.version import __version__
 from kernbench.report.run_figures import figures_of
-from kernbench.report.runs.files import arrow
+from kernbench.report.runs.files import arrow, write_table
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import (
     ACTIVITY,
@@ -53,7 +53,7 @@ from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
 from kernbench.topology.machine_hash import machine_hash
 
 RAW = "records.parquet"  # as they come; gone when the folder is done
-CHUNK_ROWS = 1 << 16  # a reader that wants one row reads so many
+CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class RunFolder:
         }
         digest = _digest(content, documents, tables)
         for name, (columns, types) in tables.items():
-            _write_table(self._path / name, columns, types)
+            write_table(self._path / name, columns, types)
         for name, data in documents.items():
             _write_json(self._path / name, data)
         manifest = {
@@ -288,21 +288,6 @@ def _digest(content: object, documents: object, tables: Mapping[str, tuple[Mappi
             is_array = isinstance(values, np.ndarray)
             hashed.update(np.ascontiguousarray(values).tobytes() if is_array else json.dumps(values).encode())
     return hashed.hexdigest()
-
-
-def _write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]) -> None:
-    pyarrow = arrow()
-    kinds = {
-        "list<int32>": pyarrow.list_(pyarrow.int32()),
-        "list<int64>": pyarrow.list_(pyarrow.int64()),
-        "list<float64>": pyarrow.list_(pyarrow.float64()),
-        "list<string>": pyarrow.list_(pyarrow.string()),
-    }
-    schema = pyarrow.schema([(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in types.items()])
-    arrays = [pyarrow.array(columns[field.name], field.type) for field in schema]
-    pyarrow.parquet.write_table(
-        pyarrow.Table.from_arrays(arrays, schema=schema), str(path), compression="zstd", row_group_size=CHUNK_ROWS
-    )
 
 
 def _write_json(path: Path, data: object) -> None:

@@ -70,6 +70,25 @@ class Manifest:
     raw: Mapping[str, Any]
 
 
+_TEXTS = ("version", "hash", "created", "identifier", "bench", "title", "device", "machine", "machine_hash", "verified")
+_NUMBERS = {"total_ns": 0.0, "kernels_ns": 0.0, "launches": 0, "ops": 0, "bins": 1, "bin_ns": 2.0**-20}  # at least
+
+
+def _check(manifest: Manifest, path: Path) -> None:
+    """Raise UsageError when a value is of the wrong kind: what lists many runs relies on it."""
+    wrong = [name for name in _TEXTS if not isinstance(getattr(manifest, name), str)]
+    for name, least in _NUMBERS.items():
+        value = getattr(manifest, name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= least:
+            wrong.append(name)
+    if not isinstance(manifest.params, Mapping):
+        wrong.append("params")
+    if wrong:
+        raise UsageError(
+            f"the saved run is damaged: its manifest has a wrong {wrong[0]}", where=str(path), hint=SAVE_AGAIN
+        )
+
+
 class SavedRun:
     """A run folder. Raises UsageError, which says what is damaged, when a file is read that cannot be."""
 
@@ -84,6 +103,7 @@ class SavedRun:
             raise UsageError(
                 f"the saved run is damaged: its manifest lacks {error}", where=str(self.path), hint=SAVE_AGAIN
             ) from error
+        _check(self.manifest, self.path)
 
     def __repr__(self) -> str:
         return f"<SavedRun {self.id}: {self.name}, {self.total_ns} ns>"
@@ -205,5 +225,15 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
         if (at / "manifest.json").is_file():
             yield at
             continue
-        below = [child for child in at.iterdir() if child.is_dir() and not child.name.startswith(".")]
-        pending += sorted(below, reverse=True)
+        pending += reversed(folders_in(at))
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder, by name; not hidden ones, those that lead back up, or any where that is not allowed."""
+    try:
+        found = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        return [
+            child for child in found if not (child.is_symlink() and folder.resolve().is_relative_to(child.resolve()))
+        ]
+    except OSError:
+        return []

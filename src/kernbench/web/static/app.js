@@ -1,5 +1,5 @@
 // Starts the page: what there is, which run is shown, which view, and the frame around the views.
-import {$, h, say, show, tip} from './dom.js';
+import {$, h, show, tip} from './dom.js';
 import {change, readUrl, state, subscribe, toHash} from './state.js';
 import {counts, getJson, isBusy} from './data.js';
 import {startTheme} from './theme.js';
@@ -82,16 +82,20 @@ async function load() {
   run.machineName = machine.name;
   run.results = runs.filter(entry => entry.kind === 'results');
   const good = runs.filter(entry => entry.kind === 'run');
-  if (!good.some(entry => entry.id === state.a)) {
-    const lost = state.a && runs.length > 0;
-    Object.assign(state, {a: good.length ? good[0].id : null});
-    if (lost) say('The run of this link is not here; another is shown.');
-  }
+  const lost = state.a && !good.some(entry => entry.id === state.a) ? state.a : null;
+  // What the link says of another run (its window, its selection) means nothing here.
+  if (lost || !state.a) Object.assign(state, {a: good.length ? good[0].id : null}, lost ? {scope: '', w: null, t: null, range: null, sel: null, open: null, root: null} : {});
   if (!good.some(entry => entry.id === state.b)) state.b = null;
   if (!good.length && run.results.length && state.view === 'run') state.view = 'results';
   pickers();
   tabs();
   await loadRuns();
+  if (lost) tell(`The run of this link, ${lost}, is not here${good.length ? '; another is shown' : ''}.`, 'Start kernbench web with its folder, too.');
+}
+
+function tell(what, hint) {
+  $('banner').hidden = false;
+  show($('banner'), h('b', {}, what.slice(0, 400)), ` ${hint}`);
 }
 
 // Fetch manifest and lanes of A and B, then let the views draw.
@@ -103,6 +107,8 @@ async function loadRuns() {
   run.b = second;
   const scopes = first ? first.scopes.map(scope => scope.id) : [];
   if (!scopes.includes(state.scope)) state.scope = '';
+  const isIn = part => part && part[1] > 0 && part[0] < first.total_ns;
+  if (first) Object.assign(state, {w: isIn(state.w) ? state.w : null, range: isIn(state.range) ? state.range : null, t: state.t !== null && state.t <= first.total_ns ? state.t : null});
   $('view-run').classList.toggle('norun', !first);
   if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
   $('banner').hidden = true;
@@ -114,7 +120,7 @@ async function loadRuns() {
 
 async function main() {
   startTheme($('tools'));
-  readUrl();
+  readUrl(true);
   startSearch($('tools'));
   startPanes();
   startKeys($('tools'));
@@ -141,8 +147,7 @@ async function main() {
 // The run cannot be read: says so in place; another can be chosen.
 function failed(error) {
   Object.assign(run, {a: null, b: null});
-  $('banner').hidden = false;
-  show($('banner'), h('b', {}, error.message.slice(0, 400)), ` ${error.where || ''} ${error.hint || 'Is the server still running?'}`);
+  tell(error.message, `${error.where || ''} ${error.hint || 'Is the server still running?'}`);
   change({loaded: `failed/${Date.now()}`});
 }
 

@@ -5,7 +5,7 @@ import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
 import {count, exactNs, ns, pct} from './units.js';
 
-const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
+const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['place', 'place'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
 
 export function startExplain(place, fail) {
   async function load() {
@@ -32,7 +32,7 @@ export function startExplain(place, fail) {
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('The path is too long to ask here.'),
+        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('No component has a share in this path.'),
         h('p', {class: 'muted'}, 'At best is a bound from the path, as long as ops keep their order. To measure it, run again with the component made free, and open the new runs too:'),
         h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
@@ -47,7 +47,10 @@ const WHAT_IF = found => [
   {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
 ];
 
+const placeOf = name => (name.includes(' -> ') ? `link:${name.replace(' -> ', '>')}` : / channel \d+$/.test(name) ? `node:${name.replace(/ channel \d+$/, '')}` : '');
 function nameOf(by, row, found) {
+  const place = by === 'place' && placeOf(row.name);
+  if (place) return h('button', {class: 'plain', onclick: () => change({sel: place, view: 'run'}, {push: true})}, row.name);
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
   return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
 }

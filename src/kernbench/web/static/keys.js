@@ -21,7 +21,7 @@ function help() {
     h('h3', {}, 'Keys'),
     h('div', {class: 'cols'}, shown().map(({names, about}) => h('div', {}, h('kbd', {}, names.map(n => LABEL[n] || n).join(' ')), h('span', {}, about)))),
     h('h3', {}, 'Pointer'),
-    h('p', {class: 'muted'}, 'Timeline: drag selects a range (Alt: without snapping), drag on the axis or Shift and wheel pans, Ctrl and wheel or pinch zooms, wheel scrolls the lanes, double click zooms to a slice. ' +
+    h('p', {class: 'muted'}, 'Timeline: drag selects a range (Alt: without snapping), drag on the axis or Shift and wheel pans, Ctrl and wheel or pinch zooms, wheel scrolls the lanes, double click zooms to a slice; Enter opens and closes the PE of the selection. ' +
       'Machine: drag pans, wheel zooms, double click opens a block, click two nodes for the route between them.'),
     h('p', {class: 'muted'}, 'Solid is work, hatched is waiting, in every view. Links to this page keep run, window, selection and view: y copies one.'),
     h('button', {onclick: () => dialog.close()}, 'Close'));

@@ -67,6 +67,7 @@ async function level() {
     show(ui.crumbs, found[0].crumbs.map((crumb, i, all) => [i > 0 && h('span', {class: 'muted'}, ' › '),
       i + 1 < all.length ? h('button', {class: 'plain', onclick: () => change({root: crumb.id})}, crumb.label) : h('b', {}, crumb.label)]));
     levelKey = key;
+    if (!kb.machinePaint) requestAnimationFrame(() => { kb.machinePaint = performance.now(); });
   }
   const scope = run.a && scopeOf();
   heats = !scope ? [] : await Promise.all([state.a, ...(state.b && state.mode ? [state.b] : [])].map((id, n) => loadHeat(id, root, (n ? scopeOf(run.b) : scope)).catch(() => null)));
@@ -111,35 +112,53 @@ function paint(model, heat, other) {
   if (!heat) return;
   const bins = binsOf(heat), bins2 = other && binsOf(other);
   const fillOf = id => (other ? `var(--d${diffStep(share(other, id, bins2) - share(heat, id, bins))})` : `var(--u${step(share(heat, id, bins))})`);
-  for (const [id, {path, arrow, width}] of model.links) {
+  for (const [id, one] of model.links) {
     const isActive = heat.value(id, 'util', bins) > 0 || (other && other.value(id, 'util', bins2) > 0);
-    path.style.stroke = isActive ? fillOf(id) : '';
-    path.classList.toggle('active', isActive);
-    path.setAttribute('stroke-width', isActive ? width : width * 0.55);
-    arrow.style.fill = path.style.stroke;
-    arrow.setAttribute('visibility', isActive ? 'visible' : 'hidden');
+    const stroke = isActive ? fillOf(id) : '';
+    if (one.stroke === stroke) continue;  // most links stay as they are from one bin to the next
+    one.stroke = stroke;
+    one.path.style.stroke = one.arrow.style.fill = stroke;
+    one.path.classList.toggle('active', isActive);
+    one.path.setAttribute('stroke-width', isActive ? one.width : one.width * 0.55);
+    one.arrow.setAttribute('visibility', isActive ? 'visible' : 'hidden');
   }
   let worst = null, most = 0;
   for (const [id, box] of model.boxes) {
-    const kind = box.node.kind;
-    if (kind === 'pe') {
-      const letter = heat.doing(id, bins);
-      box.rect.style.fill = letter ? `var(--${letter})` : '';
-      box.text.style.fill = letter ? `var(--on${letter})` : '';
-      const doing = box.text.querySelector('.doing');
-      if (doing) doing.textContent = letter;
-    } else if (heat.index.has(id)) {
-      const level = step(share(heat, id, bins));
-      box.rect.style.fill = level || other ? fillOf(id) : '';
-      box.text.style.fill = !other && level ? onStep(level) : '';
-    } else { box.rect.style.fill = ''; box.text.style.fill = ''; }
-    box.cells?.forEach((cell, n) => { cell.style.fill = heat.value(`${id}#${n}`, 'util', bins) > 0 ? fillOf(`${id}#${n}`) : ''; });
+    paintBox(box, id, heat, bins, other, fillOf);
     let queue = heat.value(id, 'queue', bins);
-    for (const [linkId, {link}] of model.links) if (link.src === id) queue = Math.max(queue, heat.value(linkId, 'queue', bins));
+    for (const linkId of box.out) queue = Math.max(queue, heat.value(linkId, 'queue', bins));
     if (queue > most) { most = queue; worst = id; }
-    box.group.classList.remove('worst');
   }
-  if (worst && most > 0.05) model.boxes.get(worst).group.classList.add('worst');
+  const ringed = worst && most > 0.05 ? worst : null;
+  if (model.ringed !== ringed) {
+    model.boxes.get(model.ringed)?.group.classList.remove('worst');
+    model.boxes.get(ringed)?.group.classList.add('worst');
+    model.ringed = ringed;
+  }
+}
+
+function paintBox(box, id, heat, bins, other, fillOf) {
+  let fill = '', ink = '', letter = '';
+  if (box.node.kind === 'pe') {
+    letter = heat.doing(id, bins);
+    if (letter) [fill, ink] = [`var(--${letter})`, `var(--on${letter})`];
+  } else if (heat.index.has(id)) {
+    const level = step(share(heat, id, bins));
+    if (level || other) fill = fillOf(id);
+    if (!other && level) ink = onStep(level);
+  }
+  const look = fill + ink + letter;
+  if (box.look !== look) {
+    box.look = look;
+    box.rect.style.fill = fill;
+    box.text.style.fill = ink;
+    const doing = box.text.querySelector('.doing');
+    if (doing) doing.textContent = letter;
+  }
+  box.cells?.forEach((cell, n) => {
+    const own = heat.value(`${id}#${n}`, 'util', bins) > 0 ? fillOf(`${id}#${n}`) : '';
+    if (cell.style.fill !== own) cell.style.fill = own;
+  });
 }
 
 // Letters on a step of the scale: dark on light steps, light on dark ones, the other way round in the dark theme.

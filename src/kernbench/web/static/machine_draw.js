@@ -19,7 +19,7 @@ export function drawLevel(data) {
     front.append(group);
     const text = label(node, unit, data.level === 'cube');
     words.append(text);
-    model.boxes.set(node.id, {node, rect, group, text, cells: cells && cells.cells});
+    model.boxes.set(node.id, {node, rect, group, text, cells: cells && cells.cells, out: data.links.filter(link => link.src === node.id).map(link => link.id)});
   }
   for (const link of data.links) {
     const width = unit * (link.gbs === null ? 0.35 : Math.min(1.6, 0.5 + 0.22 * Math.log2(1 + link.gbs / 64)));

@@ -10,18 +10,20 @@ export function startPanes() {
   for (const split of document.querySelectorAll('.split')) {
     split.addEventListener('pointerdown', event => {
       split.setPointerCapture(event.pointerId);
-      const move = at => {
-        const box = view.getBoundingClientRect();
-        const [name, value] = {
-          a: ['--col-a', (at.clientX - box.left) / box.width],
-          b: ['--col-b', (box.right - at.clientX) / box.width],
-          c: ['--row-a', (at.clientY - box.top) / box.height],
-        }[split.dataset.split];
-        view.style.setProperty(name, `${(100 * Math.max(0.12, Math.min(0.8, value))).toFixed(1)}%`);
-        dispatchEvent(new Event('resize'));
-      };
+      const move = at => place(split, view, at.clientX, at.clientY);
       split.addEventListener('pointermove', move);
       split.addEventListener('pointerup', () => split.removeEventListener('pointermove', move), {once: true});
+    });
+  }
+  for (const split of document.querySelectorAll('.split')) {
+    split.tabIndex = 0;
+    split.addEventListener('keydown', event => {
+      const step = {ArrowLeft: [-16, 0], ArrowRight: [16, 0], ArrowUp: [0, -16], ArrowDown: [0, 16]}[event.key];
+      if (!step) return;
+      const box = split.getBoundingClientRect();
+      place(split, view, box.left + box.width / 2 + step[0], box.top + box.height / 2 + step[1]);
+      event.preventDefault();
+      event.stopPropagation();
     });
   }
   onKey(['1', '2', '3', '4'], 'go to Machine, Source, Details, Timeline', event => {
@@ -41,6 +43,16 @@ export function startPanes() {
     view.classList.toggle('sheet', isOpen);
     if (innerWidth <= 700) dispatchEvent(new Event('resize'));
   });
+}
+
+// A splitter comes to a place; its pane follows.
+function place(split, view, x, y) {
+  const box = view.getBoundingClientRect();
+  const [name, value] = {a: ['--col-a', (x - box.left) / box.width], b: ['--col-b', (box.right - x) / box.width], c: ['--row-a', (y - box.top) / box.height]}[split.dataset.split];
+  const share = Math.max(0.12, Math.min(0.8, value));
+  view.style.setProperty(name, `${(100 * share).toFixed(1)}%`);
+  split.setAttribute('aria-valuenow', Math.round(100 * share));
+  dispatchEvent(new Event('resize'));
 }
 
 // The sheet is dragged by its grip.

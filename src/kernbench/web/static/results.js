@@ -1,13 +1,11 @@
 // Results: a sweep or an evaluation as a table that sorts and filters, a scatter plot and its Pareto front.
 import {empty, h, show} from './dom.js';
-import {change, run_of, state, subscribe} from './results_state.js';
+import {change, look, run_of, setLook, state, subscribe} from './results_state.js';
 import {getJson} from './data.js';
 import {run} from './run.js';
 import {filterOf} from './results_filter.js';
 import {scatter} from './scatter.js';
 import {count} from './units.js';
-
-const ui = {sort: null, up: 1, filter: '', x: null, y: null, size: '', all: false};
 
 export function startResults(place, fail) {
   async function load() {
@@ -18,30 +16,30 @@ export function startResults(place, fail) {
     if (id === run_of()) draw(found);
   }
   const draw = found => {
+    const ui = look();
     const numeric = found.columns.filter(c => found.table.some(r => typeof r[c] === 'number') && c !== 'point');
     ui.y = numeric.includes(ui.y) ? ui.y : ['total_ns', 'time_us', 'time_ns'].find(c => numeric.includes(c)) || numeric[0];
-    ui.x = numeric.includes(ui.x) ? ui.x : varying(found, numeric.filter(c => found.settings.includes(c)))[0] || ['cost', 'bytes_hbm', 'flops'].find(c => numeric.includes(c)) || numeric[1] || numeric[0];
+    ui.x = numeric.includes(ui.x) ? ui.x : mostVaried(found, numeric) || ['cost', 'bytes_hbm', 'flops'].find(c => numeric.includes(c)) || numeric[1] || numeric[0];
     let rows = found.table, problem = '';
     try { const fits = filterOf(ui.filter, found.columns); rows = rows.filter(fits); } catch (error) { problem = error.message; }
     if (ui.sort) rows = [...rows].sort((p, q) => order(p[ui.sort], q[ui.sort]) * ui.up);
     const shown = ui.all ? found.columns : columnsOf(found);
-    const choose = (key, label, none) => h('label', {}, `${label} `, h('select', {'aria-label': label, onchange: event => { ui[key] = event.target.value; draw(found); }}, none && h('option', {value: ''}, 'same'), numeric.map(c => h('option', {value: c, selected: ui[key] === c}, short(c)))));
-    const filter = h('input', {type: 'text', class: 'filter', value: ui.filter, placeholder: 'total_ns < 5000 and m >= 64', 'aria-label': 'Filter', spellcheck: 'false', onchange: event => { ui.filter = event.target.value; draw(found); }});
+    const choose = (key, label, none) => h('label', {}, `${label} `, h('select', {'aria-label': label, onchange: event => setLook({[key]: event.target.value})}, none && h('option', {value: ''}, 'same'), numeric.map(c => h('option', {value: c, selected: ui[key] === c}, short(c)))));
+    const filter = h('input', {type: 'text', class: 'filter', value: ui.filter, placeholder: 'total_ns < 5000 and m >= 64', 'aria-label': 'Filter', spellcheck: 'false', onchange: event => setLook({filter: event.target.value})});
     show(place, h('div', {class: 'page one'},
-      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
+      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value, rv: ''})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
         found.description && h('span', {}, found.description), h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
       h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true)),
       numeric.length > 1 ? scatter(rows.filter(r => !failed(r)), {...ui, width: place.clientWidth - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
-      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => { ui.all = !ui.all; draw(found); }}, ui.all ? 'fewer columns' : 'all columns')),
-        rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => { ui.up = ui.sort === c ? -ui.up : 1; ui.sort = c; draw(found); }}, short(c) + (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
-          h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, onclick: () => open(r, found)}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]))))))))
+      h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => setLook({all: !ui.all})}, ui.all ? 'fewer columns' : 'all columns')),
+        rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => setLook({up: ui.sort === c ? -ui.up : 1, sort: c})}, short(c) + (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
+          h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, tabindex: 0, onclick: () => open(r, found), onkeydown: event => { if (event.key === 'Enter') open(r, found); }}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]))))))))
           : empty('No row fits the filter.', h('p', {}, 'Compare columns with numbers: total_ns < 5000 and m >= 64.')),
         h('div', {class: 'chosen'}))));
   };
   function open(row, found) {
     const box = place.querySelector('.chosen');
-    const folder = row.run || row.run_dir || row.saved;
-    const entry = folder && run.list.find(e => e.kind === 'run' && (e.dir === folder || e.dir.endsWith(`/${folder}`)));
+    const entry = savedRun(row, found);
     if (entry) { change({a: entry.id, view: 'run', scope: '', w: null, sel: null, range: null, open: null, root: null}); return; }
     const params = Object.entries(row).filter(([k, v]) => k.startsWith('params.') && v !== null).map(([k, v]) => ` --param ${k.slice(7)}=${v}`).join('');
     const machine = Object.entries(row).filter(([k, v]) => k.startsWith('machine.') && v !== null).map(([k, v]) => ` --set ${k.slice(8)}=${v}`).join('');
@@ -55,13 +53,26 @@ export function startResults(place, fail) {
       h('pre', {class: 'cmd'}, `kernbench run --bench ${row.bench || found.name}${params}${machine} --save point-${row.point ?? 'x'}`));
     box.scrollIntoView({block: 'nearest'});
   }
-  subscribe(['loaded', 'view', 'results'], () => load().catch(fail));
+  subscribe(['loaded', 'view', 'results', 'rv'], () => load().catch(fail));
+}
+
+// A point's run, if it is open: the same bench with the same parameters on the same machine.
+function savedRun(row, found) {
+  const params = Object.entries(row).filter(([k]) => k.startsWith('params.')).map(([k, v]) => [k.slice(7), v]);
+  return run.list.find(e => e.kind === 'run' && e.bench === found.bench && e.machine_hash === row.machine_hash && params.length > 0 && params.every(([k, v]) => e.params[k] === v));
 }
 
 const failed = row => row.ok === false || Boolean(row.error);
 const order = (x, y) => (x === y ? 0 : x === null || x === undefined ? 1 : y === null || y === undefined ? -1 : x < y ? -1 : 1);
+const number = v => (Number.isInteger(v) ? count(v) : Math.abs(v) < 1e-3 ? v.toExponential(3) : Number(v.toPrecision(5)).toLocaleString('en-US', {maximumFractionDigits: 8}));
 const short = name => name.replace(/^(params|machine|returned)[.:]/, '');
-const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? (Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(5)))) : value === true ? 'yes' : value === false ? 'no' : String(value));
+const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? number(value) : value === true ? 'yes' : value === false ? 'no' : String(value));
+// Of what was set (columns of settings, or those before the results), what takes most values.
+function mostVaried(found, numeric) {
+  const set = found.settings.length ? found.settings : found.columns.slice(0, Math.max(found.columns.findIndex(c => /^(total_ns|time_us|time_ns)$/.test(c)), 0));
+  const counted = set.filter(c => numeric.includes(c)).map(c => [c, new Set(found.table.map(r => r[c])).size]).filter(([, n]) => n > 1);
+  return counted.sort((p, q) => q[1] - p[1])[0]?.[0];
+}
 const varying = (found, columns) => columns.filter(c => new Set(found.table.map(r => r[c])).size > 1);
 
 // What differs from row to row comes first; constants and hashes only on demand.

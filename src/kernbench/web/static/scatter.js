@@ -10,8 +10,9 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
   if (!points.length) return empty('No row has numbers in both columns.', h('p', {}, 'Choose other columns, or take back the filter.'));
   const scale = (name, from, to) => {
     const values = points.map(p => p[name]), lo = Math.min(...values), hi = Math.max(...values), pad = (hi - lo || Math.abs(hi) || 1) * 0.06;
+    if (lo > 0 && hi / lo >= 50) return logScale(lo, hi, from, to);
     const [a, b] = [lo >= 0 ? Math.max(0, lo - pad) : lo - pad, hi + pad];
-    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? W / 120 : 6).found};
+    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? W / 120 : 6).found, note: ''};
   };
   const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
@@ -21,16 +22,25 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
   return h('div', {class: 'plot'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${name(y)} over ${name(x)}`},
     sx.ticks.map(t => [s('line', {x1: sx.at(t), x2: sx.at(t), y1: 10, y2: H - FOOT, class: 'grid'}), s('text', {x: sx.at(t), y: H - FOOT + 14, class: 'tick', 'text-anchor': 'middle', text: words(t)})]).flat(),
     sy.ticks.map(t => [s('line', {x1: LEFT, x2: W - 12, y1: sy.at(t), y2: sy.at(t), class: 'grid'}), s('text', {x: LEFT - 6, y: sy.at(t) + 4, class: 'tick', 'text-anchor': 'end', text: words(t)})]).flat(),
-    s('text', {x: (W + LEFT) / 2, y: H - 4, class: 'axis', 'text-anchor': 'middle', text: name(x)}),
-    s('text', {x: 12, y: H / 2, class: 'axis', 'text-anchor': 'middle', transform: `rotate(-90 12 ${H / 2})`, text: name(y)}),
+    s('text', {x: (W + LEFT) / 2, y: H - 4, class: 'axis', 'text-anchor': 'middle', text: name(x) + sx.note}),
+    s('text', {x: 12, y: H / 2, class: 'axis', 'text-anchor': 'middle', transform: `rotate(-90 12 ${H / 2})`, text: name(y) + sy.note}),
     front.length > 1 && s('polyline', {class: 'front', points: front.map(p => `${sx.at(p[x]).toFixed(1)},${sy.at(p[y]).toFixed(1)}`).join(' ')}),
-    points.map(p => s('circle', {
+    [...points.filter(p => !front.includes(p)), ...front].map(p => s('circle', {
       cx: sx.at(p[x]).toFixed(1), cy: sy.at(p[y]).toFixed(1), r: size ? (3 + 9 * Math.sqrt(Math.abs(p[size] || 0) / biggest)).toFixed(1) : 5, tabindex: 0, role: 'button', 'aria-label': `point ${p.point}: ${name(x)} ${p[x]}, ${name(y)} ${p[y]}`,
       class: `dot${front.includes(p) ? ' onfront' : ''}${best.has(p.point) ? ' best' : ''}`,
       onclick: () => onopen(p), onkeydown: event => { if (event.key === 'Enter') onopen(p); },
       onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}`, event.clientX, event.clientY),
       onpointerleave: () => tip(''),
-    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points. Click a point to open its run.`));
+    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points. Click a point for its run or its values.`));
+}
+
+// Values that span much are drawn by their logarithm, with powers of ten, or of two where that is what they are.
+function logScale(lo, hi, from, to) {
+  const [a, b] = [Math.log(lo), Math.log(hi)], pad = (b - a) * 0.05;
+  const at = v => from + ((Math.log(v) - a + pad) / (b - a + 2 * pad)) * (to - from), found = [];
+  const base = Math.log10(hi / lo) >= 3 ? 10 : 4;
+  for (let n = Math.ceil(a / Math.log(base) - 1e-9); base ** n <= hi * 1.0001; n++) found.push(base ** n);
+  return {at, ticks: found, note: ' (log scale)'};
 }
 
 // Points that no other beats in both columns.

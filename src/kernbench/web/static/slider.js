@@ -11,7 +11,7 @@ export function startSlider(foot, heatNow) {
   const text = h('span', {class: 'muted when'});
   const button = h('button', {'aria-label': 'Play', title: 'Play (space)', onclick: () => toggle()}, '▶');
   foot.append(button, canvas, text);
-  let playing = null;
+  let playing = null, line = null;
 
   const at = event => {
     const box = canvas.getBoundingClientRect(), scope = scopeOf();
@@ -55,17 +55,15 @@ export function startSlider(foot, heatNow) {
     const heat = heatNow();
     if (!heat || !canvas.clientWidth) return;
     const scale = devicePixelRatio, w = canvas.clientWidth, hgt = canvas.clientHeight;
-    canvas.width = w * scale;
-    canvas.height = hgt * scale;
+    if (canvas.width !== Math.round(w * scale) || canvas.height !== Math.round(hgt * scale)) [canvas.width, canvas.height] = [Math.round(w * scale), Math.round(hgt * scale)];
     const pen = canvas.getContext('2d'), scope = scopeOf();
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    const {mean, bin_ns: width} = heat.header, x = t => ((t - scope.t0) / (scope.t1 - scope.t0)) * w;
+    const look = `${w}/${hgt}/${scale}/${scope.id}/${colour('muted')}`;
+    if (line?.heat !== heat || line.look !== look) line = {heat, look, sheet: lineOf(heat, w, hgt, scale, x)};
+    pen.drawImage(line.sheet, 0, 0);
     pen.scale(scale, scale);
-    pen.fillStyle = colour('muted');
-    const {mean, bins, bin_ns: width, t0} = heat.header, x = t => ((t - scope.t0) / (scope.t1 - scope.t0)) * w;
-    const top = Math.max(0.01, ...mean);
-    for (let i = 0; i < bins; i++) {
-      const tall = (mean[i] / top) * (hgt - 7);
-      if (tall > 0) pen.fillRect(x(t0 + i * width), hgt - Math.max(tall, 1), Math.max(x(t0 + width) - x(t0), 1), Math.max(tall, 1));
-    }
     if (state.range) {
       pen.fillStyle = colour('link');
       pen.globalAlpha = 0.25;
@@ -80,7 +78,7 @@ export function startSlider(foot, heatNow) {
     pen.fill();
     const [w0, w1] = windowOf(), stored = run.a.bin_ns;
     text.textContent = w1 - w0 < 2 * stored ? `activity is stored in bins of ${ns(stored)}; save again with --bins N` : state.range ? `mean of ${ns(state.range[1] - state.range[0])}` : `t = ${ns(t)}, bin ${ns(width)}`;
-    text.title = `The line is the mean utilisation of memory channels, up to ${pct(top)}`;
+    text.title = `The line is the mean utilisation of memory channels, up to ${pct(Math.max(...mean))}`;
     canvas.setAttribute('aria-valuemin', Math.round(scope.t0));
     canvas.setAttribute('aria-valuemax', Math.round(scope.t1));
     canvas.setAttribute('aria-valuenow', Math.round(t));
@@ -88,4 +86,17 @@ export function startSlider(foot, heatNow) {
   }
   new ResizeObserver(draw).observe(canvas);
   return {draw};
+}
+
+// The line itself, drawn once for a level.
+function lineOf(heat, w, hgt, scale, x) {
+  const sheet = new OffscreenCanvas(Math.max(1, Math.round(w * scale)), Math.max(1, Math.round(hgt * scale))), pen = sheet.getContext('2d');
+  const {mean, bins, bin_ns: width, t0} = heat.header, top = Math.max(0.01, ...mean);
+  pen.scale(scale, scale);
+  pen.fillStyle = colour('muted');
+  for (let i = 0; i < bins; i++) {
+    const tall = (mean[i] / top) * (hgt - 7);
+    if (tall > 0) pen.fillRect(x(t0 + i * width), hgt - Math.max(tall, 1), Math.max(x(t0 + width) - x(t0), 1), Math.max(tall, 1));
+  }
+  return sheet;
 }

@@ -1,7 +1,7 @@
 // The one state of the page, and the URL that holds it. Views subscribe; none writes to another.
 const DEFAULT = {
   view: 'run', pane: 'timeline', a: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
-  m: 'util', q: '', root: null, path: true, waits: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '',
+  m: 'util', q: '', root: null, path: true, only: false, waits: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '',
 };
 export const state = {...DEFAULT};
 const subscribers = [];
@@ -50,12 +50,14 @@ export function toHash(s = state) {
   put('root', s.root);
   put('path', s.path ? '' : '0');
   put('waits', s.waits ? '1' : '');
+  put('only', s.only ? '1' : '');
   put('kinds', s.kinds);
   put('by', s.by === DEFAULT.by ? '' : s.by);
   put('mode', s.mode);
   put('res', s.results);
   put('dw', s.dw && `${num(s.dw[0])}-${num(s.dw[1])}`);
   put('table', s.table);
+  put('rv', s.rv);
   return `#/${s.view}${parts.length ? `?${parts.join('&')}` : ''}`;
 }
 
@@ -70,7 +72,7 @@ export function fromHash(hash) {
     return lo < hi ? [lo, hi] : null;
   };
   for (const name of ['a', 'b', 'sel', 'root']) found[name] = given.get(name) || null;
-  for (const name of ['scope', 'pane', 'm', 'q', 'kinds', 'by', 'mode', 'table']) found[name] = given.get(name) || DEFAULT[name];
+  for (const name of ['scope', 'pane', 'm', 'q', 'kinds', 'by', 'mode', 'table', 'rv']) found[name] = given.get(name) || DEFAULT[name];
   found.w = pair(given.get('w'));
   found.range = pair(given.get('r'));
   found.dw = pair(given.get('dw'));
@@ -79,6 +81,7 @@ export function fromHash(hash) {
   found.open = given.has('open') ? given.get('open').split(',').filter(Boolean) : null;
   found.path = given.get('path') !== '0';
   found.waits = given.get('waits') === '1';
+  found.only = given.get('only') === '1';
   found.results = given.get('res') || null;
   return found;
 }
@@ -90,10 +93,11 @@ function write(isStep) {
   timer = setTimeout(() => history.replaceState(null, '', toHash()), 120);
 }
 
-export function readUrl() {
+// `isQuiet`: at the start, when nothing is drawn yet.
+export function readUrl(isQuiet = false) {
   const found = fromHash(location.hash);
   const changed = Object.keys(found).filter(key => !same(state[key], found[key]));
   Object.assign(state, found);
-  if (changed.length) notify(changed);
+  if (changed.length && !isQuiet) notify(changed);
 }
-addEventListener('popstate', readUrl);
+addEventListener('popstate', () => readUrl());

@@ -22,19 +22,21 @@ export function startTimeline(pane, fail) {
   const overview = h('canvas', {class: 'overview', 'aria-label': 'Overview of the whole scope'});
   const letters = h('span', {class: 'letters'}), text = h('span', {class: 'muted num'});
   const toggle = (key, name) => h('button', {class: 'pill', 'data-key': key, onclick: () => change({[key]: !state[key]})}, name);
-  const pills = [toggle('path', 'Critical path'), toggle('waits', 'Waits')];
-  const body = h('div', {class: 'body lanes'}, canvas), tableBox = h('div', {class: 'body', hidden: true});
+  const pills = [toggle('path', 'Critical path'), toggle('only', 'On path only'), toggle('waits', 'Waits')];
+  const cursor = h('div', {class: 'cursor', hidden: true}), body = h('div', {class: 'body lanes'}, canvas, cursor), tableBox = h('div', {class: 'body', hidden: true});
   show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
-  Object.assign(tl, {pane, canvas, overview, body, text, pills, letters, fail, tableBox});
+  Object.assign(tl, {pane, canvas, cursor, overview, body, text, pills, letters, fail, tableBox});
   startOverview(overview, tl);
   startInput(canvas, tl, draw);
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
-  subscribe(['open', 'w', 't', 'range', 'sel', 'path', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
+  subscribe(['open', 'w', 'range', 'sel', 'path', 'only', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
     if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
     draw();
   });
+  subscribe(['t'], placeCursor);
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
+  onKey(['o'], 'only slices on the critical path, and back', () => change({only: !state.only}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
   const isTable = () => state.table === 'timeline' && Boolean(run.a);
   const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
@@ -53,7 +55,7 @@ export function startTimeline(pane, fail) {
 async function rebuild() {
   if (!run.a) { show(tl.body, empty('No run is open: the machine is shown above.', h('p', {}, 'Save a run with --save and give its folder to kernbench web.'))); tl.pane.classList.add('off'); return; }
   tl.pane.classList.remove('off');
-  show(tl.body, tl.canvas);
+  show(tl.body, tl.canvas, tl.cursor);
   const scope = scopeOf();
   if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
   tl.tiles.scope = scope.id;
@@ -70,15 +72,25 @@ async function rebuild() {
   await loadPath(scope);
   if (tl.id !== run.a.id) return;
   layout();
-  if (!tl.scroll) showRow(tl.rows.findLast(row => row.type === 'lane' && row.group.kind === 'pe'));
+  if (!tl.scroll) showGroup(tl.rows.filter(row => row.group?.kind === 'pe' && ['lane', 'spans'].includes(row.type)));
   await selected().catch(() => {});
   draw();
   tl.redrawOverview?.();
+  // What the first click asks for is read from disk then: better now, while nobody waits.
+  const op = tl.path?.pieces.op.find(id => id >= 0), {id} = tl;
+  if (op !== undefined) setTimeout(() => { if (tl.id === id) getJson(`/runs/${id}/op/${op}`).catch(() => {}); }, 500);
 }
 
 function showRow(row) {
   const room = tl.canvas.clientHeight - headHeight();
   if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y + row.h - 0.7 * room, tl.height - room));
+}
+
+// The lanes of the PE that is open; where not all fit, from the first on.
+function showGroup(rows) {
+  if (!rows.length) return;
+  showRow(rows.at(-1));
+  tl.scroll = Math.min(tl.scroll, rows[0].y);
 }
 
 // The whole path where it is short; else what the window shows of it, again after each move.
@@ -144,13 +156,14 @@ function drawNow() {
   if (!run.a || !tl.tiles || !canvas.clientWidth || !canvas.clientHeight) return;
   const began = performance.now(), view = viewNow(), scale = view.scale;
   tl.scroll = view.scroll = Math.max(0, Math.min(tl.scroll, tl.height - (view.bottom - view.top)));
-  if (canvas.width !== Math.round(view.right * scale) || canvas.height !== Math.round(view.height * scale)) { canvas.width = Math.round(view.right * scale); canvas.height = Math.round(view.height * scale); tl.last = null; }
+  if (canvas.width !== Math.round(view.right * scale) || canvas.height !== Math.round(view.height * scale)) { canvas.width = Math.round(view.right * scale); canvas.height = Math.round(view.height * scale); tl.last = tl.shown = null; }
   const pen = canvas.getContext('2d');
   pen.setTransform(scale, 0, 0, scale, 0, 0);
   const shown = tl.rows.filter(row => row.y + row.h > view.scroll && row.y < view.scroll + view.bottom - view.top);
   const lanes = shown.flatMap(row => (row.type === 'strips' ? row.lanes.map(lane => lane.i) : row.lane ? [row.lane.i] : []));
   const k = Tiles.level(view.t0, view.t1, view.right - view.left), numbers = Tiles.numbers(k, view.t0, view.t1);
   const isWhole = tl.tiles.want(k, numbers, lanes), hasGroups = wantGroups(shown, view, tl, draw);
+  if (!(isWhole && hasGroups)) keepFrame();
   pen.fillStyle = colour('panel');
   pen.fillRect(0, 0, view.right, view.height);
   drawAxis(pen, view);
@@ -158,7 +171,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
@@ -166,7 +179,7 @@ function drawNow() {
     items = drawRows(pen, shown, view, tl.tiles, look);
   } else moveLast(pen, view) || (drawLabels(pen, shown, view, tl, run.a, scopeOf()), items = drawRows(pen, shown, view, tl.tiles, look));
   pen.restore();
-  if (isWhole && hasGroups) keepFrame(view);
+  tl.shown = isWhole && hasGroups ? {...view} : null;
   if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
   if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
   if (tl.flows) drawFlows(pen, view, tl, shown);
@@ -176,9 +189,18 @@ function drawNow() {
   tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
   for (const pill of tl.pills) { pill.setAttribute('aria-pressed', state[pill.dataset.key] ? 'true' : 'false'); }
   for (const button of tl.letters.children) button.setAttribute('aria-pressed', state.kinds.includes(button.textContent[0]) ? 'true' : 'false');
-  tl.redrawOverview?.();
+  placeCursor();
   followPath(view);
   if (isWhole) ahead(k, numbers, lanes);
+}
+
+// The cursor is an element of its own, so that moving it draws no lane again.
+function placeCursor() {
+  tl.redrawOverview?.();
+  if (!run.a || !tl.canvas.clientWidth) return;
+  const {t0, t1, left, right} = viewNow(), t = state.t;
+  tl.cursor.hidden = t === null || t < t0 || t > t1;
+  if (!tl.cursor.hidden) tl.cursor.style.transform = `translateX(${Math.round(left + ((t - t0) / (t1 - t0)) * (right - left))}px)`;
 }
 
 // When idle: one tile more on each side.
@@ -191,11 +213,12 @@ function ahead(k, numbers, lanes) {
   }, 250);
 }
 
-function keepFrame(view) {
-  const copy = tl.copy && tl.copy.width === tl.canvas.width && tl.copy.height === tl.canvas.height ? tl.copy : new OffscreenCanvas(tl.canvas.width, tl.canvas.height);
-  copy.getContext('2d').drawImage(tl.canvas, 0, 0);
-  tl.copy = copy;
-  tl.last = {...view};
+// Before a frame that lacks tiles: the last one that had all.
+function keepFrame() {
+  if (!tl.shown) return;
+  if (tl.copy?.width !== tl.canvas.width || tl.copy?.height !== tl.canvas.height) tl.copy = new OffscreenCanvas(tl.canvas.width, tl.canvas.height);
+  tl.copy.getContext('2d').drawImage(tl.canvas, 0, 0);
+  tl.last = tl.shown;
 }
 
 // While tiles are on their way: the last picture, moved and scaled.

@@ -42,7 +42,7 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     const x0 = Math.max(x(Math.max(from, tile.begin)), view.left - 2), x1 = Math.min(x(Math.min(to, end)), view.right + 2);
     if (x1 <= view.left || x0 >= view.right) continue;
     const letter = LETTERS[tile.kind[n]], wide = Math.max(x1 - x0, 0.7);
-    if (look.kinds && !look.kinds.includes(letter)) continue;
+    if ((look.kinds && !look.kinds.includes(letter)) || (look.only && !(tile.flags[n] & 1))) continue;
     const isFaded = look.fade && !(tile.flags[n] & 2);
     pen.globalAlpha = isFaded ? FADED : 1;
     if (letter === 'S') { bracket(pen, x0, x1, top, tall, tile.texts[tile.text[n]]); pen.globalAlpha = 1; continue; }
@@ -112,7 +112,17 @@ function bracket(pen, x0, x1, y, tall) {
   pen.stroke();
 }
 
-// Bins, pixel by pixel: one image for all of them is ten times as fast as rectangles.
+// Bins, pixel by pixel: one image for all of them is ten times as fast as rectangles. It is kept from frame to frame.
+const kept = {image: null, words: null, sheet: null};
+function blank(w, h) {
+  if (kept.image?.width !== w || kept.image?.height !== h) {
+    kept.image = new ImageData(w, h);
+    kept.words = new Uint32Array(kept.image.data.buffer);
+    kept.sheet = new OffscreenCanvas(w, h);
+  } else kept.words.fill(0);
+  return kept;
+}
+
 class Columns {
   constructor(pen, view) {
     Object.assign(this, {pen, view, image: null});
@@ -124,19 +134,21 @@ class Columns {
     if (!this.image) {
       this.w = Math.ceil((view.right - view.left) * scale);
       this.h = Math.ceil((view.bottom - view.top) * scale);
-      this.image = new ImageData(this.w, Math.max(this.h, 1));
-      this.words = new Uint32Array(this.image.data.buffer);
+      Object.assign(this, blank(this.w, Math.max(this.h, 1)));
+      [this.low, this.high] = [this.h, 0];
       this.ink = [...LETTERS].map(letter => { const [r, g, b] = rgb(letter); return (b << 16) | (g << 8) | r; });
     }
     const y1 = Math.round((top + tall - view.top) * scale), full = tall * scale;
+    this.high = Math.max(this.high, Math.min(y1, this.h));
     for (let n = 0; n < tile.index.length; n++) {
-      if (look.kinds && !look.kinds.includes(LETTERS[tile.bkind[n]])) continue;
+      if ((look.kinds && !look.kinds.includes(LETTERS[tile.bkind[n]])) || (look.only && !(tile.bflags[n] & 1))) continue;
       const from = tile.begin + tile.index[n] * tile.width;
       const xa = Math.floor((from - view.t0) * px * scale), xb = Math.max(xa + 1, Math.ceil((from + tile.width - view.t0) * px * scale));
       if (xb <= 0 || xa >= this.w) continue;
       const alpha = look.fade && !(tile.bflags[n] & 2) ? 90 : 255;
       const word = (this.ink[tile.bkind[n]] | (alpha << 24)) >>> 0;
       const y0 = Math.max(0, y1 - Math.max(1, Math.round((full * tile.busy[n]) / 255)));
+      if (y0 < this.low) this.low = y0;
       for (let y = y0; y < Math.min(y1, this.h); y++) {
         const line = y * this.w;
         for (let x = Math.max(xa, 0); x < Math.min(xb, this.w); x++) this.words[line + x] = word;
@@ -144,10 +156,11 @@ class Columns {
     }
   }
 
+  // Only the rows that have something in them.
   put() {
-    if (!this.image) return;
-    const sheet = new OffscreenCanvas(this.image.width, this.image.height);
-    sheet.getContext('2d').putImageData(this.image, 0, 0);
-    this.pen.drawImage(sheet, this.view.left, this.view.top, this.image.width / this.view.scale, this.image.height / this.view.scale);
+    if (!this.image || this.high <= this.low) return;
+    const {image, sheet, view, low, high, w} = this, scale = view.scale;
+    sheet.getContext('2d').putImageData(image, 0, 0, 0, low, w, high - low);
+    this.pen.drawImage(sheet, 0, low, w, high - low, view.left, view.top + low / scale, w / scale, (high - low) / scale);
   }
 }

@@ -173,7 +173,15 @@ export function startInput(canvas, tl, draw) {
   onKey(['-'], 'zoom out', inRun(() => zoom(1 / 0.6, cursor())));
   onKey(['0'], 'the whole scope', inRun(() => change({w: null})));
   onKey(['z'], 'zoom to the selection or range', inRun(() => { if (tl.flows) zoomTo(tl.flows.t0, tl.flows.t1); else if (state.range) change({w: clampWindow(...state.range)}); }));
-  onKey(['[', ']'], 'previous, next op on the lane', inRun(event => { const id = event.key === '[' ? tl.flows?.before : tl.flows?.after; if (id !== null && id !== undefined) change({sel: `op:${id}`}); }));
+  // Without a selection, the path's first op in the window is taken.
+  const firstOp = () => { const [t0, t1] = windowOf(), pieces = tl.path?.pieces; return pieces?.op.find((id, n) => id >= 0 && pieces.t1[n] > t0 && pieces.t0[n] < t1); };
+  onKey(['[', ']'], 'previous, next op on the lane', inRun(event => { const id = !tl.flows ? firstOp() : event.key === '[' ? tl.flows.before : tl.flows.after; if (id !== null && id !== undefined) change({sel: `op:${id}`}); }));
+  canvas.addEventListener('keydown', event => {
+    if (event.key !== 'Enter' || !run.a) return;
+    const shown = tl.rows.filter(row => row.group && row.y + row.h > tl.scroll), lane = tl.flows?.lane;
+    const row = shown.find(one => one.lane?.i === lane || one.lanes?.some(own => own.i === lane)) || shown[0];
+    if (row) toggle(row.group.id);
+  });
   onKey(['c'], 'cause: what let the selected op start', inRun(() => { if (tl.flows?.released_by) change({sel: `op:${tl.flows.released_by.id}`}); }));
   onKey(['e'], 'effect: what the selected op let start', inRun(() => { const next = tl.flows?.released[0] || tl.flows?.consumers[0]; if (next) change({sel: `op:${next.id}`}); }));
   onKey(['m'], 'range from the selected op', inRun(() => { if (tl.flows) change({range: [tl.flows.t0, tl.flows.t1]}); }));

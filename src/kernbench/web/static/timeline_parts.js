@@ -172,15 +172,4 @@ export function drawOverlay(pen, view) {
     pen.fillStyle = colour('path');
     for (const t of matches.times) { const x = xOf(view, t); if (x >= view.left && x <= view.right) pen.fillRect(x - 1, 14, 2, 5); }
   }
-  const t = state.t;
-  if (t !== null && t >= view.t0 && t <= view.t1) {
-    const x = Math.round(xOf(view, t)) + 0.5;
-    pen.strokeStyle = colour('text');
-    pen.setLineDash([4, 3]);
-    pen.lineWidth = 1;
-    pen.beginPath();
-    pen.moveTo(x, 0); pen.lineTo(x, view.bottom);
-    pen.stroke();
-    pen.setLineDash([]);
-  }
 }
