@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.benches.milestones import design_space
 from kernbench.benches.registry import resolve
 from kernbench.evaluation.contract import Row, number, values_of, where
 from kernbench.evaluation.results import EvaluationResults, figure_stems, read_results
@@ -243,14 +242,14 @@ def test_no_panel_is_faster_than_its_bound_and_time_grows_with_context() -> None
         assert all(number(b, "time_ns") > number(a, "time_ns") for a, b in pairwise(some))
 
 
-# ------------------------------------------------------------------------------------------- llm-scaling, design-space
+# ---------------------------------------------------------------------------------------------------------- llm-scaling
 
 
 def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     graph = load_topology(None, {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
     evaluation = resolve("llm-scaling").evaluation
     assert evaluation is not None
-    params = {"models": "tiny-llama", "most_sips": 1, "tokens": 8, "context": 8}
+    params = {"models": "tiny-llama", "sips": "1", "tokens": 8, "context": 8}
     settings = evaluation.points(graph, **params)
     assert [(each["phase"], each["sips"]) for each in settings] == [("prefill", 1), ("decode", 1)]
     point = point_of(settings[1], {})
@@ -261,20 +260,3 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     assert row["communication_us"] == 0  # one SIP, one cube
     bounded = sum(row[f"bound_{name}_us"] for name in ("compute", "HBM", "link", "collective"))
     assert bounded == pytest.approx(row["layer_us"] - row["launching_us"])
-
-
-def test_a_design_space_has_the_machine_as_given_in_every_question() -> None:
-    machine = load_topology()
-    for phase in ("prefill", "decode"):
-        settings = [each for each in design_space.points(machine) if each["phase"] == phase]
-        assert [each[design_space.UCIE] for each in settings if each["part"] == "ucie"] == [2, 4, 8]
-        assert [each[design_space.MACS] for each in settings if each["part"] == "macs"] == [2048.0, 4096.0, 8192.0]
-        assert [each[design_space.TCM] for each in settings if each["part"] == "tcm"] == [1.625, 1.75, 2.0]
-        assert len([each for each in settings if each["part"] == "front"]) == 4
-
-
-def test_a_front_holds_what_nothing_beats_in_both_time_and_cost() -> None:
-    cloud = [
-        {"cost": cost, "layer_us": us} for cost, us in ((1.0, 9.0), (2.0, 5.0), (2.0, 6.0), (3.0, 5.0), (4.0, 2.0))
-    ]
-    assert design_space.pareto(cloud) == [cloud[0], cloud[1], cloud[4]]
