@@ -12,8 +12,7 @@ from kernbench.models.shapes import load_model
 from kernbench.topology import load_topology
 
 
-@pytest.mark.parametrize("width", range(1, 7))
-@pytest.mark.parametrize("height", range(1, 7))
+@pytest.mark.parametrize(("width", "height"), [(4, 4), (3, 4), (4, 3), (2, 5), (5, 2), (1, 4), (4, 1), (3, 3), (1, 1)])
 def test_a_ring_of_cubes_goes_from_neighbour_to_neighbour(width: int, height: int) -> None:
     ring = mesh_ring(width, height)
     assert sorted(ring) == list(range(width * height))

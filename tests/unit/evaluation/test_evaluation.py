@@ -175,6 +175,9 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
     assert "HBM timing: approximated" in html  # what the evaluation names of `kernbench fidelity`
     assert "bank conflicts" not in html.split("<script>")[0].split("How far to trust it")[1]
     assert "hbm bytes per cube" in html  # the machine, summed up
+    assert "<dt>energy: " in html  # rows have joules
+    assert '<p class="origin">In all rows: ' in html  # what does not differ is said once
+    assert '<button type="button">cost</button>' not in html
 
 
 def test_rows_are_chosen_by_value_and_drawn_in_order_of_x() -> None:
