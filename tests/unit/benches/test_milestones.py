@@ -64,6 +64,11 @@ def test_a_design_space_has_every_machine_once_and_the_one_as_given_among_them()
     assert links == {2: 256.0, 8: 1024.0}  # 128 GB/s each
 
 
+def test_a_design_space_is_of_one_model() -> None:
+    with pytest.raises(UsageError, match="no model 'tiny-llama,tiny-gpt'"):
+        design_space.points(load_topology(), model="tiny-llama,tiny-gpt")
+
+
 def test_a_front_holds_what_nothing_beats_in_both_time_and_the_objective() -> None:
     cloud = [
         {"cost": cost, "layer_us": us} for cost, us in ((1.0, 9.0), (2.0, 5.0), (2.0, 6.0), (3.0, 5.0), (4.0, 2.0))
