@@ -35,6 +35,13 @@ def test_contexts_reach_32k_in_all_four_panels_and_every_sip_is_a_user_where_dat
     assert [each["users"] for each in settings if each["part"] == "validated"] == [1, 1, 2, 2]
 
 
+def test_contexts_are_dealt_to_ranks_alike() -> None:
+    three = load_topology(None, {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 1, "system.sips.count": 1})
+    over_cubes = [each for each in milestone_gqa_llama70b.points(three) if str(each["panel"]).startswith("multi")]
+    assert over_cubes
+    assert all(int(each["context"]) % 3 == 0 for each in over_cubes)
+
+
 def test_trays_and_models_are_lists_and_what_cannot_be_cut_has_no_point() -> None:
     assert counts_of("sips", "4, 1,2,2") == [1, 2, 4]
     for wrong in ("1,x", "0", "", "-1"):
