@@ -22,6 +22,10 @@ FLOATS = ["f16", "bf16", "f32"]
 
 def tensors_of(bench: str, **params: object) -> dict[str, np.ndarray]:
     """The contents of every named tensor of a bench when it is over."""
+    return tensors_after(resolve(bench).run, SMALL, **params)
+
+
+def tensors_after(run: Callable[..., Any], machine: dict[str, int], **params: object) -> dict[str, np.ndarray]:
     held: dict[str, Any] = {}
 
     def noted(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,11 +36,11 @@ def tensors_of(bench: str, **params: object) -> dict[str, np.ndarray]:
         return made
 
     def program(host: Any) -> dict[str, np.ndarray]:
-        host.from_numpy, host.empty = noted(host.from_numpy), noted(host.empty)
-        resolve(bench).run(host, **params)
+        host.from_numpy, host.empty, host.zeros = noted(host.from_numpy), noted(host.empty), noted(host.zeros)
+        run(host, **params)
         return {name: tensor.numpy() for name, tensor in held.items()}
 
-    return kernbench.run(program, overrides=SMALL).returned[0]
+    return kernbench.run(program, overrides=machine).returned[0]
 
 
 def wide(array: np.ndarray) -> torch.Tensor:
@@ -91,3 +95,15 @@ def test_matmul_composite(dtype: str, variant: str) -> None:
     found = tensors_of("matmul-composite", m=33, k=130, n=50, variant=variant, dtype=dtype)
     stored = {"f8e4m3": "f32", "i8": "i32"}.get(dtype, dtype)
     agree(found["c"], wide(found["a"]) @ wide(found["b"]), stored)
+
+
+@pytest.mark.parametrize("panel", ["single-prefill", "single-decode", "multi-prefill", "multi-decode"])
+def test_grouped_query_attention_of_every_panel(panel: str) -> None:
+    evaluation = resolve("milestone-gqa-llama70b").evaluation
+    assert evaluation is not None
+    machine = {**SMALL, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
+    found = tensors_after(evaluation.point, machine, part="validated", panel=panel, context=256)
+    heads, d = found["q"].shape[1] // 128, 128  # heads lie next to each other
+    q, k, v = (wide(found[name]).reshape(-1, heads, d).transpose(0, 1) for name in ("q", "k", "v"))
+    reference = functional.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(-1, heads * d)
+    agree(found["out"], reference, "f16")

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
+from kernbench.benches._paths import narrowest_gbs
 from kernbench.benches.registry import bench
 from kernbench.common.errors import UsageError
-from kernbench.common.ids import PeId, PeKey
+from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import BufferKind
 from kernbench.common.units import format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
@@ -31,7 +31,6 @@ from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
@@ -185,12 +184,10 @@ def point(torch: RuntimeContext, *, hop: str, size_bytes: int, buffer_kind: Buff
     return {name: value for name, value in row.items() if isinstance(value, float)}
 
 
-def narrowest_gbs(machine: TopologyGraph, hop: str) -> float:
+def hop_gbs(machine: TopologyGraph, hop: str) -> float:
     """The narrowest link between the sender and the memory of the receiver."""
     receiver = next(each for each in hops(machine.spec) if each.name == hop).receiver
-    wiring = wiring_of(machine)
-    path = wiring.router.find_path(str(PeId(*SENDER)), wiring.resolver.find_hbm_ctrl(*receiver))
-    return min(machine.edge(a, b).bw_gbs or 0.0 for a, b in pairwise(path))
+    return narrowest_gbs(machine, SENDER, receiver)
 
 
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
@@ -227,7 +224,7 @@ def _by_size(rows: Rows, names: list[str], machine: TopologyGraph, series: Mappi
     for name in names:
         some = where(rows, hop=name)
         lines = [Line(label, curve(some, "size_bytes", column)) for label, column in series.items()]
-        gbs = narrowest_gbs(machine, name)
+        gbs = hop_gbs(machine, name)
         bound = tuple((number(row, "size_bytes"), number(row, "size_bytes") / gbs) for row in some)
         lines.append(Line("bytes over the narrowest link", bound, "limit"))
         panels.append(LinePanel("message (bytes)", "time (ns)", tuple(lines), name, log="xy", x_unit="bytes"))
@@ -240,7 +237,7 @@ def _bandwidths(rows: Rows, names: list[str], machine: TopologyGraph) -> Chart:
 
     bars = [Bars(f"IPCQ, rings in {kind}", column(kind, "send_recv_gbs")) for kind in ("tcm", "sram", "hbm")]
     bars.append(Bars("DMA store, then load", column("tcm", "store_load_gbs")))
-    peaks = Bars("narrowest link", tuple(narrowest_gbs(machine, name) for name in names))
+    peaks = Bars("narrowest link", tuple(hop_gbs(machine, name) for name in names))
     size = format_bytes(int(number(rows[0], "size_bytes")))
     return Chart(
         "bandwidth-by-hop",

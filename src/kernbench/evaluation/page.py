@@ -11,6 +11,7 @@ from kernbench.report.summary import summarize
 from kernbench.sweep.folder import write_atomically
 
 PAGE = "report.html"
+ENERGY_FACTS = ("energy",)  # of `kernbench fidelity`: every row has joules
 
 
 def write_page(folder: Path, target: Path | None = None) -> Path:
@@ -24,7 +25,7 @@ def write_page(folder: Path, target: Path | None = None) -> Path:
         figures=[_figure(stem) for stem in figure_stems(folder)],
         groups=_groups(results),
         machine=summarize(results.graph()),
-        facts=results.facts,
+        facts=(*results.facts, *ENERGY_FACTS),
     )
     path = folder / PAGE if target is None else target
     write_atomically(path, page_as_html(page).encode())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAGE_IN = 7.2
 # No two are alike in grey, and neighbours differ most.
-COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#f5d76e")
+COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#e3c34a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++")
 DASHES = ("-", "--", "-.", ":")

@@ -82,7 +82,7 @@ def page_as_html(page: Page) -> str:
         f'<p class="origin">{escape(page.origin)}</p>',
         *_figures(page.figures),
         "<h2>Results</h2>",
-        *(part for title, rows in page.groups.items() for part in (f"<h3>{escape(title)}</h3>", *_table(rows))),
+        *(part for title, rows in page.groups.items() for part in (f"<h3>{escape(title)}</h3>", *_rows(rows))),
         *_machine(page.machine),
         *_fidelity(page.facts),
         f"<script>{_SCRIPT}</script></body></html>",
@@ -97,6 +97,16 @@ def _figures(figures: Sequence[Figure]) -> Iterable[str]:
         data = b64encode(figure.svg).decode()
         yield f'<figure><img alt="{escape(figure.title)}" src="data:image/svg+xml;base64,{data}">'
         yield f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
+
+
+def _rows(rows: Sequence[Row]) -> Iterable[str]:
+    """A table of what differs; what all rows have alike is said once above it."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    alike = [name for name in names if len(rows) > 1 and len({repr(row.get(name)) for row in rows}) == 1]
+    said = [f"{name} {rows[0][name]}" for name in alike if rows[0].get(name) is not None]
+    if said:
+        yield f'<p class="origin">In all rows: {escape(", ".join(said))}.</p>'
+    yield from _table([{name: value for name, value in row.items() if name not in alike} for row in rows])
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, numb
 from kernbench.evaluation.page import write_page
 from kernbench.evaluation.results import figure_stems, read_results
 from kernbench.evaluation.run import Estimate, EvaluationReport, EvaluationRequest, evaluate, redraw
-from kernbench.report.charts import Chart, Line, LinePanel
+from kernbench.report.charts import Chart, Line, LinePanel, reference_line
+from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.testing import tiny_machine
 from kernbench.topology.graph import TopologyGraph
@@ -80,6 +82,18 @@ def test_a_caption_says_how_the_figure_was_made(tmp_path: Path) -> None:
     caption = (tmp_path / "01-time.md").read_text()
     assert caption.startswith("# More cycles take longer\n\nOne PE waits.\n")
     assert f"kernbench {__version__}, bench waiting with most=1, machine {tiny_machine().spec.system.name}" in caption
+
+
+def test_a_caption_cites_the_references_that_a_figure_shows(tmp_path: Path) -> None:
+    known = reference("h100-matmul")
+
+    def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
+        measured = (Line("measured", curve(rows, "n", "exec_ns")),)
+        panel = LinePanel("cycles", "share (%)", (*measured, reference_line(known, measured)))
+        return [Chart("time", "More cycles take longer", "One PE waits.", (panel,), references=(known,))]
+
+    run(tmp_path, replace(made(), figures=figures), most=2)
+    assert f"Reference point, {known.cited()}" in (tmp_path / "01-time.md").read_text()
 
 
 def test_two_runs_give_the_same_files_byte_for_byte(tmp_path: Path) -> None:
@@ -161,6 +175,9 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
     assert "HBM timing: approximated" in html  # what the evaluation names of `kernbench fidelity`
     assert "bank conflicts" not in html.split("<script>")[0].split("How far to trust it")[1]
     assert "hbm bytes per cube" in html  # the machine, summed up
+    assert "<dt>energy: " in html  # rows have joules
+    assert '<p class="origin">In all rows: ' in html  # what does not differ is said once
+    assert '<button type="button">cost</button>' not in html
 
 
 def test_rows_are_chosen_by_value_and_drawn_in_order_of_x() -> None:

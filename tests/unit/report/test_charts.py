@@ -37,6 +37,20 @@ def test_series_of_one_colour_differ_in_marker_and_dash() -> None:
     assert first.dash != again.dash
 
 
+def test_a_line_that_is_like_another_has_its_colour_and_takes_none_from_the_rest() -> None:
+    lines = (Line("bound", ((1, 2),), "theory", like="measured"), Line("measured", ((1, 1),)), Line("other", ((1, 3),)))
+    chart = Chart("n", "t", "c", (LinePanel("x", "y", lines),))
+    looks = looks_of(chart.series(), chart.likenesses())
+    assert looks["bound"] == looks["measured"]
+    assert [looks[name].colour for name in ("measured", "other")] == list(COLOURS[:2])
+
+
+def test_theory_lines_differ_in_dash_as_well_as_in_colour() -> None:
+    looks = looks_of(["a", "b", "c", "d"])
+    assert len({look.theory_dash for look in looks.values()}) == 4
+    assert len({look.limit_dash for look in looks.values()}) == 4
+
+
 def test_a_label_has_one_look_in_all_panels_of_a_chart() -> None:
     assert Chart("n", "t", "c", PANELS).series() == ("a", "b", "c", "limit", "sends")
 

@@ -104,9 +104,13 @@ def _attend(tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: Te
     scores = tl.dot(queries, keys.T, out_dtype="f32") * queries.shape[1] ** -0.5
     best = tl.maximum(so_far.best, tl.max(scores, axis=1, keep_dims=True))
     powers = tl.exp(scores - best)
+    del scores  # TCM is full of these: what is no longer needed goes at once
     fade = tl.exp(so_far.best - best)
     total = so_far.total * fade + tl.sum(powers, axis=1, keep_dims=True)
-    result = so_far.result * fade + tl.dot(tl.cast(powers, values.dtype), values, out_dtype="f32")
+    faded = so_far.result * fade
+    weights = tl.cast(powers, values.dtype)
+    del powers
+    result = faded + tl.dot(weights, values, out_dtype="f32")
     return Partial(best, total, result)
 
 

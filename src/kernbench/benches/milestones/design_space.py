@@ -13,9 +13,10 @@ from string import ascii_uppercase
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import Size
-from kernbench.benches.milestones._layers import PHASES, Phase, layer_seconds, models_of, timed_layer, work_of
+from kernbench.benches.milestones._layers import PHASES, Phase, layer_seconds, timed_layer, work_of
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
+from kernbench.models.shapes import load_model
 from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
@@ -57,11 +58,11 @@ def points(
     batch: Annotated[Size, "sequences at decode"] = 1,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
-    (name,) = models_of(model)
+    load_model(model)  # refused here, before anything is run
     found: list[Setting] = []
     for phase in PHASES:
         work: Setting = {
-            "model": name,
+            "model": model,
             "phase": phase,
             "batch": 1 if phase == "prefill" else batch,
             "tokens": tokens if phase == "prefill" else 1,

@@ -11,28 +11,25 @@ reading memory: nothing is faster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from math import cos, pi, sin
 from typing import Annotated, Literal
 
 import numpy as np
 
 from kernbench.benches._collectives import Wanted, duration_ns, measure, span_of
+from kernbench.benches._paths import Place, latency_ns, narrowest_gbs
 from kernbench.benches.registry import evaluation_bench
 from kernbench.ccl.topologies import SipGroup, group_of, peer_of
-from kernbench.common.ids import PeId
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
-from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-Place = tuple[int, int, int]
 Grid = Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
 SIPS, GRID_W, GRID_H = 6, 2, 3
 GRIDS: dict[str, str] = {
@@ -173,23 +170,6 @@ def exchange_rounds(group: SipGroup) -> list[int]:
     lines = [len(group.sips)] if group.kind == "ring_1d" else [group.w, group.h]
     per_step = 2 if group.kind == "mesh_2d_no_wrap" else 1
     return [per_step * (size - 1) for size in lines if size > 1]
-
-
-def _path(machine: TopologyGraph, src: Place, dst: Place) -> list[str]:
-    wiring = wiring_of(machine)
-    return wiring.router.find_path(str(PeId(*src)), wiring.resolver.find_hbm_ctrl(*dst))
-
-
-def latency_ns(machine: TopologyGraph, src: Place, dst: Place) -> float:
-    """Nodes and wires from one PE to another, one way."""
-    path = _path(machine, src, dst)
-    nodes = sum(machine.node(name).overhead_ns for name in path[1:-1])
-    wires = sum(machine.edge(a, b).distance_mm for a, b in pairwise(path)) * machine.spec.system.ns_per_mm
-    return nodes + wires
-
-
-def narrowest_gbs(machine: TopologyGraph, src: Place, dst: Place) -> float:
-    return min(machine.edge(a, b).bw_gbs or float("inf") for a, b in pairwise(_path(machine, src, dst)))
 
 
 # ------------------------------------------------------------------------------------------------------------ figures

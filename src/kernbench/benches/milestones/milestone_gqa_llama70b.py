@@ -87,27 +87,37 @@ def layout_of(spec: MachineSpec, panel: str) -> Layout:
 def points(
     machine: TopologyGraph,
     *,
-    scale: Annotated[Literal["full", "small"], "contexts up to 32k, or one short one"] = "full",
+    scale: Annotated[Literal["full", "small"], "contexts up to 32k, or two short ones"] = "full",
 ) -> list[Setting]:
     small, spec = scale == "small", machine.spec
     panels = [panel for panel in PANELS if layout_of(spec, panel).ranks > 1]
+
+    def dealt(panel: str, context: int) -> int:
+        """As many tokens as ranks have alike: every rank has as many blocks to pass on."""
+        return context - context % layout_of(spec, panel).ranks
+
     found: list[Setting] = [
-        {"part": "timed", "panel": panel, "context": context}
+        {"part": "timed", "panel": panel, "context": dealt(panel, context)}
         for panel in panels
         for context in ((512, 1024) if small else CONTEXTS)
     ]
     found += [
-        {"part": "validated", "panel": panel, "context": VALIDATED[panel], "users": layout_of(spec, panel).sips}
+        {
+            "part": "validated",
+            "panel": panel,
+            "context": dealt(panel, VALIDATED[panel]),
+            "users": layout_of(spec, panel).sips,
+        }
         for panel in panels
     ]
     for panel, (context, tokens) in TOKENS.items():
         if panel in panels and not (small and panel != "single-prefill"):
             found += [
-                {"part": "queries", "panel": panel, "context": 512 if small else context, "tokens": count}
+                {"part": "queries", "panel": panel, "context": dealt(panel, 512 if small else context), "tokens": count}
                 for count in (tokens[2:4] if small else tokens)
             ]
     found += [
-        {"part": "users", "panel": panel, "context": context, "users": users}
+        {"part": "users", "panel": panel, "context": dealt(panel, context), "users": users}
         for panel, context in USERS.items()
         for users in range(1, spec.n_sips + 1)
         if panel in panels and not small

@@ -14,8 +14,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
+from kernbench.benches._paths import Place, path_between
 from kernbench.benches.registry import evaluation_bench
-from kernbench.common.ids import PeId
 from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, text, values_of, where
@@ -26,15 +26,13 @@ from kernbench.probes.measure import measure_on
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
-from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 
 DIRECTIONS: tuple[Direction, ...] = ("read", "write")
 CONTENTION_BYTES = 64 * KIB
 WIDE = 8.0  # the largest bandwidth over the least, from where an axis is logarithmic
 MOST_TICKS = 6  # of an axis that has one for each point
-ISSUER: tuple[int, int, int] = (0, 0, 0)
-Place = tuple[int, int, int]  # SIP, cube, PE
+ISSUER: Place = (0, 0, 0)
 Part = Literal["distance", "contention"]
 
 
@@ -63,8 +61,7 @@ def places_of(machine: TopologyGraph) -> dict[str, Place]:
 
 def distance_mm(machine: TopologyGraph, place: Place) -> float:
     """From the issuer to the slice of a PE, along the path that its bytes take."""
-    wiring = wiring_of(machine)
-    return wiring.router.find_path_with_distance(str(PeId(*ISSUER)), wiring.resolver.find_hbm_ctrl(*place))[1]
+    return path_between(machine, ISSUER, place)[1]
 
 
 class Scenario(NamedTuple):

@@ -1,0 +1,109 @@
+"""Parts of evaluations that can be told without running one: rings of cubes, lists of trays, machines to try."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernbench.benches.milestones import design_space, llm_scaling, milestone_gqa_llama70b
+from kernbench.benches.milestones._gqa import mesh_ring
+from kernbench.benches.milestones._layers import counts_of, is_cut, models_of
+from kernbench.common.errors import UsageError
+from kernbench.models.shapes import load_model
+from kernbench.topology import load_topology
+
+
+@pytest.mark.parametrize(("width", "height"), [(4, 4), (3, 4), (4, 3), (2, 5), (5, 2), (1, 4), (4, 1), (3, 3), (1, 1)])
+def test_a_ring_of_cubes_goes_from_neighbour_to_neighbour(width: int, height: int) -> None:
+    ring = mesh_ring(width, height)
+    assert sorted(ring) == list(range(width * height))
+    hops = [
+        abs(a % width - b % width) + abs(a // width - b // width)
+        for a, b in zip(ring, (*ring[1:], ring[0]), strict=True)
+    ]
+    closed = width * height % 2 == 0 and min(width, height) > 1
+    assert all(hop <= 1 for hop in (hops if closed else hops[:-1]))  # no mesh of an odd number has a closed ring
+
+
+def test_contexts_reach_32k_in_all_four_panels_and_every_sip_is_a_user_where_data_is_checked() -> None:
+    settings = milestone_gqa_llama70b.points(load_topology())
+    for panel in ("single-prefill", "single-decode", "multi-prefill", "multi-decode"):
+        assert [each["context"] for each in settings if each["part"] == "timed" and each["panel"] == panel] == [
+            2048,
+            8192,
+            32768,
+        ]
+    assert [each["users"] for each in settings if each["part"] == "validated"] == [1, 1, 2, 2]
+
+
+def test_contexts_are_dealt_to_ranks_alike() -> None:
+    three = load_topology(None, {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 1, "system.sips.count": 1})
+    over_cubes = [each for each in milestone_gqa_llama70b.points(three) if str(each["panel"]).startswith("multi")]
+    assert over_cubes
+    assert all(int(each["context"]) % 3 == 0 for each in over_cubes)
+
+
+def test_trays_and_models_are_lists_and_what_cannot_be_cut_has_no_point() -> None:
+    assert counts_of("sips", "4, 1,2,2") == [1, 2, 4]
+    for wrong in ("1,x", "0", "", "-1"):
+        with pytest.raises(UsageError, match="sips is"):
+            counts_of("sips", wrong)
+    with pytest.raises(UsageError, match="no model 'nope'"):
+        models_of("tiny-llama, nope")
+    eight = load_model("llama3-8b")  # 32 heads, 8 key heads
+    assert [n for n in (1, 2, 3, 4, 8, 16, 24, 32) if is_cut(eight, n)] == [1, 2, 4, 8, 16, 32]
+    settings = llm_scaling.points(load_topology(), models="llama3-8b", sips="1,3,16", tokens=64, context=128)
+    assert [(each["phase"], each["sips"], each["tokens"], each["context"]) for each in settings] == [
+        ("prefill", 1, 64, 0), ("prefill", 16, 64, 0), ("decode", 1, 1, 128), ("decode", 16, 1, 128),
+    ]  # fmt: skip
+
+
+def test_a_design_space_has_every_machine_once_and_the_one_as_given_among_them() -> None:
+    machine = load_topology()
+    settings = [each for each in design_space.points(machine) if each["phase"] == "prefill"]
+    keys = [tuple(sorted((name, value) for name, value in each.items() if "machine:" in name)) for each in settings]
+    assert len(set(keys)) == len(keys)
+    assert keys[0] == (("machine:system.sips.count", 1),)
+    assert [each[design_space.MACS] for each in settings if design_space.MACS in each] == [
+        2048.0, 8192.0, 16384.0, 2048.0, 8192.0,
+    ]  # fmt: skip
+    assert [each[design_space.TCM] for each in settings if design_space.TCM in each] == [1.625, 1.75]
+    links = {each[design_space.UCIE]: each[design_space.DIE_LINK] for each in settings if design_space.UCIE in each}
+    assert links == {2: 256.0, 8: 1024.0}  # 128 GB/s each
+
+
+def test_a_design_space_is_of_one_model() -> None:
+    with pytest.raises(UsageError, match="no model 'tiny-llama,tiny-gpt'"):
+        design_space.points(load_topology(), model="tiny-llama,tiny-gpt")
+
+
+def test_a_front_holds_what_nothing_beats_in_both_time_and_the_objective() -> None:
+    cloud = [
+        {"cost": cost, "layer_us": us} for cost, us in ((1.0, 9.0), (2.0, 5.0), (2.0, 6.0), (3.0, 5.0), (4.0, 2.0))
+    ]
+    assert design_space.pareto(cloud, "cost") == [cloud[0], cloud[1], cloud[4]]
+
+
+def test_figures_of_a_design_space_mark_the_machine_as_given_and_measure_against_it() -> None:
+    machine = load_topology()
+    has = design_space.resources(machine.spec)
+
+    def row(phase: str, us: float, cost: float, **other: float) -> dict[str, float | str | int]:
+        own = {**has, **other}
+        return {
+            "model": "m", "phase": phase, "batch": 1, "tokens": 8, "context": 0, "layer_us": us, "cost": cost,
+            "energy_per_token_mj": 1.0, "area_mm2": 5.0, "macs_per_byte": own["macs"] / 256, "hbm_gbs": 256.0, **own,
+        }  # fmt: skip
+
+    rows = [
+        made
+        for phase in ("prefill", "decode")
+        for made in (row(phase, 8.0, 0.5), row(phase, 4.0, 1.0, macs=8192.0), row(phase, 10.0, 0.25, ucie=2.0))
+    ]
+    charts = {chart.name: chart for chart in design_space.figures(rows, machine)}
+    assert list(charts) == ["question-ucie", "question-tcm", "question-macs", "front-cost"]  # others do not differ
+    lines = {line.label: line.points for line in charts["question-macs"].panels[0].lines}  # type: ignore[union-attr]
+    assert lines["speed"] == ((16.0, 1.0), (32.0, 2.0))
+    assert lines["speed per cost"] == ((16.0, 1.0), (32.0, 1.0))  # twice as fast, twice the cost
+    front = {line.label: line.points for line in charts["front-cost"].panels[1].lines}  # type: ignore[union-attr]
+    assert front["Pareto front"] == ((0.5, 10.0), (1.0, 8.0), (2.0, 4.0))
+    assert front["machine as given"] == ((1.0, 8.0),)
