@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow distributed optuna"
-NOT_AT_THE_DOOR = "numpy ml_dtypes pydantic rich yaml simpy greenlet"
+NOT_AT_THE_DOOR = "numpy ml_dtypes rich yaml simpy greenlet"
 
 
 def loaded_after(statement: str, names: str) -> list[str]:
@@ -44,7 +44,7 @@ def test_the_machine_needs_no_plotting_web_or_graph_library(statement: str) -> N
 
 
 def test_the_fabric_stands_on_its_own() -> None:
-    ours = "kernbench.topology kernbench.policy kernbench.components yaml pydantic numpy"
+    ours = "kernbench.topology kernbench.policy kernbench.components yaml numpy"
     assert loaded_after("import kernbench.sim_engine.fabric", ours) == []
 
 

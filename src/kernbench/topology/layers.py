@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from kernbench.common.errors import Fault, TopologyError
-from kernbench.topology.faults import Loc, child_of, key_loc, key_path
+from kernbench.topology.faults import child_of, key_loc, key_path
 from kernbench.topology.readers import show
+from kernbench.topology.record import Loc
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Marked, SourceMark, parse_yaml
 
