@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernbench.report.charts import Chart
-from kernbench.sweep.points import Value
-from kernbench.topology.graph import TopologyGraph
+if TYPE_CHECKING:  # every bench imports this: the machine, sweeps and charts are for those that are evaluated
+    from kernbench.report.charts import Chart
+    from kernbench.sweep.points import Value
+    from kernbench.topology.graph import TopologyGraph
 
 Setting = dict[str, bool | int | float | str]
-Row = Mapping[str, Value]
+Row = Mapping[str, "Value"]
 Rows = Sequence[Row]
 
 
