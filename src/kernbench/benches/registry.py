@@ -18,7 +18,6 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -56,8 +55,8 @@ PACKAGE = __package__ or "kernbench.benches"
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
     """A bench: `run(torch, **params)`. `number` is 0 for one that was found without the table. `env` begins the names
-    of variables. `devices` is whether it runs once for each device, or once with the whole tray. One that `is_evaluation` is only
-    evaluated: `run` is one point of it.
+    of variables. `devices` is whether it runs once for each device, or once with the whole tray. One that
+    `is_evaluation` is only evaluated: `run` is one point of it.
     """
 
     name: str
@@ -168,6 +167,8 @@ def resolve(identifier: str) -> BenchSpec:
     if any(mark in wanted for mark in ".:/\\"):
         return _in_user_module(wanted)
     names = [spec.name for spec in table]
+    from difflib import get_close_matches
+
     close = get_close_matches(wanted, names, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
     raise UsageError(

@@ -5,7 +5,6 @@ Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message tha
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -62,6 +61,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
         if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
+            import difflib
+
             near = difflib.get_close_matches(args[0].lower(), COMMANDS, 1)
             suggestion = f"; did you mean '{near[0]}'?" if near else ""
             raise UsageError(f"no such command '{args[0][:40]}'{suggestion}", hint=f"use one of {', '.join(COMMANDS)}")

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
 
-from kernbench.ccl.config import CclSource, load_ccl_config
 from kernbench.ccl.install import WORLD, Communicators, check_received
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
@@ -25,7 +25,6 @@ from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion, KernelLaunchMsg
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
-from kernbench.runtime_api.ahbm import AhbmBackend
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.deploy import DeviceMemory
@@ -45,6 +44,9 @@ from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.message_use import sends
 from kernbench.values.graph import Value
+
+if TYPE_CHECKING:
+    from kernbench.ccl.config import CclSource
 
 ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
 Size = int | Sequence[int]
@@ -404,6 +406,9 @@ class RuntimeContext:
 
 
 def _ahbm_backend(torch: RuntimeContext, ccl: CclSource) -> Backend:
+    from kernbench.ccl.config import load_ccl_config  # what collectives need is for programs that have some
+    from kernbench.runtime_api.ahbm import AhbmBackend
+
     return AhbmBackend(torch, torch.spec, torch.communicators, load_ccl_config(ccl))
 
 

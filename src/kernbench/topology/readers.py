@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.record import Read, Wrong
@@ -37,6 +36,8 @@ def show(value: object) -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or nothing when no known word is near."""
+    from difflib import get_close_matches
+
     found = get_close_matches(word[:_SHOWN], list(known), n=1)
     return f" (did you mean '{found[0]}'?)" if found else ""
 

@@ -8,6 +8,7 @@ file are refused.
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,13 @@ def parse_yaml(text: str, source: str) -> Marked:
         what = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
         _stop(SourceMark(source, line), what, "delete it; a machine description is plain UTF-8 text")
     return _Reader(text, source).document()
+
+
+def shipped_yaml(package: str, name: str) -> Marked:
+    """A file that comes with a package."""
+    data = pkgutil.get_data(package, name)  # importlib.resources costs ten times as much to import
+    assert data is not None, f"{name} is not in {package}"
+    return parse_yaml(data.decode("utf-8"), f"{package.replace('.', '/')}/{name}")
 
 
 def plain_scalar(text: str) -> YamlScalar:

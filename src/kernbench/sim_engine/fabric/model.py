@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from math import inf, log2
-from statistics import median_low
 from typing import NamedTuple
 
 from kernbench.common.errors import FabricError
@@ -301,8 +300,8 @@ class Network:
 
     def typical_hop_ns(self) -> float:
         """How long a flit takes over a typical link and node, as a power of two."""
-        times = [occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy]
-        return 2.0 ** int(log2(max(median_low(times), GRID_NS))) if times else 1.0
+        times = sorted(occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy)
+        return 2.0 ** int(log2(max(times[(len(times) - 1) // 2], GRID_NS))) if times else 1.0
 
     def _may_change(self) -> None:
         if self._in_use:
