@@ -15,7 +15,7 @@ from kernbench.common.messages import Targets
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
 from kernbench.components.builtin.op_servers import op_servers
-from kernbench.components.table import component_class, make_component
+from kernbench.components.table import BUILTIN, component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.fabric import DelayRule, Network
@@ -76,8 +76,13 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         return wiring.network
     network = Network(graph.spec.system.flit_bytes)
     rules = False
+    alike: dict[tuple[str, int], Component] = {}  # blocks of ours with the same attrs charge the same
     for node in graph.nodes.values():
-        component = components.get(node.id) or make_component(wiring.classes[node.id], node, ctx)
+        component = components.get(node.id) or alike.get((node.impl, id(node.attrs)))
+        if component is None:
+            component = make_component(wiring.classes[node.id], node, ctx)
+            if node.impl in BUILTIN:
+                alike[node.impl, id(node.attrs)] = component
         rule: DelayRule | None = None
         if isinstance(component, TransitComponent) and _has_rule(type(component)):
             rule, rules = component.flit_delay_ns, True
@@ -86,8 +91,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
             spec = component.channels
             network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)
     ns_per_mm = graph.spec.system.ns_per_mm
-    for edge in graph.edges:
-        network.add_link(edge.src, edge.dst, edge.bw_gbs, edge.distance_mm * ns_per_mm)
+    network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
     for src, via, dst in _series(graph, wiring):
         network.add_series(src, via, dst)
     if not rules:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.errors import RoutingError
 from kernbench.common.ids import Place
@@ -68,8 +68,7 @@ class Node:
         return float(self.attrs.get("overhead_ns", 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """One direction of a link."""
 
     src: str

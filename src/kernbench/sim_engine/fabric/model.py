@@ -9,7 +9,7 @@ without limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from math import inf, log2
 from typing import NamedTuple
@@ -175,44 +175,43 @@ class Network:
         self.delay_rule.append(delay)
         return index
 
-    def add_link(
-        self,
-        src: Hashable,
-        dst: Hashable,
-        bw_gbs: float | None,
-        propagation_ns: float = 0.0,
-    ) -> int:
+    def add_link(self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float = 0.0) -> int:
         """One direction of a link. Without bandwidth it carries control messages only."""
+        self.add_links([(src, dst, bw_gbs, propagation_ns)])
+        return len(self.link_ends) - 1
+
+    def add_links(self, links: Iterable[tuple[Hashable, Hashable, float | None, float]]) -> None:
+        """Links as `add_link` takes them, in their order."""
         self._may_change()
-        ends = self.node_index(src), self.node_index(dst)
-        if ends in self._links:
-            raise FabricError(
-                f"a link from {src!r} to {dst!r} is there already",
-                hint="add up their bandwidths",
-            )
+        nodes, known, times_of, overhead_ns = self._nodes, self._links, self._link_times, self.overhead_ns
+        for src, dst, bw_gbs, propagation_ns in links:
+            if src not in nodes or dst not in nodes:
+                self.node_index(dst if src in nodes else src)  # raises
+            ends = nodes[src], nodes[dst]
+            if ends in known:
+                raise FabricError(f"a link from {src!r} to {dst!r} is there already", hint="add up their bandwidths")
+            times = times_of.get((bw_gbs, propagation_ns))
+            if times is None:  # a machine has thousands of links, of a few kinds
+                times = times_of[bw_gbs, propagation_ns] = self._times_of(src, dst, bw_gbs, propagation_ns)
+            known[ends] = len(self.link_ends)
+            self.link_ends.append(ends)
+            self.bw_gbs.append(bw_gbs)
+            self.propagation_ns.append(times[0])
+            self.flit_ns.append(times[1])
+            self.tail_ns.append(times[0] + overhead_ns[ends[1]])
+
+    def _times_of(
+        self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float
+    ) -> tuple[float, float]:
+        """How long a link's propagation takes, and how long a whole flit occupies it."""
         if bw_gbs is not None and not self.flit_bytes / MAX_TIME_NS < bw_gbs < inf:
             raise FabricError(
                 f"link {src!r} to {dst!r} has {bw_gbs} GB/s",
                 hint="give more than 0, or None for control only",
             )
         if not 0 <= propagation_ns < MAX_TIME_NS:
-            raise FabricError(
-                f"link {src!r} to {dst!r} takes {propagation_ns} ns",
-                hint="give 0 or more",
-            )
-        times = self._link_times.get((bw_gbs, propagation_ns))
-        if times is None:  # a machine has thousands of links, of a few kinds
-            times = self._link_times[bw_gbs, propagation_ns] = (
-                on_grid(propagation_ns),
-                occupy_ns(self.flit_bytes, bw_gbs),
-            )
-        index = self._links[ends] = len(self.link_ends)
-        self.link_ends.append(ends)
-        self.bw_gbs.append(bw_gbs)
-        self.propagation_ns.append(times[0])
-        self.flit_ns.append(times[1])
-        self.tail_ns.append(times[0] + self.overhead_ns[ends[1]])
-        return index
+            raise FabricError(f"link {src!r} to {dst!r} takes {propagation_ns} ns", hint="give 0 or more")
+        return on_grid(propagation_ns), occupy_ns(self.flit_bytes, bw_gbs)
 
     def add_series(self, src: Hashable, via: Hashable, dst: Hashable) -> None:
         """Promise that all bytes on the link from `via` to `dst` come over the one from `src` to `via`.
