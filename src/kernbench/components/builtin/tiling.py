@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from math import prod
 from types import MappingProxyType
@@ -170,9 +171,13 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
     main = outputs * len(spans(k, tile_k))
     last_pass = outputs if ops_of(cmd, Scope.KERNEL) else 0
 
+    @cache
+    def product() -> _GemmTiles:
+        return _GemmTiles(cmd, tile, servers)
+
     def tiles(first: int) -> Iterator[TilePlan]:
         if first < main:
-            yield from _GemmTiles(cmd, tile, servers).since(first)
+            yield from product().since(first)
         if last_pass:
             yield from islice(_kernel_pass(cmd, main, (tile_m, tile_n), servers), max(first - main, 0), None)
 
@@ -184,6 +189,13 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
         return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
 
     return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline)
+
+
+_Reads = tuple[Stage, ...]
+
+
+def _reads(operand: Operand, rows: Span, cols: Span) -> _Reads:
+    return () if operand.pinned else (tile_stage(StageType.DMA_READ, operand, rows, cols),)
 
 
 class _GemmTiles:
@@ -207,29 +219,29 @@ class _GemmTiles:
         self._kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def since(self, first: int) -> Iterator[TilePlan]:
-        """The tiles from one on."""
+        """The tiles from one on. What a tile reads is made when it is needed, and kept for the next row or column."""
         a, b = self._cmd.inputs
-        last = len(self._depths) - 1
-        outputs, start = divmod(first, len(self._depths))
+        depths, last = self._depths, len(self._depths) - 1
+        outputs, start = divmod(first, len(depths))
         row, column = divmod(outputs, len(self._cols))
-        tile_id, b_reads = first, [list[tuple[Stage, ...]]() for _ in self._cols]
+        tile_id = first
+        b_reads: list[list[_Reads | None]] = [[] for _ in self._cols]
         for rows in self._rows[row:]:
-            a_reads = self._reads(a, [(rows, depth) for depth in self._depths])
+            a_reads: list[_Reads | None] = [None] * len(depths)
             for at_column in range(column, len(self._cols)):
                 cols, b_column = self._cols[at_column], b_reads[at_column]
                 if not b_column:
-                    b_column += self._reads(b, [(depth, cols) for depth in self._depths])
+                    b_column += [None] * len(depths)
                 for at in range(start, last + 1):
-                    reads = (*a_reads[at], *b_column[at])
-                    yield self._tile(tile_id, reads, rows, self._depths[at], cols, at == 0, at == last)
+                    depth, of_a, of_b = depths[at], a_reads[at], b_column[at]
+                    if of_a is None:
+                        of_a = a_reads[at] = _reads(a, rows, depth)
+                    if of_b is None:
+                        of_b = b_column[at] = _reads(b, depth, cols)
+                    yield self._tile(tile_id, of_a + of_b, rows, depth, cols, at == 0, at == last)
                     tile_id += 1
                 start = 0
             column = 0
-
-    def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
-        if operand.pinned:
-            return [()] * len(tiles)
-        return [(tile_stage(StageType.DMA_READ, operand, *tile),) for tile in tiles]
 
     def _tile(
         self, tile_id: int, reads: tuple[Stage, ...], rows: Span, depth: Span, cols: Span, first: bool, last: bool
