@@ -19,9 +19,10 @@ from kernbench.components.builtin.pipeline import Outline
 
 Kinds = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
+MOST_KINDS = 1 << 62  # as numbers before they are counted
 TILES_BETWEEN = 32  # of a step over short loops, at least
-PART_TILES = 16  # of a step in a long loop
-PART_BEGIN = PART_TILES // 2  # where the first one begins: what the loop before has to write is over, as a rule
+PART_TILES = 16  # of a step in a long loop, at least
+PART_BEGIN = 7  # where the first one begins: what the loop before has to write is over, as a rule
 MOST_OVER = 3  # tiles that may have been fed beyond the begin of a step in a long loop
 
 
@@ -30,6 +31,7 @@ def loop_kinds(outline: Outline, placements: Mapping[int, Placement]) -> Kinds:
     rows, cols = len(outline.rows), len(outline.cols)
     heights, widths = _numbered(outline.rows), _numbered(outline.cols)
     kinds = heights[:, None] * (widths.max() + 1) + widths[None, :]
+    most = int(kinds.max()) + 1
     for operand, row_offsets, col_offsets, depths in outline.operands:
         placement = placements.get(operand)
         if placement is None:  # not behind channels
@@ -40,8 +42,10 @@ def loop_kinds(outline: Outline, placements: Mapping[int, Placement]) -> Kinds:
             at = starts >> shift & mask
         else:
             at = starts & ((mask + 1 << shift) - 1)
-        kinds = kinds * ((mask + 1) << shift) + np.broadcast_to(at, (rows, cols))
-        kinds = _numbered(kinds.ravel()).reshape(rows, cols)
+        values = (mask + 1) << shift
+        if most * values > MOST_KINDS:
+            kinds, most = _numbered(kinds.ravel()).reshape(rows, cols), rows * cols
+        kinds, most = kinds * values + at, most * values
     return np.broadcast_to(kinds, (rows, cols)).ravel()
 
 
@@ -62,8 +66,10 @@ class Steps:
         self._loops = len(kinds)
         self._loops_per_step = -(-TILES_BETWEEN // loop)
         # Of a long loop; the last step within it ends before the last tile, also when some more tiles were fed.
-        self._parts = (loop - 2 - MOST_OVER - PART_BEGIN) // PART_TILES + 1 if loop >= TILES_BETWEEN else 1
-        self._is_long = self._parts > 1
+        inside = loop - 2 - MOST_OVER - PART_BEGIN
+        self._is_long = loop >= TILES_BETWEEN
+        self._parts = inside // PART_TILES + 1 if self._is_long else 1
+        self._part = inside // (self._parts - 1) if self._is_long else 0  # tiles of a step
         self.places_per_step = 1 if self._is_long else self._loops_per_step
 
     def place_of(self, fed: int) -> tuple[int, int] | None:
@@ -71,8 +77,8 @@ class Steps:
         loop, tile = divmod(fed, self._loop)
         if not self._is_long:
             return loop, tile
-        part = min((tile - PART_BEGIN) // PART_TILES, self._parts - 1)
-        over = tile - PART_BEGIN - part * PART_TILES
+        part = min((tile - PART_BEGIN) // self._part, self._parts - 1)
+        over = tile - PART_BEGIN - part * self._part
         return (loop * self._parts + part, over) if part >= 0 and over <= MOST_OVER else None
 
     def following(self, fed: int) -> int | None:
@@ -82,9 +88,9 @@ class Steps:
             # In the middle of a loop: what the loop before has to write is over, as a rule.
             loop, tile = (loop // self._loops_per_step + 1) * self._loops_per_step, self._loop // 2
         else:
-            part = (tile - PART_BEGIN) // PART_TILES + 1
+            part = (tile - PART_BEGIN) // self._part + 1
             loop, part = (loop, part) if part < self._parts else (loop + 1, 0)
-            tile = PART_BEGIN + part * PART_TILES
+            tile = PART_BEGIN + part * self._part
         return loop * self._loop + tile if loop < self._loops else None
 
     def key(self, place: int, channels: bool) -> Hashable | None:

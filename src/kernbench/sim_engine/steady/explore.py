@@ -28,7 +28,7 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.snapshot import is_even, state_of
 from kernbench.sim_engine.steady.coming import TILES_BETWEEN, Steps
 from kernbench.sim_engine.steady.course import Course, MovedKind, Stretch, TileRow, Use, WorkByPart
-from kernbench.sim_engine.steady.legs import KnownLegs, Leg, Totals, legs_of, stretch_of
+from kernbench.sim_engine.steady.legs import KnownLegs, Leg, Passage, Seen, Totals, legs_of, stretch_of
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
 from kernbench.sim_engine.steady.ways import Ways
 
@@ -41,11 +41,9 @@ Wait = tuple[float, float]  # how long, and since when
 class Mark(NamedTuple):
     """An instant whose state was written down."""
 
-    state: bytes  # empty where there is no place
-    plain: bytes  # the state without a word on which channels; empty where these differ
+    seen: Seen | None  # None where it is between places
     ns: float
     fed: int
-    place: int | None  # of the steps; None where it is between them
     rows: int  # ended so far
     totals: Totals
 
@@ -128,59 +126,57 @@ class Explorer:
                 group.even = True
 
     def _mark(self, steps: Steps) -> Mark:
-        env, feed = self._private.env, self._feed
-        fabric = self._private.fabric
+        env, feed, fabric = self._private.env, self._feed, self._private.fabric
         fabric.split_all(env.now, INFINITY)
-        state = plain = b""
         place = steps.place_of(feed.fed + self._later_tiles)
+        seen = None
         if place is not None:
-            state = self._state(place[1], channels=True)
             plain = self._state(place[1], channels=False) if is_even(fabric, env.now) else b""
-        number = None if place is None else place[0]
-        return Mark(state, plain, env.now, feed.fed, number, len(self._rows), self._totals())
+            seen = Seen(place[0], self._state(place[1], channels=True), plain)
+        return Mark(seen, env.now, feed.fed, len(self._rows), self._totals())
 
     def _learn(self, known: KnownLegs, steps: Steps, start: Mark | None, end: Mark, is_even: bool) -> None:
         """What was run between two marks."""
-        if start is None or start.place is None or end.place is None:
+        if start is None or start.seen is None or end.seen is None:
             return
-        if end.place - start.place == steps.places_per_step:
+        if end.seen.place - start.seen.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
             leg = Leg(end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals)
-            known.learn(start.place, start.state, end.place, end.state, leg, True)
-            if start.plain and end.plain and is_even:
-                known.learn(start.place, start.plain, end.place, end.plain, leg, False)
+            known.learn(start.seen, end.seen, leg)
+            if start.seen.plain and end.seen.plain and is_even:
+                known.learn_plain(start.seen, end.seen, leg)
 
     def _skip(self, known: KnownLegs, steps: Steps, mark: Mark) -> Mark | None:
         """Pass all known legs that lead back to the present state; returns where that is, None where there are none."""
-        place = mark.place
-        if place is None:
+        if mark.seen is None:
             return None
-        found = known.way_back(place, mark.state, True)
-        plain = known.way_back(place, mark.plain, False) if mark.plain else None
-        is_plain = plain is not None and (found is None or plain[0] > found[0])
-        if is_plain:
-            found = plain
-        if found is None:
+        found, plain = known.way_back(mark.seen), known.plain_way_back(mark.seen)
+        if plain is not None and (found is None or plain[0] > found[0].place):
+            place, passage = plain
+            self._pass(passage, mark.ns)
+            over = steps.place_of(self._feed.fed + self._later_tiles)
+            assert over is not None
+            end = Seen(place, self._state(over[1], channels=True), mark.seen.plain)
+            if steps.is_in_one_loop(mark.seen.place, place):
+                known.learn(mark.seen, end, passage)
+        elif found is not None:
+            end, passage = found
+            self._pass(passage, mark.ns)
+        else:
             return None
-        end_place, passage = found
+        return mark._replace(seen=end)
+
+    def _pass(self, passage: Passage, now: float) -> None:
+        """Go on as if all of it had been run."""
         self._tell_rows()
         self._tell_waits()
-        fed = self._feed.fed + self._later_tiles
-        self._course.stretches.append(stretch_of(passage, fed, mark.ns + self._later_ns))
+        self._course.stretches.append(stretch_of(passage, self._feed.fed + self._later_tiles, now + self._later_ns))
         for leg, times in legs_of(passage):
             self._passed[id(leg)] = (leg, self._passed.get(id(leg), (leg, 0))[1] + times)
         self._feed.skip(passage.tiles)
         self._later_tiles += passage.tiles
         self._later_ns += passage.ns
         self._give_places()
-        after = mark._replace(place=end_place)
-        if is_plain:
-            at = steps.place_of(fed + passage.tiles)
-            assert at is not None
-            after = after._replace(state=self._state(at[1], channels=True))
-            if steps.is_in_one_loop(place, end_place):
-                known.learn(place, mark.state, end_place, after.state, passage, True)
-        return after
 
     def _give_places(self) -> None:
         """Tiles under way are now others, of the same kind: their bytes lie elsewhere."""

@@ -2,7 +2,8 @@
 
 A leg leads from a state, over a step of certain tiles, to the next state. Where known legs lead back to the state in
 which they begin, all of them can be passed without being run; and where the same tiles follow again, so can as many
-rounds as there are.
+rounds as there are. For what is to come it matters among which channels bytes lie, for the present state it may not:
+then it is enough to come back to one that differs in nothing else.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class Leg(NamedTuple):
     from_tile: int
     before: Totals
     after: Totals
+
+
+class Seen(NamedTuple):
+    """A state that was written down."""
+
+    place: int  # of the steps
+    state: bytes
+    plain: bytes  # the state without a word on which channels; empty where these differ
 
 
 class Round(NamedTuple):
@@ -78,27 +87,47 @@ class KnownLegs:
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self._known: dict[tuple[bytes, Hashable], tuple[bytes, int, Passage]] = {}  # state at the end, places, how
+        self._known: dict[tuple[bytes, Hashable], tuple[Seen, int, Passage]] = {}  # the end, places, how
+        self._plain: dict[tuple[bytes, Hashable], tuple[Seen, int, Passage]] = {}  # where channels do not matter
 
-    def learn(self, place: int, begins: bytes, end_place: int, ends: bytes, how: Passage, channels: bool) -> None:
-        """What leads from a state at a place to another. With `channels` that may be several steps of one loop."""
-        key = self._steps.key(place, channels)
+    def learn(self, start: Seen, end: Seen, how: Passage) -> None:
+        """What leads from a state to another: a step, or several of one loop."""
+        key = self._steps.key(start.place, channels=True)
         if key is not None:
-            self._known.setdefault((begins, key), (ends, end_place - place, how))
+            self._known.setdefault((start.state, key), (end, end.place - start.place, how))
 
-    def way_back(self, place: int, state: bytes, channels: bool) -> tuple[int, Round] | None:
-        """To which place known legs lead from this one that end in the present state, the last one; and how."""
-        steps, known, present, begin = self._steps, self._known, state, place
+    def learn_plain(self, start: Seen, end: Seen, how: Passage) -> None:
+        """The same of a step on whose way it does not matter among which channels bytes lie."""
+        key = self._steps.key(start.place, channels=False)
+        if key is not None:
+            self._plain.setdefault((start.plain, key), (end, end.place - start.place, how))
+
+    def way_back(self, now: Seen) -> tuple[Seen, Round] | None:
+        """The last place to which known legs lead from the present state, and back to it; and how."""
+        steps, known, place, state = self._steps, self._known, now.place, now.state
+        path: list[Passage] = []
+        found: tuple[Seen, int] | None = None  # where, and the length of the path
+        while (key := steps.key(place, channels=True)) is not None and (state, key) in known:
+            end, places, how = known[state, key]
+            path.append(how)
+            place, state = place + places, end.state
+            if state == now.state and (again := steps.repeats(now.place, place, channels=True)):
+                path, place = [rounds(path, again + 1)], place + again * (place - now.place)
+            if state == now.state or (now.plain and end.plain == now.plain):
+                found = Seen(place, state, end.plain), len(path)
+        return None if found is None else (found[0], rounds(path[: found[1]]))
+
+    def plain_way_back(self, now: Seen) -> tuple[int, Round] | None:
+        """The same where channels do not matter on the way: to which place, and how."""
+        steps, known, place, plain = self._steps, self._plain, now.place, now.plain
         path: list[Passage] = []
         found: tuple[int, int] | None = None  # the place, and the length of the path
-        while (key := steps.key(place, channels)) is not None and (state, key) in known:
-            state, places, how = known[state, key]
+        while plain and (key := steps.key(place, channels=False)) is not None and (plain, key) in known:
+            end, places, how = known[plain, key]
             path.append(how)
-            place += places
-            if state == present:
-                again = steps.repeats(begin, place, channels)
-                if again:
-                    path = [rounds(path, again + 1)]
-                    place += again * (place - begin)
+            place, plain = place + places, end.plain
+            if plain == now.plain:
+                if again := steps.repeats(now.place, place, channels=False):
+                    path, place = [rounds(path, again + 1)], place + again * (place - now.place)
                 found = place, len(path)
         return None if found is None else (found[0], rounds(path[: found[1]]))
