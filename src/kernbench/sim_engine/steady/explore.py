@@ -131,19 +131,19 @@ class Explorer:
         place = steps.place_of(feed.fed + self._later_tiles)
         seen = None
         if place is not None:
-            plain = self._state(place[1], channels=False) if is_even(fabric, env.now) else b""
-            seen = Seen(place[0], self._state(place[1], channels=True), plain)
+            state, plain = self._state(place[1])
+            seen = Seen(place[0], state, plain if is_even(fabric, env.now) else b"")
         return Mark(seen, env.now, feed.fed, len(self._rows), self._totals())
 
-    def _learn(self, known: KnownLegs, steps: Steps, start: Mark | None, end: Mark, is_even: bool) -> None:
-        """What was run between two marks."""
+    def _learn(self, known: KnownLegs, steps: Steps, start: Mark | None, end: Mark, evenly: bool) -> None:
+        """What was run between two marks; `evenly` if all channels were used alike."""
         if start is None or start.seen is None or end.seen is None:
             return
         if end.seen.place - start.seen.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
             leg = Leg(end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals)
             known.learn(start.seen, end.seen, leg)
-            if start.seen.plain and end.seen.plain and is_even:
+            if start.seen.plain and end.seen.plain and evenly:
                 known.learn_plain(start.seen, end.seen, leg)
 
     def _skip(self, known: KnownLegs, steps: Steps, mark: Mark) -> Mark | None:
@@ -156,7 +156,7 @@ class Explorer:
             self._pass(passage, mark.ns)
             over = steps.place_of(self._feed.fed + self._later_tiles)
             assert over is not None
-            end = Seen(place, self._state(over[1], channels=True), mark.seen.plain)
+            end = Seen(place, self._state(over[1])[0], mark.seen.plain)
             if steps.is_in_one_loop(mark.seen.place, place):
                 known.learn(mark.seen, end, passage)
         elif found is not None:
@@ -218,12 +218,12 @@ class Explorer:
 
     # ---- the state
 
-    def _state(self, over: int, *, channels: bool) -> bytes:
-        """The state as seen from now, `over` tiles beyond a place; where tiles lie among channels only if asked."""
+    def _state(self, over: int) -> tuple[bytes, bytes]:
+        """The state as seen from now, `over` tiles beyond a place; and without a word on where among channels."""
         private, pe = self._private, self._pe
         env = private.env
         assert self._placements is not None
-        present = Present(env.now, self._feed.fed, self._placements if channels else {})
+        present = Present(env.now, self._feed.fed, self._placements)
 
         def subject_state(subject: object) -> object:
             if isinstance(subject, Transfer):
@@ -231,7 +231,7 @@ class Explorer:
             assert isinstance(subject, TileToken)
             return token_state(subject, present)
 
-        fabric = state_of(private.fabric, env.now, subject_state, places=channels)
+        fabric = state_of(private.fabric, env.now, subject_state, present.places)
         calls = tuple(
             (time - env.now, getattr(action, "__qualname__", ""), subject_state(subject))
             for time, action, subject in env.calls()
@@ -244,7 +244,10 @@ class Explorer:
         ]
         self._under_way = list(present.seen.values())
         state: Any = (over, *parts, calls, fabric)  # of numbers, strings and tuples of them
-        return blake2b(dumps(state, 2), digest_size=24).digest()  # version 2: the same bytes for equal values
+        plain = blake2b(dumps(state, 2), digest_size=24)  # version 2: the same bytes for equal values
+        placed = plain.copy()
+        placed.update(dumps(present.places, 2))
+        return placed.digest(), plain.digest()
 
     # ---- totals
 
