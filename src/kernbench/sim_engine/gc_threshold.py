@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-YOUNG_OBJECTS = 50_000
+YOUNG_OBJECTS = 150_000  # a small run makes fewer
 
 
 @contextmanager

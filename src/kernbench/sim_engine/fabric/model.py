@@ -10,6 +10,7 @@ without limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from math import inf, log2
 from typing import NamedTuple
@@ -297,8 +298,9 @@ class Network:
         self._in_use = True
         return {node: ChannelGroup(node, *spec) for node, spec in self.channel_specs.items()}
 
+    @cached_property
     def typical_hop_ns(self) -> float:
-        """How long a flit takes over a typical link and node, as a power of two."""
+        """How long a flit takes over a typical link and node, as a power of two; asked when it is in use."""
         times = sorted(occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy)
         return 2.0 ** int(log2(max(times[(len(times) - 1) // 2], GRID_NS))) if times else 1.0
 
