@@ -17,7 +17,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -28,6 +28,7 @@ from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
+from kernbench.common.frozen import frozen
 from kernbench.evaluation.contract import Evaluation
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
@@ -52,7 +53,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PACKAGE = __package__ or "kernbench.benches"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BenchSpec:
     """A bench: `run(torch, **params)`. `number` is 0 for one that was found without the table. `env` begins the names
     of variables. `devices` is whether it runs once for each device, or once with the whole tray. One that

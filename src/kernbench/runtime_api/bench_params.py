@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtLeast:
     """The least value of a parameter."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from kernbench.common.errors import Fault
+from kernbench.common.frozen import frozen
 from kernbench.topology.readers import closest, show
 from kernbench.topology.record import Loc, Problem, Record, RecordError
 from kernbench.topology.spec import MachineSpec
@@ -47,7 +47,7 @@ def child_of(node: Marked, part: str | int) -> Marked | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """Something wrong before its line is known. `uses` are the other keys that the finding depends on."""
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ UCIE_KINDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """One component of the machine. `attrs` are its checked parameters, `overhead_ns` among them."""
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, dataclass_transform, get_args, get_origin
+
+from kernbench.common.frozen import frozen
 
 Loc = tuple[str | int, ...]
 ProblemKind = Literal["wrong", "unknown_key", "unknown_part", "missing", "no_mapping", "no_list", "length"]
@@ -39,7 +40,7 @@ class Read(NamedTuple):
     read: Callable[[object], object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One thing that is wrong, at one place."""
 

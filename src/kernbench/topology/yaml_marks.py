@@ -11,12 +11,12 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import yaml
 
 from kernbench.common.errors import Fault, TopologyError
+from kernbench.common.frozen import frozen
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -47,7 +47,7 @@ _TAGGED: Final[Mapping[str, tuple[type, ...]]] = {
 YamlScalar = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceMark:
     """A place in a source. `line` and `column` count from 1; line 0 is the source as a whole."""
 
@@ -59,7 +59,7 @@ class SourceMark:
         return f"{self.source}:{self.line}" if self.line else self.source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marked:
     """A value and where it stands; the children of mappings and lists are marked too."""
 

@@ -8,11 +8,11 @@ Routes depend on the machine only, never on load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId, Place
 from kernbench.policy.routing.crossings import Crossings
 from kernbench.policy.routing.resolver import AddressResolver
@@ -24,7 +24,7 @@ __all__ = ["AddressResolver", "PathRouter"]
 _MAX_TREES = 512  # each serves every source of one destination, or the other way round, and takes some 100 KB
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Route:
     nodes: tuple[str, ...]
     distance_mm: float
