@@ -7,7 +7,7 @@ touch a byte, they are not both reads or both atomics, and neither happens befor
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from kernbench.common.frozen import frozen

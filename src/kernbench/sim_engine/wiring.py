@@ -105,25 +105,30 @@ def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, st
     They are at UCIe ports and their connections, where a route goes in at one side and out at the other
     (`policy.routing.roadmap`), and nothing begins or ends.
     """
-    into: dict[str, list[str]] = {}
-    out_of: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        if edge.bw_gbs is not None:
-            into.setdefault(edge.dst, []).append(edge.src)
-            out_of.setdefault(edge.src, []).append(edge.dst)
     kinds = {node.id: node.kind for node in graph.nodes.values()}
-    for via, kind in kinds.items():
-        cls = wiring.classes[via]
-        passes = issubclass(cls, TransitComponent) and via not in wiring.stops and not _has_rule(cls)
-        if not passes or kind not in PORT_KINDS | CONNECTION_KINDS:
-            continue
-        for dst in out_of.get(via, ()):
-            feeders = [src for src in into.get(via, ()) if src != dst]
-            if kind in PORT_KINDS:  # from die to die only
+    vias = [node for node, kind in kinds.items() if kind in PORT_KINDS | CONNECTION_KINDS and _passes(node, wiring)]
+    into: dict[str, list[str]] = {via: [] for via in vias}
+    out_of: dict[str, list[str]] = {via: [] for via in vias}
+    for src, dst, _, bw_gbs, _ in graph.edges:
+        if bw_gbs is not None:
+            if dst in into:
+                into[dst].append(src)
+            if src in out_of:
+                out_of[src].append(dst)
+    for via in vias:
+        for dst in out_of[via]:
+            feeders = [src for src in into[via] if src != dst]
+            if kinds[via] in PORT_KINDS:  # from die to die only
                 inwards = kinds[dst] in CONNECTION_KINDS
                 feeders = [src for src in feeders if (kinds[src] in CONNECTION_KINDS) != inwards]
             if len(feeders) == 1:
                 yield feeders[0], via, dst
+
+
+def _passes(node: str, wiring: Wiring) -> bool:
+    """Whether flits pass a node one by one, in order."""
+    cls = wiring.classes[node]
+    return issubclass(cls, TransitComponent) and node not in wiring.stops and not _has_rule(cls)
 
 
 def _has_rule(cls: type[Component]) -> bool:
