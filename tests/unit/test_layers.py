@@ -29,6 +29,18 @@ def test_starting_up_loads_neither_heavy_nor_needless_libraries(statement: str) 
     assert loaded_after(statement, f"{HEAVY} {NOT_AT_THE_DOOR}") == []
 
 
+def test_a_small_run_loads_only_what_it_needs() -> None:
+    statement = """
+import contextlib, io
+from kernbench.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["run", "--json", "--bench", "gemm-single-pe"])"""
+    ours = "benches.softmax evaluation.run sweep report.runs.saved_run ccl.config runtime_api.distributed models tp"
+    needless = " ".join(f"kernbench.{name}" for name in ours.split())
+    found = loaded_after(statement, f"{HEAVY} concurrent.futures statistics {needless} kernbench.benches.gemm")
+    assert found == ["kernbench.benches.gemm"]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

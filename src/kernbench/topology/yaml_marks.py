@@ -89,7 +89,7 @@ def parse_yaml(text: str, source: str) -> Marked:
 
 def shipped_yaml(package: str, name: str) -> Marked:
     """A file that comes with a package."""
-    data = pkgutil.get_data(package, name)  # importlib.resources costs ten times as much to import
+    data = pkgutil.get_data(package, name)
     assert data is not None, f"{name} is not in {package}"
     return parse_yaml(data.decode("utf-8"), f"{package.replace('.', '/')}/{name}")
 
