@@ -176,6 +176,34 @@ def test_most_tiles_of_a_large_product_are_not_run():
     assert written == 2 * 1024 * 1024
 
 
+@pytest.mark.parametrize("shape", [(64, 2048, 96), (40, 2100, 160), (32, 4096, 64)])
+@pytest.mark.parametrize(("offset", "penalty_ns"), [(0, 0.0), (1280, 6.0)])
+def test_a_long_loop_is_passed_in_steps(shape, offset, penalty_ns):
+    graph = machine({"cube.components.hbm_ctrl.attrs.switch_penalty_ns": penalty_ns} if penalty_ns else None)
+    m, k, n = shape
+    seen = both(graph, [[Step("gemm", m, k, n, offset=offset)]])
+    assert (seen.foreseen, seen.restored) == (1, 0)
+    (course,) = foresight.known_courses(graph).courses.values()
+    assert course.kept_rows < course.plan.total_tiles
+
+
+def test_tiles_that_are_run_do_not_grow_with_the_product():
+    graph, rows = machine(), []
+    for n in (512, 1024):
+        foresight.known_courses.cache_clear()
+        engine = GraphEngine(graph, data=False)
+        with RuntimeContext(engine) as torch:
+
+            def kernel(x, n, tl):
+                tl.wait(tl.composite("gemm", tl.ref(x, (n, 4096)), tl.ref(x, (4096, n)), x))
+
+            torch.launch("k", kernel, torch.empty(1024, 4096), n)
+        (course,) = foresight.known_courses(graph).courses.values()
+        rows.append(course.kept_rows)
+        assert course.work["pe_gemm", "macs/f16"][2] == n * 4096 * n
+    assert max(rows) < 400
+
+
 # ---- disturbed
 
 

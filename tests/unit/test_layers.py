@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow distributed optuna"
-NOT_AT_THE_DOOR = "numpy ml_dtypes pydantic rich yaml simpy greenlet"
+NOT_AT_THE_DOOR = "numpy ml_dtypes rich yaml simpy greenlet"
 
 
 def loaded_after(statement: str, names: str) -> list[str]:
@@ -27,6 +27,18 @@ def loaded_after(statement: str, names: str) -> list[str]:
 @pytest.mark.parametrize("statement", ["import kernbench", "import kernbench.cli.main"])
 def test_starting_up_loads_neither_heavy_nor_needless_libraries(statement: str) -> None:
     assert loaded_after(statement, f"{HEAVY} {NOT_AT_THE_DOOR}") == []
+
+
+def test_a_small_run_loads_only_what_it_needs() -> None:
+    statement = """
+import contextlib, io
+from kernbench.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["run", "--json", "--bench", "gemm-single-pe"])"""
+    ours = "benches.softmax evaluation.run sweep report.runs.saved_run ccl.config runtime_api.distributed models tp"
+    needless = " ".join(f"kernbench.{name}" for name in ours.split())
+    found = loaded_after(statement, f"{HEAVY} concurrent.futures statistics {needless} kernbench.benches.gemm")
+    assert found == ["kernbench.benches.gemm"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +56,7 @@ def test_the_machine_needs_no_plotting_web_or_graph_library(statement: str) -> N
 
 
 def test_the_fabric_stands_on_its_own() -> None:
-    ours = "kernbench.topology kernbench.policy kernbench.components yaml pydantic numpy"
+    ours = "kernbench.topology kernbench.policy kernbench.components yaml numpy"
     assert loaded_after("import kernbench.sim_engine.fabric", ours) == []
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 from kernbench.runtime_api.bench_params import AtLeast, check_least, least_of, no_such_param, notes_of
 
 Setting = int | float | str | bool
@@ -22,7 +22,7 @@ WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 WANTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Param:
     """One parameter. `default` is None where a value must be given; `choices` is empty where any will do."""
 

@@ -7,8 +7,9 @@ terminal: a new bench shifts those after it, so scripts use names.
 A bench may have an evaluation: points, rows and figures instead of one run (`kernbench.evaluation`). One that
 `evaluation_bench` registers is nothing else.
 
-The table is made when it is first asked for, not on import. A user's own file or module stays out of it: its benches
-are found there, and may have names that exist here.
+The table is made when it is first asked for, not on import. Who asks for one bench by name gets it without the table:
+only modules whose text has the name in quotes are imported, most of them one. A user's own file or module stays out of
+the table: its benches are found there, and may have names that exist here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ from typing import Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
+from kernbench.common.frozen import frozen
 from kernbench.evaluation.contract import Evaluation
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
@@ -51,11 +53,11 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PACKAGE = __package__ or "kernbench.benches"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BenchSpec:
-    """A bench: `run(torch, **params)`. `number` is 0 where there is no table. `env` begins the names of variables.
-    `devices` is whether it runs once for each device, or once with the whole tray. One that `is_evaluation` is only
-    evaluated: `run` is one point of it.
+    """A bench: `run(torch, **params)`. `number` is 0 for one that was found without the table. `env` begins the names
+    of variables. `devices` is whether it runs once for each device, or once with the whole tray. One that
+    `is_evaluation` is only evaluated: `run` is one point of it.
     """
 
     name: str
@@ -154,6 +156,9 @@ def resolve(identifier: str) -> BenchSpec:
     wanted = identifier.strip()
     if not wanted:
         raise UsageError("the bench has no name", hint="kernbench list shows what there is")
+    found = _by_name(wanted)
+    if found is not None:
+        return found
     table = _table()
     for spec in table:
         if wanted == spec.name or (wanted.isascii() and wanted.isdecimal() and int(wanted) == spec.number):
@@ -163,12 +168,28 @@ def resolve(identifier: str) -> BenchSpec:
     if any(mark in wanted for mark in ".:/\\"):
         return _in_user_module(wanted)
     names = [spec.name for spec in table]
+    from difflib import get_close_matches
+
     close = get_close_matches(wanted, names, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
     raise UsageError(
         f"no bench '{wanted[:60]}'{suggestion}",
         hint=f"use one of {', '.join(names)}, or a file of yours: --bench path/to/file.py",
     )
+
+
+def _by_name(name: str) -> BenchSpec | None:
+    """The shipped bench of a name that stands in the text of its module; the table's own where that was made."""
+    if not NAME.fullmatch(name):
+        return None
+    if _table.cache_info().currsize:
+        return next((spec for spec in _table() if spec.name == name), None)
+    for module in _modules_of(PACKAGE, naming=f'"{name}"'.encode()):
+        import_module(module)
+        found = [spec for spec in registered_in(module) if spec.name == name]
+        if found:
+            return found[0]
+    return None
 
 
 @cache
@@ -181,14 +202,26 @@ def _table() -> tuple[BenchSpec, ...]:
     return numbered(ours)
 
 
-def _modules_of(package: str) -> list[str]:
-    """The modules of a package and of those in it, without the registry and what begins with an underscore."""
+def _modules_of(package: str, naming: bytes = b"") -> list[str]:
+    """The modules of a package and of those in it, without the registry and what begins with an underscore; of those
+    that can be read as text, the ones that have `naming` in it.
+    """
     found: list[str] = []
     for module in pkgutil.iter_modules(import_module(package).__path__):
         name = f"{package}.{module.name}"
         if module.name != "registry" and not module.name.startswith("_"):
-            found += _modules_of(name) if module.ispkg else [name]
+            if module.ispkg:
+                found += _modules_of(name, naming)
+            elif not naming or naming in _text_of(module):
+                found.append(name)
     return found
+
+
+def _text_of(module: pkgutil.ModuleInfo) -> bytes:
+    """A module as it is written; nothing where only its compiled form is installed."""
+    spec = module.module_finder.find_spec(module.name, None)
+    loader = spec.loader if spec is not None else None
+    return loader.get_data(loader.path) if isinstance(loader, SourceFileLoader) else b""
 
 
 def audit(modules: Sequence[str], registered: Sequence[BenchSpec]) -> None:

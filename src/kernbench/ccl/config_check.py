@@ -10,7 +10,6 @@ from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow,
 from kernbench.common.errors import CclConfigError, Fault
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
 from kernbench.topology.readers import (
-    Wrong,
     closest,
     read_choice,
     read_power_of_two,
@@ -19,6 +18,7 @@ from kernbench.topology.readers import (
     read_whole,
     show,
 )
+from kernbench.topology.record import Wrong
 from kernbench.topology.yaml_marks import Marked
 
 _KIB, _MIB = 1 << 10, 1 << 20

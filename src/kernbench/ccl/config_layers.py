@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from kernbench.common.errors import CclConfigError, Fault, TopologyError
 from kernbench.topology.readers import show
-from kernbench.topology.yaml_marks import MAX_CHARS, Marked, SourceMark, parse_yaml
+from kernbench.topology.yaml_marks import MAX_CHARS, Marked, SourceMark, parse_yaml, shipped_yaml
 
 FILE: Final = "ccl.yaml"
 SHIPPED: Final = "kernbench/ccl/ccl.yaml"
@@ -23,8 +22,7 @@ SECTIONS: Final = ("defaults", "collectives", "auto", "algorithms")
 @cache
 def shipped() -> Marked:
     """What comes with the package."""
-    text = resources.files("kernbench.ccl").joinpath(FILE).read_text(encoding="utf-8")
-    return parse_yaml(text, SHIPPED)
+    return shipped_yaml("kernbench.ccl", FILE)
 
 
 def _stop(where: object, key: str, what: str, hint: str) -> CclConfigError:

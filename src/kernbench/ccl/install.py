@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 from kernbench.ccl.topologies import SipGroup, directions_of, group_of, peer_of
 from kernbench.common.errors import AllocationError, UnreceivedError, UsageError
 from kernbench.common.ids import PeId, PeKey
@@ -20,6 +19,9 @@ from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS, BufferKind, Commu
 from kernbench.common.units import is_power_of_two
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
+
+if TYPE_CHECKING:
+    from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 
 __all__ = [
     "ALIGN",
@@ -35,6 +37,15 @@ WORLD = "world"
 ALIGN = 256  # of rings: a slot never shares a burst with another
 RING_BYTES = 256 * 1024
 WORK_BYTES = 256 * 1024
+
+
+def __getattr__(name: str) -> object:
+    """What reads configurations, imported when first used: most programs have no collectives."""
+    if name in ("load_ccl_config", "resolve_algorithm_config"):
+        from kernbench.ccl import config
+
+        return getattr(config, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 class Lent(NamedTuple):

@@ -14,10 +14,10 @@ where two directions reach one neighbour, as in a ring of two, they are still tw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Peer
 from kernbench.topology.spec import MachineSpec
@@ -56,7 +56,7 @@ def _step(rank: int, w: int, h: int, side: str, *, wraps: bool) -> int | None:
     return to_y * w + to_x if 0 <= to_x < w and 0 <= to_y < h else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SipGroup:
     """SIPs in the order of their ranks, on a grid; and what a SIP is made of."""
 

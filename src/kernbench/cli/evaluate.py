@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,8 +14,10 @@ from kernbench.benches.registry import BenchSpec
 from kernbench.cli.options import load_machine, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
-from kernbench.evaluation.run import Estimate, EvaluationReport, EvaluationRequest, evaluate, redraw
-from kernbench.sweep.driver import Progress
+
+if TYPE_CHECKING:
+    from kernbench.evaluation.run import Estimate, EvaluationReport
+    from kernbench.sweep.driver import Progress
 
 OUT = "kernbench-out"
 STOPPED = 130
@@ -81,6 +83,8 @@ def _folder(spec: BenchSpec, options: EvaluationOptions) -> Path:
 
 
 def _redraw(spec: BenchSpec, options: EvaluationOptions, out: Path) -> EvaluationReport:
+    from kernbench.evaluation.run import redraw
+
     given: dict[str, object] = {"--topology": options.topology, "--set": options.settings, "--param": options.params}
     given |= {"--workers": options.workers, "--cluster": options.cluster}
     for option, value in given.items():
@@ -91,6 +95,8 @@ def _redraw(spec: BenchSpec, options: EvaluationOptions, out: Path) -> Evaluatio
 
 
 def _evaluate(spec: BenchSpec, options: EvaluationOptions, out: Path, bar: ProgressLine) -> EvaluationReport:
+    from kernbench.evaluation.run import EvaluationRequest, evaluate
+
     assert spec.evaluation is not None
     request = EvaluationRequest(
         evaluation=spec.evaluation,

@@ -24,8 +24,6 @@ _DEPENDENCIES = frozenset(
         "numpy",
         "optuna",
         "pyarrow",
-        "pydantic",
-        "pydantic_core",
         "simpy",
         "yaml",
     }

@@ -16,7 +16,8 @@ SCHEMA = 1
 def list_benches(bench: str | None, as_json: bool) -> None:
     """List the benches; with a name, a number or FILE.py[:NAME], the parameters of that one."""
     with stdout_for_json(as_json):
-        specs = list_all() if bench is None else (resolve(bench),)
+        table = list_all()  # made first: what it has, has a number
+        specs = table if bench is None else (resolve(bench),)
     if bench is None:
         if as_json:
             print_json({"schema": SCHEMA, "command": "list", "benches": [_as_json(spec) for spec in specs]})

@@ -5,7 +5,6 @@ Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message tha
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -15,7 +14,7 @@ import click
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.sim_engine.gc_threshold import paused_gc, raised_gc_threshold
+from kernbench.sim_engine.gc_threshold import end_without_gc, paused_gc, raised_gc_threshold
 
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
@@ -62,6 +61,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
         if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
+            import difflib
+
             near = difflib.get_close_matches(args[0].lower(), COMMANDS, 1)
             suggestion = f"; did you mean '{near[0]}'?" if near else ""
             raise UsageError(f"no such command '{args[0][:40]}'{suggestion}", hint=f"use one of {', '.join(COMMANDS)}")
@@ -91,6 +92,7 @@ def kernbench() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback for what a user can fix."""
+    end_without_gc()
     try:
         with raised_gc_threshold():
             code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import click
@@ -13,15 +13,11 @@ import click
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluated
-from kernbench.cli.op_log_file import op_log_file
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine, in_colour, paint
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
-from kernbench.report.rows import rows_as_text
-from kernbench.report.run_figures import figures_of, rows_of, run_as_json
-from kernbench.report.run_summary import plain, summary_as_text
-from kernbench.report.runs.saved_run import open_run
+from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.op_log import OpLog
@@ -153,21 +149,13 @@ def run(
                 raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
             result = _save(save, bins or BINS, spec, graph, options, params, identifier, settings_of_bench)
         else:
-            with op_log_file(oplog) if oplog is not None else nullcontext(OpLog()) as log:
+            with _op_log(oplog) as log:
                 result = _run(spec, graph, replace(options, op_log=log), params)
     figures = figures_of(result, params)
     if as_json:
         print_json(run_as_json(figures))
     else:
-        click.echo(summary_as_text(figures, paint if in_colour() else plain))
-        if rows := rows_of(result):
-            click.echo(f"\n{rows_as_text(rows)}")
-        if result.launches and result.completion.ok:
-            heading = (paint if in_colour() else plain)("What bounds it", "title")
-            click.echo(f"\n{heading}\n{_headline(result, save)}")
-        for name in (oplog, save):
-            if name is not None and result.op_log is not None:
-                click.echo(f"wrote {name}: {len(result.op_log):,} ops")
+        _show(figures, oplog, save)
     if result.completion.error_code == NO_REFERENCE:
         raise UsageError(
             f"{result.completion.error_message}",
@@ -177,12 +165,30 @@ def run(
     return 0 if result.ok else 1
 
 
+def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
+    """The run as text."""
+    from kernbench.report.rows import rows_as_text
+    from kernbench.report.run_summary import plain, summary_as_text
+
+    result, painted = figures.result, paint if in_colour() else plain
+    click.echo(summary_as_text(figures, painted))
+    if rows := rows_of(result):
+        click.echo(f"\n{rows_as_text(rows)}")
+    if result.launches and result.completion.ok:
+        click.echo(f"\n{painted('What bounds it', 'title')}\n{_headline(result, saved)}")
+    for name in (oplog, saved):
+        if name is not None and result.op_log is not None:
+            click.echo(f"wrote {name}: {len(result.op_log):,} ops")
+
+
 def _headline(result: BenchResult, saved: str | None) -> str:
     """What bounded the run, as far as it is cheap to say."""
     from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.runs.live_run import live_run
 
     if saved is not None:
+        from kernbench.report.runs.saved_run import open_run
+
         return wrapped(headline(open_run(saved)))
     run = live_run(result)
     if run is None:
@@ -210,6 +216,15 @@ def _save(
         command = ["kernbench", *sys.argv[1:]]
         folder.write(result, About(command, identifier, spec.name, params, str(options.device), chosen))
     return result
+
+
+def _op_log(name: str | None) -> AbstractContextManager[OpLog]:
+    """The log in memory, or in the file of that name."""
+    if name is None:
+        return nullcontext(OpLog())
+    from kernbench.cli.op_log_file import op_log_file
+
+    return op_log_file(name)
 
 
 def _announce(seconds: float) -> None:

@@ -7,15 +7,15 @@ stands at its end: a cycle of PEs, or who never sends, or never receives, what a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 
 CYCLE_SHOWN = 8  # PEs of a cycle that are named; of a longer one the first and the last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RingWait:
     """A direction that a kernel waits in: for a message of `peer` (recv), or for `peer` to take one (send).
 
@@ -42,7 +42,7 @@ class RingWait:
         return f" ({PeId(*self.peer)})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockedKernel:
     """A kernel that waits for what never happens: the PE, the kernel's own line, and what it waits for."""
 

@@ -7,12 +7,13 @@ engine; a composite is cut into tiles that pass through several. `deps` are the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import prod
 from typing import Literal
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.frozen import frozen
 from kernbench.common.ipcq import Message
 
 Space = Literal["hbm", "sram", "tcm"]
@@ -28,7 +29,7 @@ class Scope(StrEnum):
     KERNEL = "kernel"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """A dense tensor that a command reads or writes. One that is pinned is in the PE's own TCM and needs no DMA.
 
@@ -52,7 +53,7 @@ class Operand:
         return self.elements * dtype_of(self.dtype).itemsize
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpSpec:
     """One step of a composite's epilogue: `kind` is a math op, `operand` its second input where that is a tensor."""
 
@@ -62,7 +63,7 @@ class OpSpec:
     dtype: str = "f32"  # that it computes in, and hands on to the next step
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DmaReadCmd:
     """Bring bytes from memory into the PE's TCM. `requests` say which, and which of them go together."""
 
@@ -73,7 +74,7 @@ class DmaReadCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DmaWriteCmd:
     """Send bytes from the PE's TCM to memory. `requests` say where to, and which of them go together."""
 
@@ -85,7 +86,7 @@ class DmaWriteCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtomicCmd:
     """Send bytes to the memory that owns them, change them there, and bring back what they were.
 
@@ -101,7 +102,7 @@ class AtomicCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GemmCmd:
     """Matrix product of operands in TCM, added to `acc` where that is given; leading axes are a batch."""
 
@@ -118,7 +119,7 @@ class GemmCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MathCmd:
     """One vector op on operands in TCM. `elements` is what the lanes have to go through."""
 
@@ -132,7 +133,7 @@ class MathCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompositeCmd:
     """A tiled op with epilogues: `gemm` of two matrices, or a math op over tensors that broadcast to its output."""
 
@@ -147,7 +148,7 @@ class CompositeCmd:
     line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendCmd:
     """Send a tensor in TCM to a neighbour: `message` has what it holds."""
 
@@ -158,7 +159,7 @@ class SendCmd:
     deps: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecvCmd:
     """Take the next message of a direction, of any where that is None, out of its ring.
 
@@ -175,14 +176,14 @@ class RecvCmd:
     received: list[Message] = field(default_factory=list, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuCmd:
     """The kernel's own scalar work on PE_CPU."""
 
     cycles: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitCmd:
     """Stand still until the composites of these numbers are done; without numbers, all that are under way."""
 

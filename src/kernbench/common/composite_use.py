@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernbench.common.commands import CompositeCmd
+from kernbench.common.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathTiming:
     """An uncontended transfer between a PE and a memory takes `latency_ns + nbytes / gbs`, read or write."""
 

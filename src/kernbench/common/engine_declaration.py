@@ -8,16 +8,18 @@ class that YAML names, without knowing any class.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
+
+from kernbench.common.frozen import frozen
 
 SELF = "self"  # in a wire: the part that declares it
 
 PartRole = Literal["compute", "data mover", "memory", "control"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attribute:
     """A number among a part's `attrs`, from `low` to `high`. Without a `default` the description must give it."""
 
@@ -57,7 +59,7 @@ class Wire(NamedTuple):
 COMPUTE_WIRES = (Wire("pe_scheduler", SELF, "control"), Wire(SELF, "pe_fetch_store", "data"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineDeclaration:
     """The parameters of a part, the math ops that it serves, and how it is joined to the other parts.
 

@@ -7,10 +7,10 @@ for; IO_CPU and M_CPU fan it out. Fields are checked when a message is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.common.errors import MessageError
+from kernbench.common.frozen import frozen
 
 Targets = tuple[int, ...] | Literal["all"]
 RequestId = tuple[str, str]  # correlation_id and request_id
@@ -33,7 +33,7 @@ def check_choice(message: str, name: str, value: object, choices: Sequence[str])
     require(value in choices, f"{message}.{name} is {value!r}", f"use one of {', '.join(choices)}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Completion:
     """How a request ended. `ok` carries no error; a failure always carries a code."""
 
@@ -52,7 +52,7 @@ class Completion:
             require(self.error_code is not None, "a failed Completion has no error_code", "name the failure")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Request:
     """The envelope every request carries. `correlation_id` groups requests, `request_id` is unique within one;
     `debug_label` is for whoever looks at a request, and changes nothing.
@@ -73,7 +73,7 @@ class Request:
         return self.correlation_id, self.request_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CubeCommand(Request):
     """A request that IO_CPU fans out to cubes of one SIP and each M_CPU to PEs of its cube, the same in every cube."""
 

@@ -28,9 +28,9 @@ KernBenchError                 anything a user can cause and fix; the command tu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kernbench.common.blocked import BlockedKernel, causes, report, waiting_cycle
+from kernbench.common.frozen import frozen
 
 
 class KernBenchError(Exception):
@@ -51,7 +51,7 @@ class KernBenchError(Exception):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """One thing wrong with a description. `where` is `file:line`, `key` is the key path."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from kernbench.common.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlitArrival:
     """A flit entering a node."""
 

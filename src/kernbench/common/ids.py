@@ -10,7 +10,8 @@ sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from kernbench.common.frozen import frozen
 
 HOST = "host"
 SWITCH = "fabric.switch0"
@@ -19,7 +20,7 @@ PeKey = tuple[int, int, int]  # sip, cube, pe: the plain form, for tables
 _PLACE = re.compile(r"sip(\d+)(?:\.(?:cube(\d+)|(io\d+))(?:\.pe(\d+))?)?(?:\.|$)")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class SipId:
     sip: int
 
@@ -27,7 +28,7 @@ class SipId:
         return f"sip{self.sip}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class CubeId:
     sip: int
     cube: int
@@ -54,7 +55,7 @@ class CubeId:
         return f"{self}.ucie-{side}.conn{n}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class PeId:
     sip: int
     cube: int
@@ -68,7 +69,7 @@ class PeId:
         return f"{self}.{kind}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class IoId:
     sip: int
     name: str  # "io0"
@@ -92,7 +93,7 @@ class IoId:
         return f"{self}.conn.{phy}.{n}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a node is: -1 or "" for a level it does not belong to."""
 

@@ -8,7 +8,7 @@ be stamped with the instant at which every PE starts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from numbers import Real
 from typing import Literal
@@ -19,6 +19,7 @@ from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeKey, Place
 from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
@@ -30,7 +31,7 @@ LaunchStream = Literal["compute", "communication", "send", "receive"]
 STREAMS: tuple[LaunchStream, ...] = ("compute", "communication", "send", "receive")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelRef:
     """Which kernel: every PE knows it by its name. Its code takes no room and no time to fetch."""
 
@@ -40,7 +41,7 @@ class KernelRef:
         require(isinstance(self.name, str) and self.name != "", f"KernelRef.name is {self.name!r}", "name the kernel")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorShard:
     """A part of a tensor in one PE's memory. `offset_bytes` counts from the start of the tensor's address range."""
 
@@ -60,7 +61,7 @@ class TensorShard:
         return self.sip, self.cube, self.pe
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorArg:
     """A tensor as a kernel's argument. `va_base` is None where addresses are physical.
 
@@ -117,7 +118,7 @@ class TensorArg:
         return own
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarArg:
     """A number as a kernel's argument; the kernel gets `value` exactly as it is."""
 
@@ -134,7 +135,7 @@ class ScalarArg:
 KernelArg = TensorArg | ScalarArg
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class KernelLaunchMsg(CubeCommand):
     """Run a kernel on every target PE, all from one instant on.
 
@@ -213,7 +214,7 @@ def stream_of(request: Request) -> LaunchStream:
     return request.stream if isinstance(request, KernelLaunchMsg) else "compute"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class KernelAbortMsg(CubeCommand):
     """Stop a launch on every target PE where it is not over, and do not start it where it has not begun.
 
@@ -223,7 +224,7 @@ class KernelAbortMsg(CubeCommand):
     launch_id: RequestId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MapEntry:
     """Virtual bytes and where they lie. `cube` and `pe` say whose MMU takes it; None: every one it reaches."""
 
@@ -241,7 +242,7 @@ class MapEntry:
         return self.cube in (None, cube) and self.pe in (None, pe)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnmapEntry:
     """Virtual bytes that no longer lie anywhere."""
 
@@ -253,7 +254,7 @@ class UnmapEntry:
         check_count("UnmapEntry", "nbytes", self.nbytes, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MmuMapMsg(CubeCommand):
     """Install mappings in the MMUs of PEs. `is_run`: all are for every PE, and each begins where the last one ends."""
 
@@ -268,7 +269,7 @@ class MmuMapMsg(CubeCommand):
         object.__setattr__(self, "is_run", is_run)  # derived once: every PE asks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MmuUnmapMsg(CubeCommand):
     """Remove mappings from the MMUs of PEs."""
 
@@ -279,7 +280,7 @@ class MmuUnmapMsg(CubeCommand):
         require(len(self.entries) > 0, "MmuUnmapMsg has no entries", "give at least one")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelFailure:
     """Why a kernel ended early on one PE: what was raised, the kernel's own line, a hint where there is one."""
 
@@ -303,7 +304,7 @@ class KernelFailure:
         return f"{text}\n  hint:  {self.hint}" if self.hint else text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeResult:
     """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile.
 

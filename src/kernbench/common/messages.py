@@ -6,7 +6,7 @@ address decides where the bytes land, and a request whose two halves disagree is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kernbench.common.envelope import (
@@ -19,6 +19,7 @@ from kernbench.common.envelope import (
     check_count,
     require,
 )
+from kernbench.common.frozen import frozen
 from kernbench.common.launch import (
     FailurePolicy,
     KernelAbortMsg,
@@ -74,7 +75,7 @@ _PATTERN_KINDS = ("zero", "fill_u8", "fill_u16", "fill_u32", "fill_fp16", "fill_
 _UNSIGNED_LIMIT = {"fill_u8": 1 << 8, "fill_u16": 1 << 16, "fill_u32": 1 << 32}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pattern:
     """What a write that brings no bytes of its own fills memory with."""
 
@@ -100,7 +101,7 @@ class Pattern:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MemoryWriteMsg(Request):
     """The host writes device memory: a pattern, or the value that it is submitted with (`host_buffer_ref`)."""
 
@@ -132,7 +133,7 @@ class MemoryWriteMsg(Request):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MemoryReadMsg(Request):
     """The host reads device memory."""
 
@@ -151,7 +152,7 @@ class MemoryReadMsg(Request):
         require(self.dst_kind in kinds, f"unknown dst_kind '{self.dst_kind}'", f"use one of {', '.join(kinds)}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeDmaMsg(Request):
     """A PE's DMA engine reads from, or writes to, any physical address in the tray.
 
@@ -179,7 +180,7 @@ class PeDmaMsg(Request):
         _check_pattern("PeDmaMsg", self.pattern)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CubeDmaMsg(CubeCommand):
     """The host tells the M_CPUs of some cubes to move `nbytes` between themselves and their cube's memory.
 

@@ -7,9 +7,10 @@ touch a byte, they are not both reads or both atomics, and neither happens befor
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from kernbench.common.frozen import frozen
 from kernbench.common.units import format_ns
 
 AccessKind = Literal["read", "write", "atomic"]
@@ -36,7 +37,7 @@ class Access:
         return self.file, self.line, self.kind, self.tensor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RaceSide:
     """One of the two accesses of a race. The host has no sip, cube, pe and kernel."""
 
@@ -89,10 +90,10 @@ class RaceSide:
         return f"{whose} on {self.who}, {format_ns(self.start_ns)} {until}\n    {self.where}"
 
     def as_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Race:
     """Two lines of code that race. `first` and `second` are the pair that was found first, in the order in which the
     simulation did them; `count` is how many pairs of accesses of the same two lines, kinds and tensors race.

@@ -9,18 +9,21 @@ figures    charts of the rows. It computes theory from the machine, and knows no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernbench.report.charts import Chart
-from kernbench.sweep.points import Value
-from kernbench.topology.graph import TopologyGraph
+from kernbench.common.frozen import frozen
+
+if TYPE_CHECKING:  # every bench imports this: the machine, sweeps and charts are for those that are evaluated
+    from kernbench.report.charts import Chart
+    from kernbench.sweep.points import Value
+    from kernbench.topology.graph import TopologyGraph
 
 Setting = dict[str, bool | int | float | str]
-Row = Mapping[str, Value]
+Row = Mapping[str, "Value"]
 Rows = Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evaluation:
     """`seconds` is about how long a point takes on one core of a common computer. `facts` are the topics of
     `kernbench fidelity` that a reader of the figures must know.

@@ -15,8 +15,8 @@ instruction control and clock trees are not counted (`kernbench fidelity`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
 from kernbench.report.link_classes import DIE_TO_DIE
 from kernbench.runtime_api.bench_runner import BenchResult
@@ -32,7 +32,7 @@ NO_AREA = ("host", "pe_tcm", "sram")  # outside of the machine, or counted by th
 Amounts = dict[str, float]  # by key of the coefficient: MACs, ops, bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Energy:
     """Joules by block: `macs`, `vector_ops`, a kind of link or memory, `static`."""
 
@@ -57,7 +57,7 @@ class Energy:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunEnergy:
     """A run's energy, that of each launch, and the highest average power of any of them."""
 
@@ -159,7 +159,7 @@ def block_counts(graph: TopologyGraph) -> Mapping[str, int]:
     return counts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Area:
     """mm2 of a machine: its dies by the geometry, and those of its blocks that have a coefficient."""
 

@@ -18,10 +18,11 @@ what others send over the same links.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Literal
 
+from kernbench.common.frozen import frozen
 from kernbench.report.link_classes import LinkFamily, link_family
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.declarations import declaration_of
@@ -32,7 +33,7 @@ Bound = Literal["compute", "memory", "link", "neither"]
 FLOPS_PER_MAC = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peak:
     """What some PEs and HBM slices can do: f16 products, and bytes. GFLOP/s is flops per ns."""
 
@@ -43,7 +44,7 @@ class Peak:
         return {"gflops_f16": self.gflops, "hbm_gbs": self.gbs}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkLoad:
     """What messages take of one link."""
 
@@ -54,7 +55,7 @@ class LinkLoad:
     ns: float  # over the link's bandwidth
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roofline:
     """Where a launch sits. Shares are of `peak`, which is that of its PEs and of the slices it touched, for reads and
     writes in its proportion; 0 where nothing ran.

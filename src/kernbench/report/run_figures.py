@@ -6,8 +6,8 @@ The busiest links are given for each launch, and for the whole run with what the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kernbench.common.frozen import frozen
 from kernbench.report.energy import Area, RunEnergy, area_of, energy_of
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
 from kernbench.report.tiles import TileUse, tiles_of
@@ -17,7 +17,7 @@ from kernbench.runtime_api.launches import Launch
 BUSIEST = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkUse:
     """One link over the whole run."""
 
@@ -39,7 +39,7 @@ class LinkUse:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Totals:
     """All launches of a run together."""
 
@@ -57,7 +57,7 @@ class Totals:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFigures:
     """What a run came to, in addition to the result itself."""
 

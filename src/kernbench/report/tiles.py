@@ -6,11 +6,10 @@ were on its links and memories.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kernbench.common.composite_use import CompositeUse
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.components.builtin.tile_choice import fastest_tile, limits_of, rates_of
 from kernbench.components.builtin.tile_model import composite_ns
@@ -21,7 +20,7 @@ WORTH_TELLING = 1.25  # how many times as long the native tile must take
 Tile = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileUse:
     """All composites of a launch with the same op and tile."""
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isfinite
 from numbers import Real
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtLeast:
     """The least value of a parameter."""
 
@@ -60,6 +59,8 @@ def check_least(name: str, annotation: object, default: object, where: str) -> N
 
 def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:
     """Names, and what each may be."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
     listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
 from kernbench.runtime_api.bench_params import check_params
@@ -80,7 +81,7 @@ class BenchResult:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RunOptions:
     """How a bench is run. See `kernbench.run`."""
 

@@ -7,13 +7,14 @@ afterwards does not matter. All are computed together at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DType
+from kernbench.common.frozen import frozen
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.runtime_api.host_numbers import real_numbers
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
@@ -22,7 +23,7 @@ from kernbench.values.graph import Value
 Reference = ArrayLike | Callable[[], ArrayLike]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Statement:
     name: str
     shape: tuple[int, ...]

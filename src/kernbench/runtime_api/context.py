@@ -10,14 +10,14 @@ Ranks and what they do together are `torch.multiprocessing` and `torch.distribut
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
 
-from kernbench.ccl.config import CclSource, load_ccl_config
 from kernbench.ccl.install import WORLD, Communicators, check_received
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType, dtype_of
@@ -25,18 +25,14 @@ from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion, KernelLaunchMsg
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
-from kernbench.runtime_api.ahbm import AhbmBackend
-from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.deploy import DeviceMemory
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
-from kernbench.runtime_api.distributed import DistributedContext
 from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launch_call import LaunchCall
 from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
-from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
@@ -45,6 +41,12 @@ from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.message_use import sends
 from kernbench.values.graph import Value
+
+if TYPE_CHECKING:
+    from kernbench.ccl.config import CclSource
+    from kernbench.runtime_api.ccl_backend import Backend
+    from kernbench.runtime_api.distributed import DistributedContext
+    from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 
 ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
 Size = int | Sequence[int]
@@ -76,10 +78,8 @@ class RuntimeContext:
         self._launcher = Launcher(self._queue)
         self.communicators = Communicators(engine)
         self.workers = Workers()
-        self.multiprocessing = MultiprocessingNamespace(self, self.ranks, self.ahbm, self.workers)
-        self.distributed = DistributedContext(
-            self, self.ranks, self.workers, n_sips, partial(backend or _ahbm_backend, self)
-        )
+        self._make_backend = backend or _ahbm_backend
+        self._team: Team | None = None  # of ranks that are running
 
     def __enter__(self) -> RuntimeContext:
         return self
@@ -356,13 +356,36 @@ class RuntimeContext:
 
     # ---- ranks
 
+    @cached_property
+    def multiprocessing(self) -> MultiprocessingNamespace:
+        """`torch.multiprocessing`."""
+        from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace  # most programs start no ranks
+
+        return MultiprocessingNamespace(self, self.ranks, self.ahbm, self.workers)
+
+    @cached_property
+    def distributed(self) -> DistributedContext:
+        """`torch.distributed`."""
+        from kernbench.runtime_api.distributed import DistributedContext  # most programs have no process group
+
+        made = DistributedContext(self, self.ranks, self.workers, self.spec.n_sips, partial(self._make_backend, self))
+        if self._team is not None:
+            made.team_starts(self._team)
+        return made
+
+    @property
+    def _has_groups(self) -> bool:
+        """Whether anybody has asked for `torch.distributed`."""
+        return "distributed" in self.__dict__
+
     def check_ours(self, tensor: Tensor) -> None:
         """Raise UsageError for a tensor of another context, or after closing."""
         self._store.check_ours(tensor)
 
     def team_finishes(self) -> None:
         """Return when all messages between ranks are done that have both their ends."""
-        self.distributed.team_finishes()
+        if self._has_groups:
+            self.distributed.team_finishes()
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
         """Stop what these programs, which are no more, have running."""
@@ -372,11 +395,15 @@ class RuntimeContext:
 
     def team_starts(self, team: Team) -> None:
         """Ranks are to be started; raises UsageError where they cannot be."""
-        self.distributed.team_starts(team)
+        if self._has_groups:
+            self.distributed.team_starts(team)
+        self._team = team
 
     def team_ends(self, team: Team, *, failed: bool) -> None:
         """All ranks of a team are no more; raises UsageError for what only some of them have called."""
-        self.distributed.team_ends(team, failed=failed)
+        self._team = None
+        if self._has_groups:
+            self.distributed.team_ends(team, failed=failed)
 
     def check(
         self,
@@ -404,6 +431,9 @@ class RuntimeContext:
 
 
 def _ahbm_backend(torch: RuntimeContext, ccl: CclSource) -> Backend:
+    from kernbench.ccl.config import load_ccl_config  # what collectives need is for programs that have some
+    from kernbench.runtime_api.ahbm import AhbmBackend
+
     return AhbmBackend(torch, torch.spec, torch.communicators, load_ccl_config(ccl))
 
 

@@ -10,9 +10,9 @@ on the tensor's own: it reaches replicas side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kernbench.common.commands import Space
+from kernbench.common.frozen import frozen
 from kernbench.common.messages import MapEntry, TensorShard
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
@@ -21,7 +21,7 @@ from kernbench.policy.placement.dp import ShardSpec
 from kernbench.topology.spec import MachineSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allocation:
     """What a tensor occupies."""
 

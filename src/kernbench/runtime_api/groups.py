@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakKeyDictionary
 
-from kernbench.ccl.config import CclSource
 from kernbench.ccl.install import check_received
 from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
 from kernbench.common.ipcq import Unreceived
@@ -25,6 +24,9 @@ from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaterWork
 from kernbench.runtime_api.workers import Team, Worker, Workers
+
+if TYPE_CHECKING:
+    from kernbench.ccl.config import CclSource
 
 BACKEND = "ahbm"
 GroupArg = ProcessGroup | NonMember | None

@@ -9,7 +9,7 @@ Parameters that are not given keep the defaults that the kernel has for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from numbers import Integral, Real
@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 from kernbench.common.messages import FailurePolicy, KernelArg, LaunchStream, ScalarArg, Targets
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton_emu.binding import positional_names, signature_of
@@ -25,7 +26,7 @@ from kernbench.triton_emu.binding import positional_names, signature_of
 Kernel = Callable[..., object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchOptions:
     """Where a launch goes, beside what it runs, how it fails and whether to wait for it, as far as the caller says."""
 
@@ -48,7 +49,7 @@ class LaunchOptions:
 OPTIONS = tuple(field.name for field in fields(LaunchOptions))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchCall:
     """A kernel, what it is called with, and the options of its launch."""
 

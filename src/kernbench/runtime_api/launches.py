@@ -18,6 +18,7 @@ from greenlet import getcurrent, greenlet
 from kernbench.ccl.install import check_received
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.common.ipcq import Unreceived
 from kernbench.common.message_traffic import Path
@@ -34,7 +35,7 @@ OVERLAPPING: Mapping[str, Callable[[PeResult], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineUse:
     """One kind of engine during a launch, all PEs together. One with several channels is busy while any of them is."""
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kernbench.ccl.calls import CallGroup
-from kernbench.ccl.config import CclSource
 from kernbench.common.errors import CollectiveMismatchError
 from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.matching import CallOrder, MessageOrder
 from kernbench.runtime_api.workers import Team
+
+if TYPE_CHECKING:
+    from kernbench.ccl.config import CclSource
 
 WhoAsks = Callable[[], int]
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet
 
 import simpy
@@ -25,6 +24,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.blocked import hint_for
 from kernbench.common.errors import DeadlockError, UsageError
+from kernbench.common.frozen import frozen
 from kernbench.runtime_api.host_line import host_line, line_of_frame
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton_emu.kernel_runner import KernelThread
@@ -32,7 +32,7 @@ from kernbench.triton_emu.kernel_runner import KernelThread
 Body = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What programs returned, by number, and what those that failed have raised, the first to fail first."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.policy.placement.dp import ShardSpec
 
 Mask = NDArray[np.bool_]  # of a shard's elements, in the order in which they lie
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unwritten:
     """`first` is an index of the whole tensor; `pes` hold such elements, in order of their shards."""
 

@@ -10,7 +10,7 @@ had: what is wrong is named where it went wrong, and not again in everything tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import I64, DType
 from kernbench.common.errors import DataError
+from kernbench.common.frozen import frozen
 from kernbench.values.backend import ArrayBackend
 from kernbench.values.backends import backend_named
 from kernbench.values.estimate import seconds_for, work_of
@@ -29,7 +30,7 @@ from kernbench.values.plain import expected
 LONG_S = 10.0  # a pass over this is announced
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataCheck:
     """How one tensor compares with its reference. `max_abs_err` is infinite when NaN or infinity stand alone, and when
     `reason` says why the two were not compared.

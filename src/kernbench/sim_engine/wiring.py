@@ -15,7 +15,7 @@ from kernbench.common.messages import Targets
 from kernbench.components.base import Component, Context, TransitComponent
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
 from kernbench.components.builtin.op_servers import op_servers
-from kernbench.components.table import component_class, make_component
+from kernbench.components.table import BUILTIN, component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.fabric import DelayRule, Network
@@ -76,8 +76,13 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         return wiring.network
     network = Network(graph.spec.system.flit_bytes)
     rules = False
+    alike: dict[tuple[str, int], Component] = {}  # blocks of ours with the same attrs charge the same
     for node in graph.nodes.values():
-        component = components.get(node.id) or make_component(wiring.classes[node.id], node, ctx)
+        component = components.get(node.id) or alike.get((node.impl, id(node.attrs)))
+        if component is None:
+            component = make_component(wiring.classes[node.id], node, ctx)
+            if node.impl in BUILTIN:
+                alike[node.impl, id(node.attrs)] = component
         rule: DelayRule | None = None
         if isinstance(component, TransitComponent) and _has_rule(type(component)):
             rule, rules = component.flit_delay_ns, True
@@ -86,8 +91,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
             spec = component.channels
             network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)
     ns_per_mm = graph.spec.system.ns_per_mm
-    for edge in graph.edges:
-        network.add_link(edge.src, edge.dst, edge.bw_gbs, edge.distance_mm * ns_per_mm)
+    network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
     for src, via, dst in _series(graph, wiring):
         network.add_series(src, via, dst)
     if not rules:
@@ -101,25 +105,30 @@ def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, st
     They are at UCIe ports and their connections, where a route goes in at one side and out at the other
     (`policy.routing.roadmap`), and nothing begins or ends.
     """
-    into: dict[str, list[str]] = {}
-    out_of: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        if edge.bw_gbs is not None:
-            into.setdefault(edge.dst, []).append(edge.src)
-            out_of.setdefault(edge.src, []).append(edge.dst)
     kinds = {node.id: node.kind for node in graph.nodes.values()}
-    for via, kind in kinds.items():
-        cls = wiring.classes[via]
-        passes = issubclass(cls, TransitComponent) and via not in wiring.stops and not _has_rule(cls)
-        if not passes or kind not in PORT_KINDS | CONNECTION_KINDS:
-            continue
-        for dst in out_of.get(via, ()):
-            feeders = [src for src in into.get(via, ()) if src != dst]
-            if kind in PORT_KINDS:  # from die to die only
+    vias = [node for node, kind in kinds.items() if kind in PORT_KINDS | CONNECTION_KINDS and _passes(node, wiring)]
+    into: dict[str, list[str]] = {via: [] for via in vias}
+    out_of: dict[str, list[str]] = {via: [] for via in vias}
+    for src, dst, _, bw_gbs, _ in graph.edges:
+        if bw_gbs is not None:
+            if dst in into:
+                into[dst].append(src)
+            if src in out_of:
+                out_of[src].append(dst)
+    for via in vias:
+        for dst in out_of[via]:
+            feeders = [src for src in into[via] if src != dst]
+            if kinds[via] in PORT_KINDS:  # from die to die only
                 inwards = kinds[dst] in CONNECTION_KINDS
                 feeders = [src for src in feeders if (kinds[src] in CONNECTION_KINDS) != inwards]
             if len(feeders) == 1:
                 yield feeders[0], via, dst
+
+
+def _passes(node: str, wiring: Wiring) -> bool:
+    """Whether flits pass a node one by one, in order."""
+    cls = wiring.classes[node]
+    return issubclass(cls, TransitComponent) and node not in wiring.stops and not _has_rule(cls)
 
 
 def _has_rule(cls: type[Component]) -> bool:

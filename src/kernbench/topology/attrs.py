@@ -20,13 +20,13 @@ from kernbench.topology.declarations import BUILTIN_PREFIX, NINE, class_declarat
 from kernbench.topology.layers import shipped
 from kernbench.topology.readers import (
     Scalar,
-    Wrong,
     closest,
     read_number,
     read_power_of_two,
     read_scalar,
     read_whole,
 )
+from kernbench.topology.record import Wrong
 from kernbench.topology.spec import MachineSpec
 
 _OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(

@@ -16,7 +16,8 @@ from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
 from kernbench.topology.ports import resolve_chiplets, shoreline
-from kernbench.topology.readers import Wrong, closest
+from kernbench.topology.readers import closest
+from kernbench.topology.record import Wrong
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from typing import NamedTuple
-
-import yaml
+from typing import Any, NamedTuple
 
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.yaml_marks import shipped_yaml
 
 OWN = "the machine's description"
 
@@ -32,8 +30,8 @@ class Coefficient(NamedTuple):
 @cache
 def shipped_coefficients() -> Mapping[str, Coefficient]:
     """All that the package has, by key of the machine's description."""
-    text = resources.files("kernbench.topology").joinpath("coefficients.yaml").read_text(encoding="utf-8")
-    return {entry["key"]: Coefficient(**entry) for entry in yaml.safe_load(text)}
+    entries: Any = shipped_yaml("kernbench.topology", "coefficients.yaml").plain()
+    return {entry["key"]: Coefficient(**entry) for entry in entries}
 
 
 def coefficient_of(spec: MachineSpec, key: str) -> Coefficient | None:

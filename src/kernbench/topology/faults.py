@@ -1,21 +1,15 @@
-"""From what is wrong to faults a person can fix: key paths, lines, and pydantic's errors in plain English."""
+"""From what is wrong to faults a person can fix: key paths, lines, and what to do about it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import get_args
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from kernbench.common.errors import Fault
+from kernbench.common.frozen import frozen
 from kernbench.topology.readers import closest, show
+from kernbench.topology.record import Loc, Problem, Record, RecordError
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.yaml_marks import Marked, SourceMark
-
-Loc = tuple[str | int, ...]
 
 _INDEX = re.compile(r"\[(\d{1,6})\]")
 
@@ -53,7 +47,7 @@ def child_of(node: Marked, part: str | int) -> Marked | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """Something wrong before its line is known. `uses` are the other keys that the finding depends on."""
 
@@ -91,54 +85,39 @@ def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
     return loc if node.mark.source != inherited else None
 
 
-def findings_of(error: ValidationError) -> list[tuple[Loc, Finding]]:
-    """Every error of a validation, with the place it complains about."""
-    return [(tuple(item["loc"]), _finding(tuple(item["loc"]), item)) for item in error.errors(include_url=False)]
+def findings_of(error: RecordError) -> list[tuple[Loc, Finding]]:
+    """Every problem of a description, with the place it complains about."""
+    return [(problem.loc, _finding(problem)) for problem in error.problems]
 
 
-def _finding(loc: Loc, item: ErrorDetails) -> Finding:
-    kind, value, context = item["type"], item.get("input"), item.get("ctx", {})
-    key = key_path(loc)
-    last = str(loc[-1]) if loc else ""
-    if kind == "wrong":
-        return Finding(key, context["what"], context["hint"])
-    if kind == "extra_forbidden":
+def _finding(problem: Problem) -> Finding:
+    kind, loc, value = problem.kind, problem.loc, problem.value
+    key, last = key_path(loc), str(loc[-1]) if loc else ""
+    if kind == "unknown_key":
         known = _keys_at(loc[:-1])
         hint = f"known keys here: {', '.join(known)}" if known else "delete it"
         return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
-    if kind == "no_such_part":
+    if kind == "unknown_part":
         known = _keys_at(loc[:-1])
         hint = f"known keys here: {', '.join(known)}; a part of your own needs `impl: package.module:Class`"
         return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "missing":
         return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
-    if kind in ("model_type", "model_attributes_type", "mapping_type", "dict_type"):
+    if kind == "no_mapping":
         known = _keys_at(loc)
         hint = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
         return Finding(key, f"expected keys and values, got {show(value)}", hint)
-    if kind in ("tuple_type", "list_type"):
+    if kind == "no_list":
         return Finding(key, f"expected a list, got {show(value)}", "write a list: [a, b]")
-    if kind in ("too_long", "too_short"):
+    if kind == "length":
         return Finding(key, "the list does not have the right length", "give as many entries as the shipped machine")
-    return Finding(key, str(item["msg"]), "compare with the shipped machine")
+    return Finding(key, problem.what, problem.hint)
 
 
 def _keys_at(loc: Loc) -> list[str]:
-    model: type[BaseModel] | None = MachineSpec
+    """The keys that the record at a place has."""
+    record: type[Record] | None = MachineSpec
     for part in loc:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part) if model else None
-        further = ComponentSpec if model and model.model_config.get("extra") == "allow" else None
-        model = _model_in(field.annotation) if field else further
-    return list(model.model_fields) if model else []
-
-
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in get_args(annotation):
-        found = _model_in(inner)
-        if found:
-            return found
-    return None
+        if not isinstance(part, int):
+            record = record.at_key(part) if record else None
+    return list(record.model_fields) if record else []

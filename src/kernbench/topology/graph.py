@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ UCIE_KINDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """One component of the machine. `attrs` are its checked parameters, `overhead_ns` among them."""
 
@@ -68,8 +69,7 @@ class Node:
         return float(self.attrs.get("overhead_ns", 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """One direction of a link."""
 
     src: str

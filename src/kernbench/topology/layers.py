@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from numbers import Integral
 from pathlib import Path
 from typing import NoReturn
 
 from kernbench.common.errors import Fault, TopologyError
-from kernbench.topology.faults import Loc, child_of, key_loc, key_path
+from kernbench.topology.faults import child_of, key_loc, key_path
 from kernbench.topology.readers import show
+from kernbench.topology.record import Loc
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Marked, SourceMark, parse_yaml
+from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Marked, SourceMark, parse_yaml, shipped_yaml
 
 Source = str | Path | MachineSpec | Mapping[str, object] | None
 Overrides = Mapping[str, object]
@@ -43,8 +43,7 @@ def _stop(mark: SourceMark | str, key: str, what: str, hint: str) -> NoReturn:
 @cache
 def shipped() -> Marked:
     """The machine that comes with the package, as a tree."""
-    text = resources.files("kernbench.topology").joinpath("default.yaml").read_text(encoding="utf-8")
-    return parse_yaml(text, SHIPPED_FILE)
+    return shipped_yaml("kernbench.topology", "default.yaml")
 
 
 def _stack(source: Source) -> Marked:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import copy
 
-from pydantic import ValidationError
-
 from kernbench.common.errors import TopologyError
 from kernbench.topology.check import check_machine
-from kernbench.topology.faults import Finding, Loc, findings_of, key_loc
+from kernbench.topology.faults import Finding, findings_of, key_loc
 from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, shipped, stacked
+from kernbench.topology.record import Loc, RecordError
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.yaml_marks import Marked, SourceMark
 
@@ -44,7 +43,7 @@ def _validated(tree: Marked) -> MachineSpec:
     replaced: list[Loc] = []
     try:
         spec = MachineSpec.model_validate(plain)
-    except ValidationError as error:
+    except RecordError as error:
         wrong = findings_of(error)
         spec, replaced = _patched(plain, [loc for loc, _ in wrong])
     findings = [finding for _, finding in wrong]
@@ -61,7 +60,7 @@ def _patched(plain: object, locs: list[Loc]) -> tuple[MachineSpec | None, list[L
     replaced = [loc[: _stand_in(patched, sound, loc)] for loc in locs]
     try:
         return MachineSpec.model_validate(patched), replaced
-    except ValidationError:
+    except RecordError:
         return None, replaced
 
 

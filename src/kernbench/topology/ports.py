@@ -6,13 +6,12 @@ side share that side's cubes evenly, and ports that another chiplet names stay w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernbench.common.frozen import frozen
 from kernbench.topology.spec import CubePort, IoChipletPlace, SipSpec
 from kernbench.topology.spec_base import Side
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PhyPort:
     """One PHY and the cube port it is wired to."""
 
@@ -23,7 +22,7 @@ class PhyPort:
     distance_mm: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chiplet:
     """An IO chiplet with its ports written out."""
 

@@ -1,7 +1,7 @@
 """One value of a machine description, read: what it must be, and in plain English what is wrong when it is not.
 
-Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and hint. The models of
-`spec.py` use them as pydantic validators, `attrs.py` calls them directly, so a number is refused in the same words
+Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and hint. The records of
+`spec.py` are annotated with them, `attrs.py` calls them directly, so a number is refused in the same words
 everywhere. Readers know nothing of files or lines.
 """
 
@@ -9,27 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from typing import TypeVar
-
-from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
+from collections.abc import Iterable, Mapping
 
 from kernbench.common.units import is_power_of_two
+from kernbench.topology.record import Read, Wrong
 
-T = TypeVar("T")
 Scalar = float | int | str | bool
 _SHOWN = 60
-
-
-class Wrong(Exception):
-    """A value is not what its key asks for."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
 
 
 def show(value: object) -> str:
@@ -50,6 +36,8 @@ def show(value: object) -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or nothing when no known word is near."""
+    from difflib import get_close_matches
+
     found = get_close_matches(word[:_SHOWN], list(known), n=1)
     return f" (did you mean '{found[0]}'?)" if found else ""
 
@@ -110,44 +98,32 @@ def read_scalar(value: object) -> Scalar:
     return value
 
 
-def validator(read: Callable[[object], T]) -> BeforeValidator:
-    """A reader as a pydantic validator; what and hint ride along in the error's context."""
-
-    def run(value: object) -> T:
-        try:
-            return read(value)
-        except Wrong as wrong:
-            raise PydanticCustomError("wrong", "{what}", {"what": wrong.what, "hint": wrong.hint}) from None
-
-    return BeforeValidator(run)
+def whole(low: int, high: int) -> Read:
+    return Read(lambda value: read_whole(value, low, high))
 
 
-def whole(low: int, high: int) -> BeforeValidator:
-    return validator(lambda value: read_whole(value, low, high))
+def power_of_two(low: int, high: int) -> Read:
+    return Read(lambda value: read_power_of_two(value, low, high))
 
 
-def power_of_two(low: int, high: int) -> BeforeValidator:
-    return validator(lambda value: read_power_of_two(value, low, high))
+def number(low: float, high: float, *, above: bool = False) -> Read:
+    return Read(lambda value: read_number(value, low, high, above=above))
 
 
-def number(low: float, high: float, *, above: bool = False) -> BeforeValidator:
-    return validator(lambda value: read_number(value, low, high, above=above))
+def text(pattern: str, like: str) -> Read:
+    return Read(lambda value: read_text(value, pattern, like))
 
 
-def text(pattern: str, like: str) -> BeforeValidator:
-    return validator(lambda value: read_text(value, pattern, like))
+def choice(*choices: str) -> Read:
+    return Read(lambda value: read_choice(value, choices))
 
 
-def choice(*choices: str) -> BeforeValidator:
-    return validator(lambda value: read_choice(value, choices))
-
-
-def further_part() -> BeforeValidator:
+def further_part() -> Read:
     """An entry under a name that the shipped machine does not have: without an `impl` it is taken for a slip."""
 
     def run(value: object) -> object:
         if isinstance(value, Mapping) and "impl" not in value:
-            raise PydanticCustomError("no_such_part", "no such part")
+            raise Wrong("no such part", "", "unknown_part")
         return value
 
-    return BeforeValidator(run)
+    return Read(run)

@@ -1,19 +1,16 @@
 """A machine description as checked, typed, frozen data: one class for each block of the YAML, keys as in default.yaml.
 
-A model checks each value on its own (`readers.py`); what values must be to each other is `check.py`. The cube's block
-is in `spec_cube.py`, coefficients of energy and area in `spec_energy.py`. Keys that may be null are derived: read them
-through the properties (`sips.grid`, `cube.hbm_slices`).
+A record checks each value on its own (`record.py`, `readers.py`); what values must be to each other is `check.py`. The
+cube's block is in `spec_cube.py`, coefficients of energy and area in `spec_energy.py`. Keys that may be null are
+derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel
-
 from kernbench.topology.readers import choice, number, power_of_two, text, whole
+from kernbench.topology.record import Record
 from kernbench.topology.spec_base import (
     MAX_CUBES_PER_SIP,
     MAX_SIPS,
@@ -25,7 +22,6 @@ from kernbench.topology.spec_base import (
     Name,
     SideKey,
     SizeMm,
-    Spec,
 )
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, EnergySpec
@@ -33,7 +29,7 @@ from kernbench.topology.spec_energy import AreaSpec, EnergySpec
 # ---------------------------------------------------------------------------------------------------------- the tray
 
 
-class SipsSpec(Spec):
+class SipsSpec(Record):
     """How many SIPs there are, and who is whose neighbour. The topology is logical: all SIPs are on one switch."""
 
     count: Annotated[int, whole(1, MAX_SIPS)]
@@ -58,12 +54,12 @@ class SipsSpec(Spec):
         return w, self.h or self.count // w
 
 
-class SystemLinks(Spec):
+class SystemLinks(Record):
     host_to_switch: LinkSpec
     io_ep_to_switch: LinkSpec
 
 
-class SystemSpec(Spec):
+class SystemSpec(Record):
     name: Name
     ns_per_mm: Annotated[float, number(0.0, 1e3)]
     flit_bytes: Annotated[int, power_of_two(16, 65536)]
@@ -77,20 +73,20 @@ class SystemSpec(Spec):
 # ----------------------------------------------------------------------------------------------------------- the SIP
 
 
-class CubeMesh(Spec):
+class CubeMesh(Record):
     w: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
     h: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
 
 
-class SipLinks(Spec):
+class SipLinks(Record):
     cube_to_cube: LinkSpec
 
 
-class CubeRef(Spec):
+class CubeRef(Record):
     xy: tuple[Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)], Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)]]
 
 
-class CubePort(Spec):
+class CubePort(Record):
     """A PHY of an IO chiplet and the cube port it faces. What is null follows from the chiplet."""
 
     cube: CubeRef
@@ -99,13 +95,13 @@ class CubePort(Spec):
     distance_mm: Mm | None = None
 
 
-class IoChipletPlace(Spec):
+class IoChipletPlace(Record):
     id: Annotated[str, text(r"io[0-9]{1,2}", "a name such as io0")]
     side: SideKey
     cube_ports: tuple[CubePort, ...] | None = None
 
 
-class SipSpec(Spec):
+class SipSpec(Record):
     cube_mesh: CubeMesh
     links: SipLinks
     io_chiplets: tuple[IoChipletPlace, ...]
@@ -119,7 +115,7 @@ class SipSpec(Spec):
         return y * self.cube_mesh.w + x
 
 
-class IoComponents(Spec):
+class IoComponents(Record):
     pcie_ep: ComponentSpec
     io_cpu: ComponentSpec
     io_noc: ComponentSpec
@@ -127,14 +123,14 @@ class IoComponents(Spec):
     conn: ComponentSpec
 
 
-class IoLinks(Spec):
+class IoLinks(Record):
     pcie_ep_to_noc_bw_gbs: Gbs
     io_cpu_to_noc_bw_gbs: Gbs | None
     per_connection_bw_gbs: Gbs
     io_ucie_to_cube_bw_gbs: Gbs | None
 
 
-class IoChipletSpec(Spec):
+class IoChipletSpec(Record):
     size_mm: SizeMm
     n_connections: Connections
     cube_distance_mm: Mm
@@ -151,7 +147,7 @@ class IoChipletSpec(Spec):
 # ------------------------------------------------------------------------------------------------------- the machine
 
 
-class MachineSpec(Spec):
+class MachineSpec(Record):
     """The whole description."""
 
     system: SystemSpec
@@ -177,7 +173,7 @@ class MachineSpec(Spec):
         """Every component entry: its key path, the kind it must have, the entry."""
         yield "system.host", "host", self.system.host
         yield "system.switch", "switch", self.system.switch
-        blocks: tuple[tuple[str, BaseModel], ...] = (
+        blocks: tuple[tuple[str, Record], ...] = (
             ("io_chiplet.components", self.io_chiplet.components),
             ("cube.components", self.cube.components),
         )

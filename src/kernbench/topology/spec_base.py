@@ -1,14 +1,12 @@
-"""What the models of a machine share: the limits of the address map, the kinds of value, links and components."""
-
-from __future__ import annotations
+"""What the records of a machine share: the limits of the address map, the kinds of value, links and components."""
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, validator, whole
+from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, whole
+from kernbench.topology.record import Read, Record
 
 MAX_SIPS = 16  # address map: 4 bits of SIP
 MAX_CUBES_PER_SIP = 16  # dies 0..15 are cubes
@@ -36,29 +34,25 @@ Impl = Annotated[
         "`builtin.name`, or `package.module:Class` for a class of your own",
     ),
 ]
-Attr = Annotated[Scalar | None, validator(lambda value: None if value is None else read_scalar(value))]
+Attr = Annotated[Scalar | None, Read(lambda value: None if value is None else read_scalar(value))]
 
 
-class Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SizeMm(Spec):
+class SizeMm(Record):
     w: PositiveMm
     h: PositiveMm
 
 
-class LinkSpec(Spec):
+class LinkSpec(Record):
     bw_gbs: Gbs
     distance_mm: Mm
 
 
-class ComponentSpec(Spec):
+class ComponentSpec(Record):
     """What a component is, which class models it, and that class's parameters."""
 
     kind: Annotated[str, text(r"\w{1,60}", "the kind's name, as in the shipped machine")]
     impl: Impl
-    attrs: Mapping[str, Attr] = Field(default_factory=dict)
+    attrs: Mapping[str, Attr] = MappingProxyType({})
 
     def number_attr(self, name: str) -> float:
         """A numeric attr; the checks have made sure of it."""

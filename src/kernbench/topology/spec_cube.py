@@ -4,16 +4,13 @@ Keys that may be null are derived from others: read them through the properties,
 bandwidths that follow. The properties assume a spec that passed `check.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
-
-from pydantic import ConfigDict, Field, model_validator
+from typing import Annotated, Any, ClassVar, Literal
 
 from kernbench.common.units import GIB, MIB
 from kernbench.topology.readers import choice, further_part, number, power_of_two, whole
+from kernbench.topology.record import Record
 from kernbench.topology.spec_base import (
     MAX_HBM_GB,
     MAX_PES_PER_CUBE,
@@ -26,13 +23,12 @@ from kernbench.topology.spec_base import (
     Mm,
     PositiveMm,
     SizeMm,
-    Spec,
 )
 
 PE_PARTS_KEY = "cube.pe_template.components"
 
 
-class GeometrySpec(Spec):
+class GeometrySpec(Record):
     cube_mm: SizeMm
     hbm_mm: SizeMm
     pe_mm: SizeMm
@@ -42,7 +38,7 @@ class GeometrySpec(Spec):
     hbm_gap_mm: PositiveMm
 
 
-class PeLayout(Spec):
+class PeLayout(Record):
     corners: tuple[CornerKey, ...]
     pe_per_corner: Annotated[int, whole(1, MAX_PES_PER_CUBE)]
 
@@ -51,16 +47,16 @@ class PeLayout(Spec):
         return len(self.corners) * self.pe_per_corner
 
 
-class PlaceMm(Spec):
+class PlaceMm(Record):
     pos_mm: tuple[Mm, Mm]
 
 
-class PlacementSpec(Spec):
+class PlacementSpec(Record):
     m_cpu: PlaceMm
     sram: PlaceMm
 
 
-class MemoryMapSpec(Spec):
+class MemoryMapSpec(Record):
     hbm_mapping_mode: Annotated[Literal["n_to_one"], choice("n_to_one")]
     hbm_total_gb_per_cube: Annotated[int, whole(1, MAX_HBM_GB)]
     hbm_slices_per_cube: Annotated[int, whole(1, MAX_PES_PER_CUBE)] | None = None
@@ -72,12 +68,12 @@ class MemoryMapSpec(Spec):
     tcm_scheduler_reserved_mb: Annotated[float, number(0.0, MAX_TCM_MB)]
 
 
-class UcieSpec(Spec):
+class UcieSpec(Record):
     n_connections: Connections
     per_connection_bw_gbs: Gbs
 
 
-class CubeComponents(Spec):
+class CubeComponents(Record):
     router: ComponentSpec
     ucie: ComponentSpec
     ucie_conn: ComponentSpec
@@ -86,18 +82,17 @@ class CubeComponents(Spec):
     hbm_ctrl: ComponentSpec
 
 
-class CubeLinks(Spec):
+class CubeLinks(Record):
     router_bw_gbs: Gbs
     pe_dma_to_router_bw_gbs: Gbs
     sram_to_router_bw_gbs: Gbs
     m_cpu_to_router_bw_gbs: Gbs
 
 
-class PeComponents(Spec):
+class PeComponents(Record):
     """The nine parts of every PE, and further ones that a description adds under names of their own."""
 
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Annotated[ComponentSpec, further_part()]] = Field(init=False)
+    _further: ClassVar[object] = Annotated[ComponentSpec, further_part()]
 
     pe_cpu: ComponentSpec
     pe_scheduler: ComponentSpec
@@ -109,12 +104,9 @@ class PeComponents(Spec):
     pe_mmu: ComponentSpec
     pe_ipcq: ComponentSpec
 
-    @model_validator(mode="before")
     @classmethod
-    def _kind_of_further_parts(cls, given: object) -> object:
+    def prepared(cls, given: Mapping[Any, object]) -> Mapping[Any, object]:
         """A further part's kind is its name, and need not be written. Whether that may be a name is checked later."""
-        if not isinstance(given, Mapping):
-            return given
         return {
             name: {"kind": re.sub(r"\W", "_", str(name))[:60], **part}
             if name not in cls.model_fields and isinstance(part, Mapping)
@@ -125,7 +117,7 @@ class PeComponents(Spec):
     @property
     def further(self) -> dict[str, ComponentSpec]:
         """The parts besides the nine."""
-        return dict(self.__pydantic_extra__)
+        return dict(self.further_values())
 
     @property
     def parts(self) -> dict[str, ComponentSpec]:
@@ -133,17 +125,17 @@ class PeComponents(Spec):
         return {name: getattr(self, name) for name in type(self).model_fields} | self.further
 
 
-class PeLinks(Spec):
+class PeLinks(Record):
     tcm_read_bw_gbs: Gbs
     tcm_write_bw_gbs: Gbs
 
 
-class PeTemplate(Spec):
+class PeTemplate(Record):
     components: PeComponents
     links: PeLinks
 
 
-class CubeSpec(Spec):
+class CubeSpec(Record):
     geometry: GeometrySpec
     pe_layout: PeLayout
     placement: PlacementSpec

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
 from kernbench.topology.attrs import read_attrs
 from kernbench.topology.graph import Edge, EdgeKind, Node
@@ -20,7 +21,7 @@ from kernbench.topology.spec_base import ComponentSpec
 Attrs = Mapping[str, Scalar]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """What all nodes of one component entry share."""
 

@@ -8,14 +8,15 @@ file are refused.
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import yaml
 
 from kernbench.common.errors import Fault, TopologyError
+from kernbench.common.frozen import frozen
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,7 +47,7 @@ _TAGGED: Final[Mapping[str, tuple[type, ...]]] = {
 YamlScalar = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceMark:
     """A place in a source. `line` and `column` count from 1; line 0 is the source as a whole."""
 
@@ -58,7 +59,7 @@ class SourceMark:
         return f"{self.source}:{self.line}" if self.line else self.source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marked:
     """A value and where it stands; the children of mappings and lists are marked too."""
 
@@ -84,6 +85,13 @@ def parse_yaml(text: str, source: str) -> Marked:
         what = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
         _stop(SourceMark(source, line), what, "delete it; a machine description is plain UTF-8 text")
     return _Reader(text, source).document()
+
+
+def shipped_yaml(package: str, name: str) -> Marked:
+    """A file that comes with a package."""
+    data = pkgutil.get_data(package, name)
+    assert data is not None, f"{name} is not in {package}"
+    return parse_yaml(data.decode("utf-8"), f"{package.replace('.', '/')}/{name}")
 
 
 def plain_scalar(text: str) -> YamlScalar:

@@ -9,7 +9,6 @@ request per run. Pure: no clock, no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.commands import DmaRequest, Segment
 from kernbench.common.dtypes import DType
+from kernbench.common.frozen import frozen
 
 Offsets = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -32,7 +32,7 @@ class Run(NamedTuple):
     lane_offset: int  # in bytes of the block as a dense tensor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """Which bytes a block touches, as runs in the order of its lanes."""
 
@@ -49,7 +49,7 @@ class Lanes:
         return min(run.offset for run in self.runs), max(run.offset + run.nbytes for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """Lanes and where they lie: physical segments, each with its place among the lanes, and the requests they make."""
 

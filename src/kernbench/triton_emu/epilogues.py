@@ -8,12 +8,11 @@ have scope `k_tile`: a bias would be added once a K tile, so that the result wou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kernbench.common.commands import Scope
+from kernbench.common.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpilogueKind:
     """A kind of epilogue: the value op it is, its fields in order, and whether it may be applied to partial sums."""
 

@@ -6,7 +6,6 @@ engine it names. One object per kernel and PE.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from numbers import Integral
 from typing import TYPE_CHECKING, NoReturn
 
@@ -38,6 +37,8 @@ class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names
         def __getattr__(self, name: str) -> NoReturn:
             """Called for what there is not: says so at the kernel's line, with the nearest name there is."""
             names = [known for known in dir(type(self)) if not known.startswith("_")]
+            from difflib import get_close_matches
+
             near = get_close_matches(name, names, 1)
             hint = f"did you mean tl.{near[0]}?" if near else "dir(tl) lists what there is"
             raise UnknownNameError(f"tl has no '{name}'", where=kernel_line(), hint=hint)

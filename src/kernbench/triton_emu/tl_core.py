@@ -5,7 +5,6 @@ PE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import NoReturn, Protocol, cast
@@ -15,6 +14,7 @@ import numpy as np
 from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator
 from kernbench.common.launch import KernelLaunchMsg
@@ -43,7 +43,7 @@ class KernelMemory(Protocol):
         """Put a value there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorRange:
     """Addresses that belong to a tensor argument: all of it, or with physical addresses one of its parts."""
 
@@ -55,7 +55,7 @@ class TensorRange:
     is_one_of_several: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelEnv:
     """What a kernel runs in. `program` and `grid` are (PE, cube, SIP)."""
 

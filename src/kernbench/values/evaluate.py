@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import UsageError
 from kernbench.values.backend import ArrayBackend, Job
@@ -24,6 +24,9 @@ from kernbench.values.backends import backend_named
 from kernbench.values.graph import Value
 from kernbench.values.op import Array, BackendName
 from kernbench.values.plan import Level, plan_levels
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 MAX_THREADS = 8
 
@@ -123,6 +126,8 @@ class _Evaluation:
                 job()
             return
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # where something is computed, and much of it
+
             self._pool = ThreadPoolExecutor(self._threads)
         for done in [self._pool.submit(job) for job in jobs]:
             done.result()

@@ -50,6 +50,17 @@ def test_a_bench_is_found_by_name_and_by_number() -> None:
     assert resolve("  softmax ").name == "softmax"
 
 
+def test_a_bench_is_found_by_its_name_in_the_text_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {spec.name: spec.run for spec in list_all()}
+    registry._table.cache_clear()  # as in a process that has asked for nothing yet
+    for name, run in wanted.items():
+        found = resolve(name)
+        assert (found.run, found.number) == (run, 0)
+    assert not registry._table.cache_info().currsize
+    assert resolve("1").number == 1  # makes the table
+    assert [resolve(name).number for name in wanted] == [*range(1, len(wanted) + 1)]
+
+
 def test_every_module_but_the_private_ones_registers_a_bench() -> None:
     packages = (kernbench.benches, kernbench.benches.milestones)
     found = [m for package in packages for m in pkgutil.iter_modules(package.__path__) if not m.ispkg]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernbench.sim_engine.gc_threshold import YOUNG_OBJECTS, raised_gc_threshold
+from kernbench.sim_engine.gc_threshold import YOUNG_OBJECTS, paused_gc, raised_gc_threshold
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +42,16 @@ def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int)
     gc.set_threshold(young, 10, 10)
     with raised_gc_threshold():
         assert gc.get_threshold() == (young, 10, 10)
+
+
+def test_what_was_imported_counts_as_old_and_can_still_be_collected() -> None:
+    gc.collect()
+    with paused_gc():
+        assert not gc.isenabled()
+        made = [[] for _ in range(5000)]
+        made[0].append(made)  # a circle
+    assert gc.isenabled()
+    assert gc.get_count()[0] < 700
+    assert gc.get_freeze_count() == 0
+    del made
+    assert gc.collect() >= 5000

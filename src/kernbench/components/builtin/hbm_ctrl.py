@@ -7,14 +7,13 @@ bandwidth. Reads and writes share a channel. Not modelled: banks and rows, refre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kernbench.common.frozen import frozen
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
 from kernbench.topology.graph import Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChannelSpec:
     """What the fabric needs to know of a group of memory channels."""
 

@@ -1,7 +1,7 @@
 """The state of a PE seen from the present: times as they lie ahead or behind, tiles as counted from the one fed next.
 
 Two instants at which a PE's blocks, its fabric and the tiles to come look the same are followed by the same. What is
-over and cannot matter any more is left out.
+over and cannot matter any more is left out. At which channels bytes begin is not part of it: that is noted beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Placement = tuple[int, int, int]  # of an operand in memory channels: its addres
 
 
 class Present:
-    """Where a PE stands: the time, how many tiles were fed, and where operands lie among channels, if that matters."""
+    """Where a PE stands: the time, how many tiles were fed, and where operands lie among channels."""
 
     def __init__(self, now: float, fed: int, placements: Mapping[int, Placement]) -> None:
         self.now = now
@@ -24,6 +24,7 @@ class Present:
         self._fed = fed
         self._placements = placements
         self.seen: dict[int, TileToken] = {}  # tiles under way, and operands of them, by identity
+        self.places: list[int] = []  # channels at which bytes begin that are to be moved, in the order of the state
 
     def until(self, time: float) -> float:
         """How long something is still taken."""
@@ -39,6 +40,7 @@ class Present:
     def token(self, token: TileToken, *, waits: bool = False) -> State:
         """A tile under way: what is left of it, and what its record will say. One that waits has yet to start."""
         self.seen[id(token)] = token
+        self._note_places(token)
         now, causes = self.now, token.causes
         plan = token.plan
         said: list[float] = []
@@ -48,7 +50,6 @@ class Present:
         return (
             token.number - self._fed,
             plan.kind,
-            self._places_of(token),
             token.index,
             0.0 if waits else token.start_ns - now,
             tuple([t - now for t in token.times]),
@@ -56,13 +57,11 @@ class Present:
             token.pending,
         )
 
-    def _places_of(self, token: TileToken) -> State:
+    def _note_places(self, token: TileToken) -> None:
         """The channels at which the bytes begin that the tile has to move."""
-        found = []
         for stage in token.stages[token.index :]:
             if type(stage) is DmaStage:
                 placement = self._placements.get(stage.operand)
                 if placement is not None:
                     address, shift, mask = placement
-                    found.append((address + stage.offset) >> shift & mask)
-        return tuple(found)
+                    self.places.append((address + stage.offset) >> shift & mask)

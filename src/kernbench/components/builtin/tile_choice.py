@@ -8,7 +8,7 @@ must fit once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -18,6 +18,7 @@ from kernbench.common.commands import CompositeCmd, Operand, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.components.builtin.pipeline import PipelinePlan
 from kernbench.components.builtin.tile_model import Ints, PeRates, composite_ns
@@ -39,7 +40,7 @@ LEAST_GAIN = 0.05  # of a tile that is taken instead of the native one
 LEAST_SIDE = 8  # of the tiles that are looked at, unless the whole side is smaller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileLimits:
     """What plans depend on besides their command: what a tile must fit, the tile that the engines were built for, (m,
     k, n) for a product and (m, n) for math, and which engines there are.

@@ -17,7 +17,6 @@ while though it is long enough on average.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
 
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeRates:
     """What the engines of a PE do per ns, and what each charges before it begins."""
 
@@ -62,7 +62,7 @@ def composite_ns(cmd: CompositeCmd, tiles: Ints, rates: PeRates, paths: Sequence
     return total
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pass:
     """One pass over an output of `sizes`: (m, k, n), where k is 1 for math."""
 
@@ -105,7 +105,7 @@ def _operands(ops: tuple[OpSpec, ...]) -> tuple[Operand, ...]:
     return tuple(op.operand for op in ops if op.operand is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Chain:
     """How long one tile spends in each stage, overheads included, when it is alone; and how long it keeps the TCM's
     read port and the compute slot busy, which overheads do not.

@@ -13,8 +13,9 @@ lanes work on an op in the slowest type that it reads or gives. A product over n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from math import prod
 from types import MappingProxyType
@@ -82,19 +83,29 @@ def spans(size: int, tile: int) -> list[Span]:
 
 def tile_stage(kind: StageType, operand: Operand, rows: Span, cols: Span) -> DmaStage:
     """The DMA of one tile of a matrix, or of what broadcasts to it: an axis of size 1 is taken whole."""
-    height, width = as_matrix(operand.shape)
-    if height == 1:
-        rows = (0, 1)
-    if width == 1:
-        cols = (0, 1)
-    if operand.transposed:
-        rows, cols, width = cols, rows, height
+    return tile_stages(kind, operand)(rows, cols)
+
+
+def tile_stages(kind: StageType, operand: Operand) -> Callable[[Span, Span], DmaStage]:
+    """`tile_stage` of one operand, by rows and columns."""
+    (height, width), is_transposed, number = as_matrix(operand.shape), operand.transposed, operand.address
     itemsize = dtype_of(operand.dtype).itemsize
-    stride = width * itemsize
-    offset, nbytes = rows[0] * stride + cols[0] * itemsize, rows[1] * cols[1] * itemsize
-    if cols[1] == width:
-        return DmaStage(kind, DMA, operand.address, offset, nbytes, 1, nbytes, nbytes)
-    return DmaStage(kind, DMA, operand.address, offset, nbytes, rows[1], cols[1] * itemsize, stride)
+    whole = height if is_transposed else width  # how much lies between two rows in memory
+    stride = whole * itemsize
+
+    def stage(rows: Span, cols: Span) -> DmaStage:
+        if height == 1:
+            rows = (0, 1)
+        if width == 1:
+            cols = (0, 1)
+        if is_transposed:
+            rows, cols = cols, rows
+        offset, nbytes = rows[0] * stride + cols[0] * itemsize, rows[1] * cols[1] * itemsize
+        if cols[1] == whole:
+            return DmaStage(kind, DMA, number, offset, nbytes, 1, nbytes, nbytes)
+        return DmaStage(kind, DMA, number, offset, nbytes, rows[1], cols[1] * itemsize, stride)
+
+    return stage
 
 
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -170,9 +181,13 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
     main = outputs * len(spans(k, tile_k))
     last_pass = outputs if ops_of(cmd, Scope.KERNEL) else 0
 
+    @cache
+    def product() -> _GemmTiles:
+        return _GemmTiles(cmd, tile, servers)
+
     def tiles(first: int) -> Iterator[TilePlan]:
         if first < main:
-            yield from _GemmTiles(cmd, tile, servers).since(first)
+            yield from product().since(first)
         if last_pass:
             yield from islice(_kernel_pass(cmd, main, (tile_m, tile_n), servers), max(first - main, 0), None)
 
@@ -186,6 +201,17 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
     return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline)
 
 
+_Reads = tuple[Stage, ...]
+
+
+def _reads(operand: Operand) -> Callable[[Span, Span], _Reads]:
+    """What tiles read of an operand, by rows and columns."""
+    if operand.pinned:
+        return lambda rows, cols: ()
+    stage = tile_stages(StageType.DMA_READ, operand)
+    return lambda rows, cols: (stage(rows, cols),)
+
+
 class _GemmTiles:
     """The tiles of one product. Stages that do not depend on where a tile lies are made once and shared."""
 
@@ -195,6 +221,8 @@ class _GemmTiles:
         a, b = cmd.inputs
         (m, k), n = a.shape, b.shape[1]
         self._rows, self._depths, self._cols = spans(m, tile[0]), spans(k, tile[1]), spans(n, tile[2])
+        self._read_a, self._read_b = _reads(a), _reads(b)
+        self._write = tile_stages(StageType.DMA_WRITE, cmd.out)
         self._item_a, self._item_b = dtype_of(a.dtype).itemsize, dtype_of(b.dtype).itemsize
         self._acc_item = dtype_of(cmd.acc_dtype).itemsize
         self._dtype = slower(a.dtype, b.dtype)
@@ -207,29 +235,29 @@ class _GemmTiles:
         self._kinds: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def since(self, first: int) -> Iterator[TilePlan]:
-        """The tiles from one on."""
-        a, b = self._cmd.inputs
-        last = len(self._depths) - 1
-        outputs, start = divmod(first, len(self._depths))
+        """The tiles from one on. What a tile reads is made when it is needed, and kept for the next row or column."""
+        read_a, read_b = self._read_a, self._read_b
+        depths, last = self._depths, len(self._depths) - 1
+        outputs, start = divmod(first, len(depths))
         row, column = divmod(outputs, len(self._cols))
-        tile_id, b_reads = first, [list[tuple[Stage, ...]]() for _ in self._cols]
+        tile_id = first
+        b_reads: list[list[_Reads | None]] = [[] for _ in self._cols]
         for rows in self._rows[row:]:
-            a_reads = self._reads(a, [(rows, depth) for depth in self._depths])
+            a_reads: list[_Reads | None] = [None] * len(depths)
             for at_column in range(column, len(self._cols)):
                 cols, b_column = self._cols[at_column], b_reads[at_column]
                 if not b_column:
-                    b_column += self._reads(b, [(depth, cols) for depth in self._depths])
+                    b_column += [None] * len(depths)
                 for at in range(start, last + 1):
-                    reads = (*a_reads[at], *b_column[at])
-                    yield self._tile(tile_id, reads, rows, self._depths[at], cols, at == 0, at == last)
+                    depth, of_a, of_b = depths[at], a_reads[at], b_column[at]
+                    if of_a is None:
+                        of_a = a_reads[at] = read_a(rows, depth)
+                    if of_b is None:
+                        of_b = b_column[at] = read_b(depth, cols)
+                    yield self._tile(tile_id, of_a + of_b, rows, depth, cols, at == 0, at == last)
                     tile_id += 1
                 start = 0
             column = 0
-
-    def _reads(self, operand: Operand, tiles: list[tuple[Span, Span]]) -> list[tuple[Stage, ...]]:
-        if operand.pinned:
-            return [()] * len(tiles)
-        return [(tile_stage(StageType.DMA_READ, operand, *tile),) for tile in tiles]
 
     def _tile(
         self, tile_id: int, reads: tuple[Stage, ...], rows: Span, depth: Span, cols: Span, first: bool, last: bool
@@ -250,7 +278,7 @@ class _GemmTiles:
             tail = self._tails[key] = self._tail(*key)
         stages, out, out_bytes = reads + tail, self._cmd.out, 0
         if last and not out.pinned:
-            write = tile_stage(StageType.DMA_WRITE, out, rows, cols)
+            write = self._write(rows, cols)
             stages, out_bytes = (*stages, write), write.nbytes
         return TilePlan(tile_id, stages, moved, out_bytes, self._kinds.setdefault(key, key))
 

@@ -6,10 +6,10 @@ range that runs from one slice into the next is two accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import AddressError
+from kernbench.common.frozen import frozen
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.phyaddr import (
     FIRST_IO_DIE,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddressConfig:
     """The sizes of one machine that addresses and allocators depend on. HBM slice i of a cube belongs to PE i."""
 

@@ -15,11 +15,11 @@ PhysAddr that exists is valid. What a given machine implements of all this is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Literal
 
 from kernbench.common.errors import AddressError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import CubeId, PeId, SipId
 from kernbench.common.units import KIB, MIB, format_bytes
 
@@ -135,7 +135,7 @@ def _check(raw: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class PhysAddr:
     """One byte of the tray. Every field is read from the bits of `raw`; None where it does not apply."""
 

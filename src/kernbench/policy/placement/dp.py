@@ -13,13 +13,14 @@ split (or nothing is), and otherwise as one shard after the other: PE i's column
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from math import prod
 from numbers import Integral
 from typing import Literal
 
 from kernbench.common.errors import UsageError
+from kernbench.common.frozen import frozen
 
 Split = Literal["replicate", "column_wise", "row_wise"]
 SPLITS = ("replicate", "column_wise", "row_wise")
@@ -28,7 +29,7 @@ Range = tuple[int, int]  # first index and end
 Box = tuple[Range, ...]  # a range for each axis
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DPPolicy:
     """How a tensor spreads inside one SIP. `num_cubes` and `num_pes` take the first so many; None takes all."""
 
@@ -59,7 +60,7 @@ class DPPolicy:
         return cube, pe
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardSpec:
     """One PE's part of a tensor: `nbytes` at `offset_bytes` of the tensor's address range.
 

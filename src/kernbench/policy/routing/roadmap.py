@@ -33,6 +33,7 @@ _VERTEX = _NOT_ALONG_X - 1
 _FAR = 1 << 100  # above any cost
 
 _Incoming = list[list[tuple[int, int, int, int]]]
+_Outgoing = list[list[tuple[int, int, int]]]
 
 
 class Traffic(IntFlag):
@@ -146,6 +147,55 @@ class Ways:
                 rank[u] = order
 
 
+class Costs:
+    """What the best way from one source costs to every vertex that was asked for, and to all that are nearer.
+
+    Dijkstra's search, which goes no further than it must. In a PE other than the source's it stays: routes end there,
+    none pass.
+    """
+
+    __slots__ = ("_block", "_cost", "_heap", "_home", "_out", "_pe", "_scope", "_transit", "_wanted")
+
+    def __init__(
+        self,
+        out: _Outgoing,
+        block: list[int],
+        transit: list[bool],
+        pe: list[int],
+        src: int,
+        wanted: int,
+        scope: bytes,
+    ) -> None:
+        self._out = out
+        self._block = block
+        self._transit = transit
+        self._pe = pe
+        self._home = pe[src]
+        self._wanted = wanted
+        self._scope = scope
+        self._cost = {src: 0}
+        self._heap = [(0, src)]
+
+    def up_to(self, ends: tuple[int, ...]) -> dict[int, int]:
+        """By vertex, exact up to the nearest of `ends`; one that cannot be reached is not in it."""
+        out, block, transit, pe, scope = self._out, self._block, self._transit, self._pe, self._scope
+        wanted, home, cost, heap = self._wanted, self._home, self._cost, self._heap
+        while heap and heap[0][0] < min(cost.get(end, _FAR) for end in ends):
+            so_far, u = heappop(heap)
+            if so_far > cost[u]:
+                continue
+            inside = pe[u] if not transit[u] and pe[u] != home else -1
+            for v, step, allowed in out[u]:
+                if not allowed & wanted or not scope[block[v]] or (inside >= 0 and pe[v] != inside):
+                    continue
+                total = so_far + step
+                if total < cost.get(v, _FAR):
+                    cost[v] = total
+                    if transit[v] or pe[v] >= 0:
+                        heappush(heap, (total, v))
+        return cost
+
+
 class Roadmap:
     """Vertices and incoming edges of one machine: the nodes in order, then the inward halves of the UCIe ports."""
 
@@ -179,31 +229,38 @@ class Roadmap:
         tray = [v for v in range(len(self.places)) if self._transit[v] and self.places[v].sip < 0]
         sips = [sip for sip, _, _ in self._blocks]
         block = self._block
+        sip_of = [sips[each] for each in block]
         for v, edges in enumerate(self._into):
-            if any(sips[block[u]] != sips[block[v]] and sips[block[u]] >= 0 <= sips[block[v]] for u, *_ in edges):
-                return None
+            here = sip_of[v]
+            for u, _, _, _ in edges:
+                if sip_of[u] != here and sip_of[u] >= 0 <= here:
+                    return None
         return tray[0] if len(tray) == 1 else None
 
     def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> _Incoming:
         """For each vertex, (from, cost, rank among equals, traffic) of every edge that ends there."""
         into: _Incoming = [[] for _ in self.ids]
         index, inward, pe, block = self.index, self._inward, self._pe, self._block
-        for edge in edges:
-            u, v, kind = index[edge.src], index[edge.dst], edge.kind
+        x_mm = [node.x_mm for node in nodes]
+        costs: dict[float, int] = {}  # by distance: a machine has thousands of edges, of a few lengths
+        for src, dst, kind, _, distance_mm in edges:
+            u, v = index[src], index[dst]
             # Positions on two dies do not compare, so only a move inside a die can be one along x.
-            along_x = block[u] == block[v] and nodes[u].x_mm != nodes[v].x_mm
+            along_x = block[u] == block[v] and x_mm[u] != x_mm[v]
             traffic = _TRAFFIC[kind][pe[u] >= 0 or pe[v] >= 0]
             if kind in _SEAM_KINDS:
                 v = inward.get(v, v)
-            else:
-                u = inward.get(u, u)
-            cost = round(edge.distance_mm * STEPS_PER_MM) << HOP_BITS | 1
+            elif u in inward:
+                u = inward[u]
+            cost = costs.get(distance_mm)
+            if cost is None:
+                cost = costs[distance_mm] = round(distance_mm * STEPS_PER_MM) << HOP_BITS | 1
             into[v].append((u, cost, v if along_x else _NOT_ALONG_X | v, traffic))
         return into
 
-    def _outgoing(self) -> list[list[tuple[int, int, int]]]:
+    def _outgoing(self) -> _Outgoing:
         """For each vertex, (to, cost, traffic) of every edge that starts there."""
-        out: list[list[tuple[int, int, int]]] = [[] for _ in self.ids]
+        out: _Outgoing = [[] for _ in self.ids]
         for v, edges in enumerate(self._into):
             for u, cost, _, traffic in edges:
                 out[u].append((v, cost, traffic))
@@ -253,33 +310,16 @@ class Roadmap:
         """The best ways to `dst` from the vertices in scope that can reach it. For a destination of many routes."""
         return Ways(self._into, self._block, self._transit, self._pe, self.halves(dst), int(traffic), scope)
 
-    def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> dict[int, int]:
-        """What the best way from `src` costs to every vertex in scope that it reaches. For a source of many routes."""
-        out, block, transit, pe = self._out, self._block, self._transit, self._pe
-        wanted, home = int(traffic), pe[src]
-        cost = {src: 0}
-        heap = [(0, src)]
-        while heap:
-            so_far, u = heappop(heap)
-            if so_far > cost[u]:
-                continue
-            # In a PE other than the source's the search stays: routes end there, none pass.
-            inside = pe[u] if not transit[u] and pe[u] != home else -1
-            for v, step, allowed in out[u]:
-                if not allowed & wanted or not scope[block[v]] or (inside >= 0 and pe[v] != inside):
-                    continue
-                total = so_far + step
-                if total < cost.get(v, total + 1):
-                    cost[v] = total
-                    if transit[v] or pe[v] >= 0:
-                        heappush(heap, (total, v))
-        return cost
+    def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> Costs:
+        """What the best way from `src` costs to vertices in scope. For a source of many routes."""
+        return Costs(self._out, self._block, self._transit, self._pe, src, int(traffic), scope)
 
-    def between(self, src: int, dst: int, traffic: Traffic, scope: bytes, cost: dict[int, int]) -> dict[int, int]:
+    def between(self, src: int, dst: int, traffic: Traffic, scope: bytes, costs: Costs) -> dict[int, int]:
         """The next vertex on the best path to `dst`, for every vertex on the best paths there from `src`.
 
-        `cost` is what `costs_from` says of `src`. The same choice among equals as `towards` makes.
+        `costs` are those from `src`. The same choice among equals as `towards` makes.
         """
+        cost = costs.up_to(self.halves(dst))
         into, block, transit, pe = self._into, self._block, self._transit, self._pe
         wanted, home = int(traffic), pe[src]
         ends = [half for half in self.halves(dst) if half in cost]

@@ -8,15 +8,15 @@ Routes depend on the machine only, never on load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId, Place
 from kernbench.policy.routing.crossings import Crossings
 from kernbench.policy.routing.resolver import AddressResolver
-from kernbench.policy.routing.roadmap import Roadmap, Traffic, Ways
+from kernbench.policy.routing.roadmap import Costs, Roadmap, Traffic, Ways
 from kernbench.topology.graph import Edge, TopologyGraph
 
 __all__ = ["AddressResolver", "PathRouter"]
@@ -24,13 +24,13 @@ __all__ = ["AddressResolver", "PathRouter"]
 _MAX_TREES = 512  # each serves every source of one destination, or the other way round, and takes some 100 KB
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Route:
     nodes: tuple[str, ...]
     distance_mm: float
 
 
-Found = TypeVar("Found", Ways, dict[int, int])
+Found = TypeVar("Found", Ways, Costs)
 _Search = tuple[int, Traffic, bytes]
 _Routes = dict[tuple[str, str], _Route]
 
@@ -43,7 +43,7 @@ class PathRouter:
         self._map = Roadmap(graph)
         self._crossings = Crossings(graph)
         self._trees: dict[_Search, Ways] = {}  # towards a destination
-        self._costs: dict[_Search, dict[int, int]] = {}  # from a source
+        self._costs: dict[_Search, Costs] = {}  # from a source
         self._dma: _Routes = {}
         self._host: _Routes = {}
         self._control: _Routes = {}
@@ -133,10 +133,10 @@ class PathRouter:
         # memory.
         fans_out = traffic in (Traffic.CONTROL, Traffic.HOST) or start == self._map.hub
         if fans_out and len(self._map.halves(start)) == 1:
-            cost = self._costs.get((start, traffic, scope))
-            if cost is None:
-                cost = _keep(self._costs, (start, traffic, scope), self._map.costs_from(start, traffic, scope))
-            return self._map.between(start, end, traffic, scope, cost)
+            costs = self._costs.get((start, traffic, scope))
+            if costs is None:
+                costs = _keep(self._costs, (start, traffic, scope), self._map.costs_from(start, traffic, scope))
+            return self._map.between(start, end, traffic, scope, costs)
         ways = self._trees.get((end, traffic, scope))
         if ways is None:
             ways = _keep(self._trees, (end, traffic, scope), self._map.towards(end, traffic, scope))

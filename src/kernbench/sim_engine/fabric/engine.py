@@ -105,7 +105,7 @@ class FlitEngine:
             activity.attach(network)
             specs = network.channel_specs
             self.groups = {node: WatchedChannels(activity, node, *spec) for node, spec in specs.items()}
-        self._hop_ns = network.typical_hop_ns()
+        self._hop_ns = network.typical_hop_ns
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
         self.claims = Claims(network, self.links, self.groups)

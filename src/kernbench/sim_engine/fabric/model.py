@@ -9,10 +9,10 @@ without limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from math import inf, log2
-from statistics import median_low
 from typing import NamedTuple
 
 from kernbench.common.errors import FabricError
@@ -176,44 +176,43 @@ class Network:
         self.delay_rule.append(delay)
         return index
 
-    def add_link(
-        self,
-        src: Hashable,
-        dst: Hashable,
-        bw_gbs: float | None,
-        propagation_ns: float = 0.0,
-    ) -> int:
+    def add_link(self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float = 0.0) -> int:
         """One direction of a link. Without bandwidth it carries control messages only."""
+        self.add_links([(src, dst, bw_gbs, propagation_ns)])
+        return len(self.link_ends) - 1
+
+    def add_links(self, links: Iterable[tuple[Hashable, Hashable, float | None, float]]) -> None:
+        """Links as `add_link` takes them, in their order."""
         self._may_change()
-        ends = self.node_index(src), self.node_index(dst)
-        if ends in self._links:
-            raise FabricError(
-                f"a link from {src!r} to {dst!r} is there already",
-                hint="add up their bandwidths",
-            )
+        nodes, known, times_of, overhead_ns = self._nodes, self._links, self._link_times, self.overhead_ns
+        for src, dst, bw_gbs, propagation_ns in links:
+            if src not in nodes or dst not in nodes:
+                self.node_index(dst if src in nodes else src)  # raises
+            ends = nodes[src], nodes[dst]
+            if ends in known:
+                raise FabricError(f"a link from {src!r} to {dst!r} is there already", hint="add up their bandwidths")
+            times = times_of.get((bw_gbs, propagation_ns))
+            if times is None:  # a machine has thousands of links, of a few kinds
+                times = times_of[bw_gbs, propagation_ns] = self._times_of(src, dst, bw_gbs, propagation_ns)
+            known[ends] = len(self.link_ends)
+            self.link_ends.append(ends)
+            self.bw_gbs.append(bw_gbs)
+            self.propagation_ns.append(times[0])
+            self.flit_ns.append(times[1])
+            self.tail_ns.append(times[0] + overhead_ns[ends[1]])
+
+    def _times_of(
+        self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float
+    ) -> tuple[float, float]:
+        """How long a link's propagation takes, and how long a whole flit occupies it."""
         if bw_gbs is not None and not self.flit_bytes / MAX_TIME_NS < bw_gbs < inf:
             raise FabricError(
                 f"link {src!r} to {dst!r} has {bw_gbs} GB/s",
                 hint="give more than 0, or None for control only",
             )
         if not 0 <= propagation_ns < MAX_TIME_NS:
-            raise FabricError(
-                f"link {src!r} to {dst!r} takes {propagation_ns} ns",
-                hint="give 0 or more",
-            )
-        times = self._link_times.get((bw_gbs, propagation_ns))
-        if times is None:  # a machine has thousands of links, of a few kinds
-            times = self._link_times[bw_gbs, propagation_ns] = (
-                on_grid(propagation_ns),
-                occupy_ns(self.flit_bytes, bw_gbs),
-            )
-        index = self._links[ends] = len(self.link_ends)
-        self.link_ends.append(ends)
-        self.bw_gbs.append(bw_gbs)
-        self.propagation_ns.append(times[0])
-        self.flit_ns.append(times[1])
-        self.tail_ns.append(times[0] + self.overhead_ns[ends[1]])
-        return index
+            raise FabricError(f"link {src!r} to {dst!r} takes {propagation_ns} ns", hint="give 0 or more")
+        return on_grid(propagation_ns), occupy_ns(self.flit_bytes, bw_gbs)
 
     def add_series(self, src: Hashable, via: Hashable, dst: Hashable) -> None:
         """Promise that all bytes on the link from `via` to `dst` come over the one from `src` to `via`.
@@ -299,10 +298,11 @@ class Network:
         self._in_use = True
         return {node: ChannelGroup(node, *spec) for node, spec in self.channel_specs.items()}
 
+    @cached_property
     def typical_hop_ns(self) -> float:
-        """How long a flit takes over a typical link and node, as a power of two."""
-        times = [occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy]
-        return 2.0 ** int(log2(max(median_low(times), GRID_NS))) if times else 1.0
+        """How long a flit takes over a typical link and node, as a power of two; asked when it is in use."""
+        times = sorted(occupy + tail for occupy, tail in zip(self.flit_ns, self.tail_ns, strict=True) if occupy)
+        return 2.0 ** int(log2(max(times[(len(times) - 1) // 2], GRID_NS))) if times else 1.0
 
     def _may_change(self) -> None:
         if self._in_use:

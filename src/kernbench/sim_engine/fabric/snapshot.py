@@ -1,7 +1,7 @@
 """Where everything stands in a fabric, seen from the present: equal for two instants that are followed by the same.
 
 All that is under way is split into flits first. Transfers are numbered in the order of injections; of a block's place
-in memory only the channel at which it begins matters, and that only if `places` says so.
+in memory only the channel at which it begins matters, which is noted beside the state.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def is_even(fabric: Fabric, now: float) -> bool:
     return not any(event[3].sink is not None for event in fabric.engine.agenda)
 
 
-def state_of(fabric: Fabric, now: float, tag_state: Callable[[object], object], *, places: bool) -> FabricState:
-    """The state at `now`, when all that comes up to then has happened and all is split."""
+def state_of(fabric: Fabric, now: float, tag_state: Callable[[object], object], places: list[int]) -> FabricState:
+    """The state at `now`, when all that comes up to then has happened and all is split. `places` gets the channels."""
     engine = fabric.engine
     events = [event for event in engine.agenda if event[4] is not AT_DONE or event[2] == event[3].epoch]
     found = sorted({event[3].seq: event[3] for event in events}.items())
@@ -58,12 +58,15 @@ def state_of(fabric: Fabric, now: float, tag_state: Callable[[object], object], 
     )
 
 
-def _transfer_state(transfer: Transfer, now: float, tag_state: Callable[[object], object], places: bool) -> FabricState:
+def _transfer_state(
+    transfer: Transfer, now: float, tag_state: Callable[[object], object], places: list[int]
+) -> FabricState:
     group = transfer.source or transfer.sink
+    if group is not None:
+        places.append(transfer.block & group.mask)
     return (
         transfer.route.path,
         transfer.nbytes,
-        -1 if group is None or not places else transfer.block & group.mask,
         max(transfer.finish_ns - now, 0.0),
         tuple((hop, *_schedule_state(schedule, now)) for hop, schedule in sorted((transfer.schedules or {}).items())),
         tag_state(transfer.tag),

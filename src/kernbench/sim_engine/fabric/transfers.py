@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.model import Crossing, LastFlit, Route
@@ -14,7 +14,7 @@ from kernbench.sim_engine.fabric.progressions import Pace, Times
 INJECTED = 1 << 40  # order of injections: behind every link index
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HopTimes:
     """First and last flit at one node: when each has arrived, and when each has left on the next link."""
 
@@ -25,7 +25,7 @@ class HopTimes:
     last_departure_ns: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlitHop:
     """One flit on one link, as `record=True` keeps it."""
 
@@ -37,7 +37,7 @@ class FlitHop:
     leave_ns: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkCounters:
     """What a link, or a memory channel, did. A queue is counted in the time a newcomer had to wait for it to empty."""
 

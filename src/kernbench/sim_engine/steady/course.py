@@ -39,13 +39,32 @@ class Stretch(NamedTuple):
     ns: float
 
 
+class Repeat(NamedTuple):
+    """Stretches that come `times` times, each time so many tiles and ns after the last."""
+
+    stretches: list[Stretch | Repeat]
+    times: int
+    tiles: int
+    ns: float
+
+
+def _in_turn(stretches: list[Stretch | Repeat], tiles: int, ns: float) -> Iterator[Stretch]:
+    """Every single stretch, so much later."""
+    for stretch in stretches:
+        if isinstance(stretch, Stretch):
+            yield Stretch(stretch.rows, stretch.tiles + tiles, stretch.ns + ns)
+        else:
+            for n in range(stretch.times):
+                yield from _in_turn(stretch.stretches, tiles + n * stretch.tiles, ns + n * stretch.ns)
+
+
 class Course:
     """From the begin, at 0, to `end_ns`."""
 
     def __init__(self, plan: PipelinePlan) -> None:
         self.plan = plan
         self.end_ns = 0.0
-        self.stretches: list[Stretch] = []  # in the order in which tiles end
+        self.stretches: list[Stretch | Repeat] = []  # in the order in which tiles end
         self.kept_rows = 0
         self.records = 0
         self.work: WorkByPart = {}
@@ -59,7 +78,7 @@ class Course:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""
         tiles = enumerate(self.plan.tiles())
         waiting: dict[int, TilePlan] = {}  # fed, and yet to end
-        for rows, later, ns in self.stretches:
+        for rows, later, ns in _in_turn(self.stretches, 0, 0.0):
             since, first = begin_ns + ns, token + later
             for number, times, causes in rows:
                 tile = number + later

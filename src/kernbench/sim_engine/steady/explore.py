@@ -1,17 +1,17 @@
 """Finds the course of a composite: runs it on a PE of its own, and does not run again what it has seen.
 
-Whenever a few loops of tiles have been fed, the state of the PE and its fabric is written down (`pe_state.py`,
-`fabric/snapshot.py`), as it is seen from that instant. A *leg* leads from such a state, over loops of certain kinds, to
-the next one. Once a leg is known, it need not be run: where known legs lead from the present state back to it, all of
-them are passed at once. States are compared as a whole, so this is exact, and no period has to be guessed.
+Whenever a step of tiles has been fed (`coming.py`), the state of the PE and its fabric is written down (`pe_state.py`,
+`fabric/snapshot.py`), as it is seen from that instant. A leg (`legs.py`) leads from such a state, over a step of
+certain tiles, to the next one. Once a leg is known, it need not be run: where known legs lead from the present state
+back to it, all of them are passed at once. States are compared as a whole, so this is exact, and no period has to be
+guessed.
 
 Mostly it does not matter at which channels of a memory the tiles begin: transfers in whole rounds over channels that
-are all alike. Then states and loops are compared without that, and the tiles under way are given their new places.
+are all alike. Then states and steps are compared without that, and the tiles under way are given their new places.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from marshal import dumps
@@ -26,51 +26,26 @@ from kernbench.components.recording import NOBODY
 from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.snapshot import is_even, state_of
-from kernbench.sim_engine.steady.coming import loop_kinds
+from kernbench.sim_engine.steady.coming import TILES_BETWEEN, Steps
 from kernbench.sim_engine.steady.course import Course, MovedKind, Stretch, TileRow, Use, WorkByPart
+from kernbench.sim_engine.steady.legs import KnownLegs, Leg, Passage, Seen, Totals, legs_of, stretch_of
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
 from kernbench.sim_engine.steady.ways import Ways
 
-TILES_BETWEEN = 32  # states that are written down, at least
 WORTH_TILES = 3 * TILES_BETWEEN
 
 
 Wait = tuple[float, float]  # how long, and since when
 
 
-class Totals(NamedTuple):
-    """What was done up to an instant."""
-
-    use: Use
-    moved: dict[MovedKind, tuple[int, int]]  # whole flits, transfers
-    bursts: list[list[int]]  # by memory and channel
-    work: WorkByPart
-    records: int
-
-
 class Mark(NamedTuple):
     """An instant whose state was written down."""
 
-    state: bytes
-    plain: bytes | None  # the state without a word on which channels; None where these differ
+    seen: Seen | None  # None where it is between places
     ns: float
     fed: int
-    loop: int  # that is being fed
     rows: int  # ended so far
     totals: Totals
-
-
-class Leg(NamedTuple):
-    """From a state, over some loops, to another."""
-
-    end: bytes
-    ns: float
-    tiles: int
-    rows: list[TileRow]
-    from_ns: float  # when it was run
-    from_tile: int
-    before: Totals
-    after: Totals
 
 
 class Explorer:
@@ -94,7 +69,6 @@ class Explorer:
             feed.plan, feed.context.request, operands, (NOBODY, NOBODY), self._ended.append, self._record
         )
         self._placements = _placements(self._feed, private)
-        self._legs: dict[tuple[bytes, tuple[int, ...]], Leg] = {}
         self._passed: dict[int, tuple[Leg, int]] = {}  # legs, and how often, by identity
         self._under_way: list[TileToken] = []  # at the last mark
         self._waits: dict[int, Wait] = {}  # by link
@@ -133,87 +107,76 @@ class Explorer:
         feed, plan, env = self._feed, self._feed.plan, self._private.env
         assert plan.outline is not None
         assert self._placements is not None
-        outline = plan.outline()
-        kinds, sizes = loop_kinds(outline, self._placements), loop_kinds(outline, {})
-        loops = -(-TILES_BETWEEN // plan.loop)  # per leg
+        steps = Steps(plan.loop, plan.outline(), self._placements)
+        known = KnownLegs(steps)
         groups = self._private.fabric.engine.groups.values()
         last: Mark | None = None
         while not self._ended:
-            following = ((feed.fed + self._later_tiles) // plan.loop // loops + 1) * loops
-            if following >= len(kinds):
+            following = steps.following(feed.fed + self._later_tiles)
+            if following is None:
                 return
-            # In the middle of a loop: what the loop before has to write is over, as a rule.
-            wanted = following * plan.loop + plan.loop // 2 - self._later_tiles
-            while feed.fed < wanted and not self._ended:
+            while feed.fed < following - self._later_tiles and not self._ended:
                 env.step()
-            mark = self._mark()
-            if last is not None and mark.loop - last.loop == loops:
-                self._learn(last, mark, tuple(kinds[last.loop : mark.loop + 1]), last.state, mark.state)
-                if last.plain is not None and mark.plain is not None and all(group.even for group in groups):
-                    self._learn(last, mark, tuple(sizes[last.loop : mark.loop + 1]), last.plain, mark.plain)
-            if mark.plain is None or not self._skip(mark, mark.plain, sizes, loops):
-                self._skip(mark, mark.state, kinds, loops)
-            last = self._mark_again(mark)
+            mark = self._mark(steps)
+            self._learn(known, steps, last, mark, all(group.even for group in groups))
+            while (passed := self._skip(known, steps, mark)) is not None:
+                mark = passed
+            last = mark
             for group in groups:
                 group.even = True
 
-    def _mark(self) -> Mark:
-        env, feed = self._private.env, self._feed
-        fed = feed.fed + self._later_tiles
-        now, loop = env.now, fed // feed.plan.loop
-        fabric = self._private.fabric
-        fabric.split_all(now, INFINITY)
-        in_loop = fed % feed.plan.loop
-        plain = self._state(in_loop, places=False) if is_even(fabric, now) else None
-        return Mark(self._state(in_loop, places=True), plain, now, feed.fed, loop, len(self._rows), self._totals())
+    def _mark(self, steps: Steps) -> Mark:
+        env, feed, fabric = self._private.env, self._feed, self._private.fabric
+        fabric.split_all(env.now, INFINITY)
+        place = steps.place_of(feed.fed + self._later_tiles)
+        seen = None
+        if place is not None:
+            state, plain = self._state(place[1])
+            seen = Seen(place[0], state, plain if is_even(fabric, env.now) else b"")
+        return Mark(seen, env.now, feed.fed, len(self._rows), self._totals())
 
-    def _mark_again(self, mark: Mark) -> Mark:
-        """The state at the loop that it is at now."""
-        fed = self._feed.fed + self._later_tiles
-        loop = fed // self._feed.plan.loop
-        if loop == mark.loop:
-            return mark
-        return mark._replace(loop=loop, state=self._state(fed % self._feed.plan.loop, places=True))
-
-    def _learn(self, start: Mark, end: Mark, kinds: tuple[int, ...], begins: bytes, ends: bytes) -> None:
-        key = (begins, kinds)
-        if key not in self._legs:
+    def _learn(self, known: KnownLegs, steps: Steps, start: Mark | None, end: Mark, evenly: bool) -> None:
+        """What was run between two marks; `evenly` if all channels were used alike."""
+        if start is None or start.seen is None or end.seen is None:
+            return
+        if end.seen.place - start.seen.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
-            self._legs[key] = Leg(
-                ends, end.ns - start.ns, end.fed - start.fed, rows, start.ns, start.fed, start.totals, end.totals
-            )
+            leg = Leg(end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals)
+            known.learn(start.seen, end.seen, leg)
+            if start.seen.plain and end.seen.plain and evenly:
+                known.learn_plain(start.seen, end.seen, leg)
 
-    def _skip(self, mark: Mark, present: bytes, kinds: list[int], loops: int) -> bool:
-        """Pass all known legs that lead back to the present state; says whether there were any."""
-        state, loop, legs = present, mark.loop, self._legs
-        path: list[Leg] = []
-        back = 0
-        while loop + loops < len(kinds):
-            leg = legs.get((state, tuple(kinds[loop : loop + loops + 1])))
-            if leg is None:
-                break
-            path.append(leg)
-            state, loop = leg.end, loop + loops
-            if state == present:
-                back = len(path)
-        if not back:
-            return False
+    def _skip(self, known: KnownLegs, steps: Steps, mark: Mark) -> Mark | None:
+        """Pass all known legs that lead back to the present state; returns where that is, None where there are none."""
+        if mark.seen is None:
+            return None
+        found, plain = known.way_back(mark.seen), known.plain_way_back(mark.seen)
+        if plain is not None and (found is None or plain[0] > found[0].place):
+            place, passage = plain
+            self._pass(passage, mark.ns)
+            over = steps.place_of(self._feed.fed + self._later_tiles)
+            assert over is not None
+            end = Seen(place, self._state(over[1])[0], mark.seen.plain)
+            if steps.is_in_one_loop(mark.seen.place, place):
+                known.learn(mark.seen, end, passage)
+        elif found is not None:
+            end, passage = found
+            self._pass(passage, mark.ns)
+        else:
+            return None
+        return mark._replace(seen=end)
+
+    def _pass(self, passage: Passage, now: float) -> None:
+        """Go on as if all of it had been run."""
         self._tell_rows()
         self._tell_waits()
-        tiles, ns = self._feed.fed + self._later_tiles, mark.ns + self._later_ns
-        skipped, skipped_ns = 0, 0.0
-        for leg in path[:back]:
-            stretch = Stretch(leg.rows, tiles + skipped - leg.from_tile, ns + skipped_ns - leg.from_ns)
-            self._course.stretches.append(stretch)
-            skipped, skipped_ns = skipped + leg.tiles, skipped_ns + leg.ns
-        for number, times in Counter(map(id, path[:back])).items():
-            leg = next(leg for leg in path if id(leg) == number)
-            self._passed[number] = (leg, self._passed.get(number, (leg, 0))[1] + times)
-        self._feed.skip(skipped)
-        self._later_tiles += skipped
-        self._later_ns += skipped_ns
+        self._course.stretches.append(stretch_of(passage, self._feed.fed + self._later_tiles, now + self._later_ns))
+        for leg, times in legs_of(passage):
+            self._passed[id(leg)] = (leg, self._passed.get(id(leg), (leg, 0))[1] + times)
+        self._feed.skip(passage.tiles)
+        self._later_tiles += passage.tiles
+        self._later_ns += passage.ns
         self._give_places()
-        return True
 
     def _give_places(self) -> None:
         """Tiles under way are now others, of the same kind: their bytes lie elsewhere."""
@@ -255,12 +218,12 @@ class Explorer:
 
     # ---- the state
 
-    def _state(self, fed_in_loop: int, *, places: bool) -> bytes:
-        """The state as it is seen from now; with or without a word on where tiles lie among channels."""
+    def _state(self, over: int) -> tuple[bytes, bytes]:
+        """The state as seen from now, `over` tiles beyond a place; and without a word on where among channels."""
         private, pe = self._private, self._pe
         env = private.env
         assert self._placements is not None
-        present = Present(env.now, self._feed.fed, self._placements if places else {})
+        present = Present(env.now, self._feed.fed, self._placements)
 
         def subject_state(subject: object) -> object:
             if isinstance(subject, Transfer):
@@ -268,7 +231,7 @@ class Explorer:
             assert isinstance(subject, TileToken)
             return token_state(subject, present)
 
-        fabric = state_of(private.fabric, env.now, subject_state, places=places)
+        fabric = state_of(private.fabric, env.now, subject_state, present.places)
         calls = tuple(
             (time - env.now, getattr(action, "__qualname__", ""), subject_state(subject))
             for time, action, subject in env.calls()
@@ -280,8 +243,11 @@ class Explorer:
             pe.tcm.state(present),
         ]
         self._under_way = list(present.seen.values())
-        state: Any = (fed_in_loop, *parts, calls, fabric)  # of numbers, strings and tuples of them
-        return blake2b(dumps(state, 2), digest_size=24).digest()  # version 2: the same bytes for equal values
+        state: Any = (over, *parts, calls, fabric)  # of numbers, strings and tuples of them
+        plain = blake2b(dumps(state, 2), digest_size=24)  # version 2: the same bytes for equal values
+        placed = plain.copy()
+        placed.update(dumps(present.places, 2))
+        return placed.digest(), plain.digest()
 
     # ---- totals
 
