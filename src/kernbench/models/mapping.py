@@ -36,7 +36,7 @@ from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
-RELAYED_BYTES = 128 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them
+RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
 CACHE_ROWS = 8
@@ -257,6 +257,7 @@ class DecodeAttention:
     block_keys: int
     streamed: bool = False
     units_at_once: int = 1  # of which queries and results are in TCM
+    units_together: int = 1  # of which scores are, where they are streamed
 
     @property
     def part(self) -> int:
@@ -333,11 +334,13 @@ def columns_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
-    """As few blocks of columns as TCM allows: it holds the rows and the sums, or the sums and what comes to be added."""
+    """As few blocks of columns as TCM allows, where it holds the rows, the sums, what comes to be added, and the new ones:
+    the room of the rows is in one piece only while they are there.
+    """
     columns = -(-n // sip.cubes)
     room = sip.tcm_bytes * 7 // 8
     x_bytes = rows * -(-k // sip.pes) * itemsize
-    most = min(room - x_bytes, room // 2) // (rows * F32_BYTES)
+    most = (sip.tcm_bytes * 15 // 16 - x_bytes) // 2 // (rows * F32_BYTES)
     if most < min(columns, sip.pes):
         raise UsageError(
             f"{rows} rows of {k} do not fit TCM", where="mapping", hint="use the mapping columns for so many rows"
@@ -410,7 +413,9 @@ class StudiedMapping:
         else:
             most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
-        return DecodeAttention(batch, kv_heads, context, splits, max(1, min(most, context)), streamed, at_once)
+        keys = -(-context // splits) + 1  # with the new token's
+        block, together = max(1, min(most, keys)), max(1, most // keys) if streamed else 1
+        return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
 
 
 COLUMNS = StudiedMapping("columns", groups=1)

@@ -33,6 +33,7 @@ def relay_rows(x: TensorPtr, parts: TensorPtr, *, plan: SplitKPlan, tl: TLContex
                 at = plan.part_at(cube, other) + first * (end - begin) + a - begin
                 piece = rows[:, a - spans[0][1][0] : b - spans[0][1][0]]
                 tl.store_async(parts + at * parts.itemsize, piece, strides=(end - begin, 1))
+            del rows, piece
         tl.wait()
 
 
@@ -86,19 +87,8 @@ def product_split_k(
     task = _Product(x, weights, parts, plan, jobs, tl)
     at = 0
     for block in plan.columns_of(tl.program_id(1)):
-        columns = block[1] - block[0]
-        found = task.totals(at, columns)
-        at += columns * task.depth
-        if found is None:
-            continue
-        result, *factors = found.totals
-        if activation is not None:
-            result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
-        for factor in factors:
-            result = result * factor
-        place = (found.rows[0] * plan.n + block[0] + found.columns[0]) * out.itemsize
-        tl.store_async(out + place, tl.cast(result, out.dtype), strides=(plan.n, 1))
-    tl.wait()
+        task.do(out, block, at, activation)
+        at += (block[1] - block[0]) * task.depth
 
 
 class _Totals(NamedTuple):
@@ -129,16 +119,25 @@ class _Product:
         self._rows = jobs[-1].first + jobs[-1].rows - self._top
         self._per_expert = sum(b - a for a, b in plan.columns_of(cube)) * self.depth
 
-    def totals(self, at: int, columns: int) -> _Totals | None:
-        """Of a block whose weights begin `at` elements behind those of its expert; None for a PE that has none of it.
+    def do(self, out: TensorPtr, block: Range, at: int, activation: str | None) -> None:
+        """A block of columns, whose weights begin `at` elements behind those of their expert."""
+        tl, found = self._tl, self._totals(at, block[1] - block[0])
+        if found is None:
+            return
+        result, *factors = found.totals
+        if activation is not None:
+            result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
+        for factor in factors:
+            result = result * factor
+        place = (found.rows[0] * self._plan.n + block[0] + found.columns[0]) * out.itemsize
+        tl.store(out + place, tl.cast(result, out.dtype), strides=(self._plan.n, 1))
 
-        The sums of all weights are added up together where TCM holds them.
-        """
+    def _totals(self, at: int, columns: int) -> _Totals | None:
+        """None for a PE that has none of them. The sums of all weights are added up together where TCM holds them."""
         plan, rows = self._plan, self._rows
         axis = 0 if rows >= plan.sip.pes else 1  # rows are shared out where there are enough: long runs to store
-        room, one = plan.sip.tcm_bytes * 7 // 8, rows * columns * F32_BYTES
-        together = len(self._weights) * one
-        fits = together + rows * self.depth * self._x.itemsize <= room and 2 * together <= room
+        together = len(self._weights) * rows * columns * F32_BYTES
+        fits = 2 * together + rows * self.depth * self._x.itemsize <= plan.sip.tcm_bytes * 15 // 16
         totals: list[TensorHandle] = []
         span = (0, 0)
         for some in [self._weights] if fits else [[weight] for weight in self._weights]:
