@@ -36,7 +36,8 @@ from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
-RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them
+RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
+RELAYED_CUBES = 8  # and so it does with fewer of these
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
 CACHE_ROWS = 8
@@ -138,8 +139,8 @@ class ColumnsPlan:
 
 @dataclass(frozen=True)
 class SplitKPlan:
-    """A product with K over the PEs of a cube. Its columns are done `block_columns` at a time. With `is_relayed` rows are
-    passed from cube to cube first, `relayed_columns` of K at a time, instead of being read by all from where they are.
+    """A product with K over the PEs of a cube. Its columns are done `block_columns` at a time. With `is_relayed`, rows
+    are passed from cube to cube first, `relayed_columns` of K at a time; otherwise all read them from where they are.
     """
 
     sip: SipShape
@@ -334,8 +335,8 @@ def columns_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
-    """As few blocks of columns as TCM allows, where it holds the rows, the sums, what comes to be added, and the new ones:
-    the room of the rows is in one piece only while they are there.
+    """As few blocks of columns as TCM allows: beside the rows it holds sums, what comes to be added, and what they
+    give.
     """
     columns = -(-n // sip.cubes)
     room = sip.tcm_bytes * 7 // 8
@@ -346,7 +347,7 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
             f"{rows} rows of {k} do not fit TCM", where="mapping", hint="use the mapping columns for so many rows"
         )
     blocks = max(-(-columns // most), 1)
-    is_relayed = sip.cubes > 1 and rows * k * itemsize >= RELAYED_BYTES
+    is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
     at_once = max(1, room // 2 // (rows * itemsize))  # pieces, and all of them in one
     return SplitKPlan(sip, rows, k, n, -(-columns // blocks), is_relayed, at_once)
 

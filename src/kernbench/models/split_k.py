@@ -118,6 +118,7 @@ class _Product:
         self._top = jobs[0].first
         self._rows = jobs[-1].first + jobs[-1].rows - self._top
         self._per_expert = sum(b - a for a, b in plan.columns_of(cube)) * self.depth
+        self._own = self._own_rows()
 
     def do(self, out: TensorPtr, block: Range, at: int, activation: str | None) -> None:
         """A block of columns, whose weights begin `at` elements behind those of their expert."""
@@ -163,7 +164,7 @@ class _Product:
 
     def _sums(self, weights: Sequence[TensorPtr], at: int, columns: int, beside: int) -> TensorHandle:
         """The products of this PE's K part, jobs below one another, weights along the other axis, `beside`."""
-        tl, rows = self._tl, self._own_rows()
+        tl, rows = self._tl, self._own
         found: list[list[TensorHandle]] = []
         for weight in weights:
             found.append([])
@@ -175,7 +176,6 @@ class _Product:
                 assert sums is not None
                 found[-1].append(sums)
                 del own, sums
-        del rows  # its room is for what comes from other PEs
         by_weight = [tl.cat(found.pop(0), axis=0) if len(self._jobs) > 1 else found.pop(0)[0] for _ in weights]
         return tl.cat(by_weight, axis=beside) if len(by_weight) > 1 else by_weight[0]
 

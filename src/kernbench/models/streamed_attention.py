@@ -30,7 +30,7 @@ def attend_streamed(
     tl: TLContext,
 ) -> None:
     """What `attention.attend_decode` does."""
-    d, shared, units = head_dim, heads // plan.kv_heads, units_here(plan, tl)
+    d, units = head_dim, units_here(plan, tl)
     for first in range(0, len(units), plan.units_at_once):
         some = units[first : first + plan.units_at_once]
         queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, d, plan, tl)

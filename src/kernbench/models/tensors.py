@@ -19,7 +19,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
-from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape, SplitKPlan
+from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape, SplitKPlan, stages_of
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
@@ -129,15 +129,15 @@ class LayerTensors:
         return self.job.sequence_parallel and self.group.size > 1
 
     def communicator(self, what: Literal["rows", "sums"]) -> str:
-        """The communicator of this SIP's PEs for decode: messages are long, so rings have few and large slots. As many
-        fit together as a kernel uses.
+        """The communicator of this SIP's PEs for rows or sums at decode. Messages are long, so slots are large;
+        the rings that a kernel uses fit together.
         """
         communicators, device = self.torch.communicators, self.torch.ahbm.current_device()
         name = f"{what} of SIP {device}"
         if not communicators.has(name):
-            directions, slots = (2, 2) if what == "rows" else (max(1, self.sip.pes.bit_length()), 1)
-            most = max(communicators.ring_bytes // (directions * slots + 1), 256)
-            config = RingConfig(n_slots=slots, slot_size=1 << most.bit_length() - 1)
+            rings = 2 if what == "rows" else max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
+            most = max(communicators.ring_bytes // (2 * rings + 1), 256)
+            config = RingConfig(n_slots=2, slot_size=1 << most.bit_length() - 1)
             communicators.install(name, group_of(self.torch.spec, [device]), config)
         return name
 
