@@ -38,6 +38,7 @@ F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
 RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
 RELAYED_CUBES = 8  # and so it does with fewer of these
+RELAYED_BLOCKS = 4
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
 CACHE_ROWS = 8
@@ -201,6 +202,10 @@ class SplitKPlan:
             for at in range(a, b, self.relayed_columns)
         ]
 
+    def relayed_blocks(self, columns: int, itemsize: int) -> int:
+        """In how many blocks the pieces of so many columns are put together: TCM holds them, and one block."""
+        return 1 if 2 * self.rows * columns * itemsize <= self.sip.tcm_bytes * 15 // 16 else RELAYED_BLOCKS
+
     @property
     def part_elements(self) -> int:
         """Of the largest K part of all rows."""
@@ -339,7 +344,6 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     give.
     """
     columns = -(-n // sip.cubes)
-    room = sip.tcm_bytes * 7 // 8
     x_bytes = rows * -(-k // sip.pes) * itemsize
     most = (sip.tcm_bytes * 15 // 16 - x_bytes) // 2 // (rows * F32_BYTES)
     if most < min(columns, sip.pes):
@@ -348,7 +352,7 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
         )
     blocks = max(-(-columns // most), 1)
     is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
-    at_once = max(1, room // 2 // (rows * itemsize))  # pieces, and all of them in one
+    at_once = max(1, sip.tcm_bytes * 15 // 16 * RELAYED_BLOCKS // (RELAYED_BLOCKS + 1) // (rows * itemsize))
     return SplitKPlan(sip, rows, k, n, -(-columns // blocks), is_relayed, at_once)
 
 

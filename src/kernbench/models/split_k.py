@@ -11,7 +11,7 @@ Leading PEs write the results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
@@ -34,10 +34,10 @@ def relay_rows(x: TensorPtr, parts: TensorPtr, *, plan: SplitKPlan, tl: TLContex
                 piece = rows[:, a - spans[0][1][0] : b - spans[0][1][0]]
                 tl.store_async(parts + at * parts.itemsize, piece, strides=(end - begin, 1))
             del rows, piece
-        tl.wait()
+            tl.wait()  # their room is the next block's
 
 
-def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext) -> list[tuple[int, TensorHandle]]:
+def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext) -> Iterator[tuple[int, TensorHandle]]:
     """Columns a to b of all rows, as blocks of rows and where they begin: each cube passes on what comes to it."""
     cube, sip = tl.program_id(1), plan.sip
     cycle = mesh_cycle(sip.mesh_w, sip.mesh_h)
@@ -57,10 +57,18 @@ def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext)
         if step + 1 < ring.size:
             sent.append(tl.send_async(ring.following, piece))
         pieces[source] = piece
+        del piece
     for handle in sent:
         tl.wait(handle)
-    found = [pieces[source] for source in sorted(pieces)]
-    return [(0, tl.cat(found, axis=0) if len(found) > 1 else found[0])]
+    sent.clear()
+    for begin, end in parts_of(sip.cubes, plan.relayed_blocks(b - a, x.itemsize)):
+        found = [pieces.pop(source) for source in range(begin, end) if source in pieces]
+        if not found:
+            continue
+        block = tl.cat(found, axis=0) if len(found) > 1 else found[0]
+        del found
+        yield shares[begin][0], block
+        del block
 
 
 # ---- products
