@@ -8,8 +8,8 @@ columns   Cubes form `groups`; the rows are split over groups, the columns over 
           slices. A PE pins one K chunk of its weights in TCM, streams the rows past it, and goes on with the next
           chunk, beginning with the one in its own slice: so the PEs of a cube read different slices, and rows cross
           the mesh once. Sums over chunks are kept in f32 in the PE's own slice.
-split_k   Columns over all cubes, K over the PEs of a cube: a PE reads its K part of the few rows, streams its weights,
-          and the cube's PEs add their sums up by messages.
+split_k   Columns over all cubes, K over the PEs of a cube: a PE gets its K part of the few rows, streams its weights,
+          and the cube's PEs add their sums up by messages (`split_k.py`).
 
 Prefill with tensor parallelism takes columns with one group; a model whose weights are small enough to be copied takes
 tokens: columns with a group for each cube, so that rows never leave their cube. Decode takes split_k.
