@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from heapq import heapify, heapreplace
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -156,6 +156,15 @@ class SplitKPlan:
     def copies(self) -> int:
         """Of each weight, on a SIP."""
         return 1
+
+    def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
+        """The same for a product of several weights: beside the sums of one, TCM holds what is complete of the others."""
+        room = self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
+        most = max(1, room * 4 // (9 + count) // (self.rows * F32_BYTES))
+        if count == 1 or self.block_columns <= most:
+            return self
+        columns = -(-self.n // self.sip.cubes)
+        return replace(self, block_columns=-(-columns // -(-columns // most)))
 
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe]

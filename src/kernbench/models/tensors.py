@@ -210,6 +210,8 @@ class LayerTensors:
 
     def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Value | None], experts: int = 1) -> Product:
         plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
+        if isinstance(plan, SplitKPlan):
+            plan = plan.for_weights(len(weights), self.item)
         shape = packed_shape(plan, experts)
         placed = [
             self._held(f"{name}.weight{at}", None if held is None else packed(self.values, plan, held), shape)
