@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from kernbench.ccl.algorithms import rings
 from kernbench.ccl.algorithms.parts import Lane
-from kernbench.models.mapping import ColumnsPlan, Job, SplitKPlan
+from kernbench.models.mapping import ColumnsPlan, Job
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.tp.kernels import rows_here
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
@@ -179,87 +179,6 @@ class _Chunks:
         assert result is not None
         at = (row * self._plan.n + self._columns[0]) * out.itemsize
         self._tl.store_async(out + at, result, strides=(self._plan.n, 1))
-
-
-# ---- products with K over the PEs of a cube
-
-
-def product_split_k(
-    x: TensorPtr,
-    w: TensorPtr,
-    out: TensorPtr,
-    up: TensorPtr | None = None,
-    *,
-    plan: SplitKPlan,
-    jobs: Sequence[Job],
-    activation: str | None = None,
-    tl: TLContext,
-) -> None:
-    """out = activation(x @ w), or activation(x @ w) * (x @ up): each PE has the sums of its K part, and adds up its
-    share of the columns with those of its cube's other PEs, while the next block of weights is streamed.
-    """
-    pe, cube = tl.program_id(0), tl.program_id(1)
-    first, end = plan.k_of(pe)
-    blocks = plan.columns_of(cube)
-    per_expert = sum(b - a for a, b in blocks) * (end - first)
-    before: tuple[list[CompletionHandle], Job, Range] | None = None
-    for job in jobs:
-        x_part = tl.load(x + (job.first * plan.k + first) * x.itemsize, (job.rows, end - first), strides=(plan.k, 1))
-        at = job.expert * per_expert
-        for block in blocks:
-            running = [_stream(x_part, weight, at, block, tl) for weight in (w, up) if weight is not None]
-            at += (end - first) * (block[1] - block[0])
-            if before is not None:
-                _add_up(out, *before, plan, activation, tl)
-            before = running, job, block
-    if before is not None:
-        _add_up(out, *before, plan, activation, tl)
-    tl.wait()
-
-
-def _stream(x: TensorHandle, w: TensorPtr, at: int, block: Range, tl: TLContext) -> CompletionHandle:
-    weights = tl.ref(w.local + at * w.itemsize, (x.shape[1], block[1] - block[0]))
-    return tl.composite("gemm", x, weights, out_dtype="f32", tile_shape="auto")
-
-
-def _add_up(
-    out: TensorPtr,
-    running: list[CompletionHandle],
-    job: Job,
-    block: Range,
-    plan: SplitKPlan,
-    activation: str | None,
-    tl: TLContext,
-) -> None:
-    """The sums of a block over the PEs of the cube: each gets its share of the columns from all others."""
-    me, pes = tl.program_id(0), tl.num_programs(0)
-    shares = parts_of(block[1] - block[0], pes)
-    mine = shares[me]
-    totals: list[TensorHandle] = []
-    for done in running:
-        sums = tl.wait(done)
-        assert sums is not None
-        sent: list[TransferHandle] = []
-        for turn in range(1, pes):
-            other = (me + turn) % pes
-            if shares[other][1] > shares[other][0]:
-                sent.append(tl.send_async(f"intra_{other}", sums[:, shares[other][0] : shares[other][1]]))
-        if mine[1] > mine[0]:
-            total = sums[:, mine[0] : mine[1]]
-            for turn in range(1, pes):
-                total = total + tl.recv(f"intra_{(me - turn) % pes}", (job.rows, mine[1] - mine[0]), "f32")
-            totals.append(total)
-        for handle in sent:
-            tl.wait(handle)
-    if not totals:
-        return
-    result = totals[0]
-    if activation is not None:
-        result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
-    if len(totals) > 1:
-        result = result * totals[1]
-    at = out + (job.first * plan.n + block[0] + mine[0]) * out.itemsize
-    tl.store_async(at, tl.cast(result, out.dtype), strides=(plan.n, 1))
 
 
 # ---- rows

@@ -22,7 +22,8 @@ import numpy as np
 
 from kernbench.models import attention, kernels
 from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
-from kernbench.models.mapping import ColumnsPlan, Job
+from kernbench.models.mapping import ColumnsPlan, Job, SplitKPlan
+from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
 from kernbench.runtime_api.launches import Launch
@@ -160,10 +161,14 @@ class DecoderLayer:
             hbm_bytes=(used * plan.k * plan.n + rows * plan.k + rows * plan.n) * item,
         )
         if not isinstance(plan, ColumnsPlan):
+            given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+            if product.copies is not None:
+                self._relay(product, plan)
+                given["parts"] = product.copies
             self._begin(product.name, need)
-            kernel = partial(kernels.product_split_k, plan=plan, jobs=work, activation=activation)
-            second = {"up": product.weights[1]} if len(product.weights) > 1 else {}
-            self._launch(kernel, product.x, product.weights[0], product.out, **second)
+            kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation)
+            communicator = self.t.communicator("sums")
+            self._launch(kernel, product.x, product.weights[0], product.out, communicator=communicator, **given)
             return
         assert product.copies is not None
         self._spread(product, plan)
@@ -171,6 +176,15 @@ class DecoderLayer:
         by_columns = partial(kernels.product_columns, plan=plan, jobs=work, activation=activation)
         given = {"up": product.weights[1], "factors": product.room[1]} if len(product.weights) > 1 else {}
         self._launch(by_columns, product.copies, product.weights[0], product.out, product.room[0], **given)
+
+    def _relay(self, product: Product, plan: SplitKPlan) -> None:
+        """The K part of a product's input for each PE, in its own slice."""
+        nbytes = plan.rows * plan.k * self.t.item
+        received = nbytes * (plan.sip.cubes - 1) / plan.sip.cubes
+        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=(plan.sip.cubes + 1) * nbytes))
+        self.parts[-1].is_communication = True
+        relay = partial(relay_rows, plan=plan)
+        self._launch(relay, product.x, product.copies, communicator=self.t.communicator("rows"))
 
     def _spread(self, product: Product, plan: ColumnsPlan) -> None:
         """Copies of a product's input, one per cube."""

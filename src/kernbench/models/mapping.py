@@ -8,8 +8,8 @@ columns   Cubes form `groups`; the rows are split over groups, the columns over 
           slices. A PE pins one K chunk of its weights in TCM, streams the rows past it, and goes on with the next
           chunk, beginning with the one in its own slice: so the PEs of a cube read different slices, and rows cross
           the mesh once. Sums over chunks are kept in f32 in the PE's own slice.
-split_k   Columns over all cubes, K over the PEs of a cube: a PE reads its K part of the few rows, streams its weights,
-          and the cube's PEs add their sums up by messages.
+split_k   Columns over all cubes, K over the PEs of a cube: a PE gets its K part of the few rows, streams its weights,
+          and the cube's PEs add their sums up by messages (`split_k.py`).
 
 Prefill with tensor parallelism takes columns with one group; a model whose weights are small enough to be copied takes
 tokens: columns with a group for each cube, so that rows never leave their cube. Decode takes split_k.
@@ -24,7 +24,9 @@ A mapping is any object with the methods of `Mapping`; `MAPPINGS` has those that
 from __future__ import annotations
 
 from collections.abc import Mapping as Table
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from heapq import heapify, heapreplace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -34,6 +36,9 @@ from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
+RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
+RELAYED_CUBES = 8  # and so it does with fewer of these
+RELAYED_BLOCKS = 4
 CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
 KEYS_AT_ONCE = 128
 CACHE_ROWS = 8
@@ -135,18 +140,31 @@ class ColumnsPlan:
 
 @dataclass(frozen=True)
 class SplitKPlan:
-    """A product with K over the PEs of a cube. Its columns are done `block_columns` at a time."""
+    """A product with K over the PEs of a cube. Its columns are done `block_columns` at a time. With `is_relayed`, rows
+    are passed from cube to cube first, `relayed_columns` of K at a time; otherwise all read them from where they are.
+    """
 
     sip: SipShape
     rows: int
     k: int
     n: int
     block_columns: int
+    is_relayed: bool = False
+    relayed_columns: int = 0
 
     @property
     def copies(self) -> int:
         """Of each weight, on a SIP."""
         return 1
+
+    def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
+        """The same for a product of several weights: beside the sums of one, TCM holds what is complete of the others."""
+        room = self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
+        most = max(1, room * 4 // (9 + count) // (self.rows * F32_BYTES))
+        if count == 1 or self.block_columns <= most:
+            return self
+        columns = -(-self.n // self.sip.cubes)
+        return replace(self, block_columns=-(-columns // -(-columns // most)))
 
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe]
@@ -159,6 +177,66 @@ class SplitKPlan:
     def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
         """What of a weight a PE has, as matrices one after the other: rows and columns of each."""
         return [(self.k_of(pe), columns) for columns in self.columns_of(cube)]
+
+    # ---- who leads
+
+    @property
+    def stages(self) -> list[tuple[int, int]]:
+        """How sums are added up: PEs whose numbers differ in one digit, by its place value and how many it has."""
+        return stages_of(self.sip.pes)
+
+    def leads(self, pe: int) -> bool:
+        """Whether a PE leads: one of each corner, of each row and of each column of a cube's eight."""
+        return sum(pe // place % count for place, count in self.stages) % 2 == 0
+
+    def shares_of(self, size: int, pes: Sequence[int], *, is_last: bool) -> list[Range]:
+        """What of `size` rows or columns each of some PEs adds up. In the last stage one of two takes all: one that
+        leads.
+        """
+        if is_last and len(pes) == 2:
+            return [(0, size) if self.leads(pe) else (0, 0) for pe in pes]
+        return parts_of(size, len(pes))
+
+    def relayed_by(self, pe: int) -> list[list[tuple[int, Range]]]:
+        """The K parts that a PE takes through the mesh, at most `relayed_columns` at a time: whose, and which."""
+        pair = [pe] if self.sip.pes % 2 else [pe & ~1, pe | 1]
+        if len(pair) == 2 and not self.leads(pe):
+            return []
+        spans = [(each, self.k_of(each)) for each in pair]
+        if spans[-1][1][1] - spans[0][1][0] <= self.relayed_columns:
+            return [spans] if self.k else []
+        return [
+            [(each, (at, min(b, at + self.relayed_columns)))]
+            for each, (a, b) in spans
+            for at in range(a, b, self.relayed_columns)
+        ]
+
+    def relayed_blocks(self, columns: int, itemsize: int) -> int:
+        """In how many blocks the pieces of so many columns are put together: TCM holds them, and one block."""
+        return 1 if 2 * self.rows * columns * itemsize <= self.sip.tcm_bytes * 15 // 16 else RELAYED_BLOCKS
+
+    @property
+    def part_elements(self) -> int:
+        """Of the largest K part of all rows."""
+        return self.rows * -(-self.k // self.sip.pes)
+
+    def part_at(self, cube: int, pe: int) -> int:
+        """Where a PE's part begins among those of all PEs."""
+        return (cube * self.sip.pes + pe) * self.part_elements
+
+
+@cache
+def stages_of(pes: int) -> list[tuple[int, int]]:
+    """The digits of PE numbers, (place value, how many), in the order in which sums are added up: the lowest, which
+    tells the PEs of a corner apart, then from the highest down.
+    """
+    digits: list[tuple[int, int]] = []
+    place, left = 1, pes
+    for factor in range(2, pes + 1):
+        while left % factor == 0:
+            digits.append((place, factor))
+            place, left = place * factor, left // factor
+    return digits[:1] + digits[:0:-1]
 
 
 ProductPlan = ColumnsPlan | SplitKPlan
@@ -194,6 +272,7 @@ class DecodeAttention:
     block_keys: int
     streamed: bool = False
     units_at_once: int = 1  # of which queries and results are in TCM
+    units_together: int = 1  # of which scores are, where they are streamed
 
     @property
     def part(self) -> int:
@@ -270,17 +349,20 @@ def columns_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
-    """Blocks of columns of which four sums fit in half of TCM: two of a gated product, and the ones before."""
+    """As few blocks of columns as TCM allows: beside the rows it holds sums, what comes to be added, and what they
+    give.
+    """
     columns = -(-n // sip.cubes)
     x_bytes = rows * -(-k // sip.pes) * itemsize
-    room = (sip.tcm_bytes - x_bytes) * 3 // 4
-    most = room // (rows * F32_BYTES * 5)
+    most = (sip.tcm_bytes * 15 // 16 - x_bytes) // 2 // (rows * F32_BYTES)
     if most < min(columns, sip.pes):
         raise UsageError(
             f"{rows} rows of {k} do not fit TCM", where="mapping", hint="use the mapping columns for so many rows"
         )
-    blocks = max(-(-columns // most), min(4, columns // (8 * sip.pes)), 1)
-    return SplitKPlan(sip, rows, k, n, -(-columns // blocks))
+    blocks = max(-(-columns // most), 1)
+    is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
+    at_once = max(1, sip.tcm_bytes * 15 // 16 * RELAYED_BLOCKS // (RELAYED_BLOCKS + 1) // (rows * itemsize))
+    return SplitKPlan(sip, rows, k, n, -(-columns // blocks), is_relayed, at_once)
 
 
 def deal_queries(
@@ -345,7 +427,9 @@ class StudiedMapping:
         else:
             most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
-        return DecodeAttention(batch, kv_heads, context, splits, max(1, min(most, context)), streamed, at_once)
+        keys = -(-context // splits) + 1  # with the new token's
+        block, together = max(1, min(most, keys)), max(1, most // keys) if streamed else 1
+        return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
 
 
 COLUMNS = StudiedMapping("columns", groups=1)

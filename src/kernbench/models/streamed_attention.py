@@ -2,11 +2,13 @@
 composites, one for keys and one for values, instead of block by block.
 
 The new tokens join their caches first. Queries are loaded, and results stored, for many units together: a stream that
-begins while other transfers of its PE are under way would share the link with them.
+begins while other transfers of its PE are under way would share the link with them. The softmax of several units is
+one, after the keys of all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from kernbench.models.attention import units_here
@@ -28,24 +30,54 @@ def attend_streamed(
     tl: TLContext,
 ) -> None:
     """What `attention.attend_decode` does."""
-    d, shared, units = head_dim, heads // plan.kv_heads, units_here(plan, tl)
+    d, units = head_dim, units_here(plan, tl)
     for first in range(0, len(units), plan.units_at_once):
         some = units[first : first + plan.units_at_once]
         queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, d, plan, tl)
-        streams = [
-            _Stream(query, key_cache, value_cache, at * plan.room * d, tl) for at, query in enumerate(queries, first)
-        ]
-        for unit, stream in zip(some, streams, strict=True):
-            stream.run(plan.keys_with_token(plan.unit(unit)[2]), plan.block_keys, None if parts else out.dtype)
-        for unit, stream in zip(some, streams, strict=True):
-            sequence, kv_head, _ = plan.unit(unit)
-            if parts is None:
-                at = out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize
-                tl.store_async(at, stream.result)
-            else:
-                joined = tl.cat([stream.result, stream.total, stream.best], axis=1)
-                tl.store_async(parts + unit * shared * (d + 2) * parts.itemsize, joined)
+        results: list[TensorHandle] = []
+        for at, count, keys in _alike(some, plan):
+            caches = [(first + at + number) * plan.room * d for number in range(count)]
+            streams = _Streams(queries[at : at + count], key_cache, value_cache, caches, tl)
+            streams.run(keys, plan.block_keys, None if parts else out.dtype)
+            results += streams.results if parts is None else streams.parts()
+            del streams
+        _store(results, out, parts, some, plan, tl)
     tl.wait()
+
+
+def _alike(units: range, plan: DecodeAttention) -> Iterator[tuple[int, int, int]]:
+    """Units one after the other that have as many keys, `units_together` at most: the first, how many, and the keys."""
+    keys = [plan.keys_with_token(plan.unit(unit)[2]) for unit in units]
+    at = 0
+    while at < len(units):
+        count = 1
+        while count < plan.units_together and at + count < len(units) and keys[at + count] == keys[at]:
+            count += 1
+        yield at, count, keys[at]
+        at += count
+
+
+def _store(
+    results: list[TensorHandle],
+    out: TensorPtr,
+    parts: TensorPtr | None,
+    units: range,
+    plan: DecodeAttention,
+    tl: TLContext,
+) -> None:
+    """Results of units that lie end to end go out together."""
+    shared, width = results[0].shape
+    at = 0
+    for run in [list(units)] if parts is not None else _runs(units, plan):
+        found = results[at : at + len(run)]
+        at += len(run)
+        joined = tl.cat(found, axis=0) if len(found) > 1 else found[0]
+        if parts is not None:
+            place = parts + run[0] * shared * width * parts.itemsize
+        else:
+            sequence, kv_head, _ = plan.unit(run[0])
+            place = out + (sequence * out.shape[1] + kv_head * shared * width) * out.itemsize
+        tl.store_async(place, joined)
 
 
 def _join_caches(
@@ -89,17 +121,25 @@ def _runs(units: range, plan: DecodeAttention) -> list[list[int]]:
     return [list(run) for _, run in groupby(units, lambda unit: plan.unit(unit)[0])]
 
 
-class _Stream:
-    """One unit: the largest score of each query, the sum of its weights, and the values, weighted."""
+class _Streams:
+    """Units with as many keys: the largest score of each query, the sum of its weights, and by unit the values,
+    weighted. Softmax is that of all of them; products are by unit.
+    """
 
     best: TensorHandle
     total: TensorHandle
-    result: TensorHandle
+    results: list[TensorHandle]
 
     def __init__(
-        self, queries: TensorHandle, key_cache: TensorPtr, value_cache: TensorPtr, own: int, tl: TLContext
+        self,
+        queries: list[TensorHandle],
+        key_cache: TensorPtr,
+        value_cache: TensorPtr,
+        caches: list[int],
+        tl: TLContext,
     ) -> None:
-        self._queries, self._keys, self._values, self._own, self._tl = queries, key_cache, value_cache, own, tl
+        self._queries, self._keys, self._values, self._caches, self._tl = queries, key_cache, value_cache, caches, tl
+        self._shared, self._d = queries[0].shape
 
     def run(self, keys: int, block: int, out_dtype: str | None) -> None:
         """All keys, in as few blocks as scores fit in TCM; with `out_dtype` over the sum of weights."""
@@ -107,35 +147,60 @@ class _Stream:
             count = min(block, keys - first)
             self._take(first, count, out_dtype if count == keys else None)
         if out_dtype is not None and keys > block:
-            self.result = self._tl.cast(self.result / self.total, out_dtype)
+            totals = self._by_unit(self.total)
+            self.results = [
+                self._tl.cast(result / total, out_dtype) for result, total in zip(self.results, totals, strict=True)
+            ]
+
+    def parts(self) -> list[TensorHandle]:
+        """By unit what `attention.merge_parts` takes."""
+        tl = self._tl
+        rows = zip(self.results, self._by_unit(self.total), self._by_unit(self.best), strict=True)
+        return [tl.cat(row, axis=1) for row in rows]
+
+    def _by_unit(self, x: TensorHandle) -> list[TensorHandle]:
+        size = self._shared
+        return [x[at : at + size] for at in range(0, x.shape[0], size)]
 
     def _take(self, first: int, count: int, out_dtype: str | None) -> None:
         """The block from `first` on; with `out_dtype` it is the only one."""
-        tl, d = self._tl, self._queries.shape[1]
-        at = self._own + first * d
-        keys = tl.ref(self._keys.local + at * self._keys.itemsize, (count, d))
-        values = tl.ref(self._values.local + at * self._values.itemsize, (count, d))
-        scores = self._product(self._queries, keys.T, {"op": "scale", "factor": d**-0.5}, "f32")
+        tl = self._tl
+        scale: dict[str, object] = {"op": "scale", "factor": self._d**-0.5}
+        found = [
+            self._product(query, self._block(self._keys, cache, first, count).T, scale, "f32")
+            for query, cache in zip(self._queries, self._caches, strict=True)
+        ]
+        scores = tl.cat(found, axis=0) if len(found) > 1 else found[0]
+        del found
         best = tl.max(scores, axis=1)
         if first:
             best = tl.maximum(self.best, best)
         scores = tl.exp(scores - best)
         total = tl.sum(scores, axis=1)
-        powers = tl.cast(scores, values.dtype)
+        powers = self._by_unit(tl.cast(scores, self._values.dtype))
         del scores
+        steps: list[dict[str, object] | None] = [None] * len(powers)
         if first:
             fade = tl.exp(self.best - best)
             total = self.total * fade + total
-            self.result = self._product(powers, values, {"op": "add", "other": self.result * fade}, "f32")
+            faded = zip(self.results, self._by_unit(fade), strict=True)
+            steps = [{"op": "add", "other": result * by} for result, by in faded]
         elif out_dtype is not None:
-            self.result = self._product(powers, values, {"op": "div", "other": total}, out_dtype)
-        else:
-            self.result = self._product(powers, values, None, "f32")
+            steps = [{"op": "div", "other": each} for each in self._by_unit(total)]
+        self.results = [
+            self._product(power, self._block(self._values, cache, first, count), step, out_dtype or "f32")
+            for power, cache, step in zip(powers, self._caches, steps, strict=True)
+        ]
         self.best, self.total = best, total
+
+    def _block(self, tensor: TensorPtr, cache: int, first: int, count: int) -> TensorHandle:
+        at = cache + first * self._d
+        return self._tl.ref(tensor.local + at * tensor.itemsize, (count, self._d))
 
     def _product(
         self, a: TensorHandle, b: TensorHandle, step: dict[str, object] | None, out_dtype: str
     ) -> TensorHandle:
+        """With nothing beside it."""
         steps = [step] if step else []
         asked = self._tl.composite("gemm", a, b, epilogue=steps, out_dtype=out_dtype, tile_shape="auto")
         found = self._tl.wait(asked)

@@ -14,10 +14,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ccl.topologies import group_of
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
+from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
-from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape
+from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape, SplitKPlan, stages_of
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
@@ -126,6 +128,19 @@ class LayerTensors:
     def is_split(self) -> bool:
         return self.job.sequence_parallel and self.group.size > 1
 
+    def communicator(self, what: Literal["rows", "sums"]) -> str:
+        """The communicator of this SIP's PEs for rows or sums at decode. Messages are long, so slots are large;
+        the rings that a kernel uses fit together.
+        """
+        communicators, device = self.torch.communicators, self.torch.ahbm.current_device()
+        name = f"{what} of SIP {device}"
+        if not communicators.has(name):
+            rings = 2 if what == "rows" else max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
+            most = max(communicators.ring_bytes // (2 * rings + 1), 256)
+            config = RingConfig(n_slots=2, slot_size=1 << most.bit_length() - 1)
+            communicators.install(name, group_of(self.torch.spec, [device]), config)
+        return name
+
     def _empty(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
         return self.torch.empty(*shape, dtype=dtype or self.job.dtype, dp=dp or self.grid.rows, name=name)
 
@@ -195,13 +210,18 @@ class LayerTensors:
 
     def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Value | None], experts: int = 1) -> Product:
         plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
+        if isinstance(plan, SplitKPlan):
+            plan = plan.for_weights(len(weights), self.item)
         shape = packed_shape(plan, experts)
         placed = [
             self._held(f"{name}.weight{at}", None if held is None else packed(self.values, plan, held), shape)
             for at, held in enumerate(weights)
         ]
         product = Product(name, plan, experts, placed, x, out)
-        if isinstance(plan, ColumnsPlan):
+        if isinstance(plan, SplitKPlan):
+            if plan.is_relayed:
+                product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
+        elif isinstance(plan, ColumnsPlan):
             copied = plan.n_chunks, plan.most_rows, plan.chunk
             product.copies = self._empty(f"{name}.copies", copied, dp=COPIES)
             room = self.sip.size, plan.most_rows * plan.most_columns

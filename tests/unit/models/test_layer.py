@@ -96,6 +96,19 @@ def test_a_cache_is_streamed_in_blocks_where_scores_do_not_fit(monkeypatch: pyte
     verified(model="tiny-gpt", phase="decode", context=50, batch=3)
 
 
+@pytest.mark.parametrize("model", ["tiny-gpt", "tiny-mixtral"])
+def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = mapping.split_k_plan
+
+    def in_blocks(*args: int) -> mapping.SplitKPlan:
+        plan = usual(*args)
+        return replace(plan, is_relayed=True, relayed_columns=plan.k // 3, block_columns=-(-plan.block_columns // 2))
+
+    monkeypatch.setattr(mapping, "split_k_plan", in_blocks)
+    result = verified(model=model, phase="decode", batch=5)
+    assert "spread mlp_down" in names(result)
+
+
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
     result = verified(model="tiny-gpt", mapping="columns", tokens=48)
     (returned,) = result.returned

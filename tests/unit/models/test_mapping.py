@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,30 @@ def test_split_k_multiplies_every_weight_once(sip: SipShape) -> None:
             for rows, columns in plan.blocks_of(cube, pe):
                 done[slice(*rows), slice(*columns)] += 1
     assert (done == 1).all()
+
+
+@pytest.mark.parametrize("sip", [DEFAULT, ODD])
+@pytest.mark.parametrize("at_once", [1000, 7])
+def test_every_k_part_is_relayed_once_by_a_pe_of_its_corner(sip: SipShape, at_once: int) -> None:
+    plan = replace(split_k_plan(sip, 3, 130, 100, 2), relayed_columns=at_once)
+    found = [span for pe in range(sip.pes) for spans in plan.relayed_by(pe) for span in spans]
+    assert sorted(k for pe, (a, b) in found for k in range(a, b)) == list(range(130))
+    assert all(plan.k_of(pe)[0] <= a <= b <= plan.k_of(pe)[1] for pe, (a, b) in found)
+    assert [pe for pe in range(sip.pes) if plan.relayed_by(pe)] == ([0, 3, 5, 6] if sip is DEFAULT else [0, 1, 2])
+
+
+@pytest.mark.parametrize(("pes", "size"), [(8, 32), (8, 3), (6, 13), (3, 7), (1, 5)])
+def test_stages_leave_every_sum_with_one_pe(pes: int, size: int) -> None:
+    plan = split_k_plan(SipShape(1, 1, pes, 1 << 19), size, 64, 64, 2)
+    has = {pe: set(range(size)) for pe in range(pes)}
+    for number, (place, count) in enumerate(plan.stages):
+        before = dict(has)
+        for pe in range(pes):
+            others = [pe + (digit - pe // place % count) * place for digit in range(count)]
+            assert all(before[other] == before[pe] for other in others)  # so what comes is what is added to
+            shares = plan.shares_of(len(before[pe]), others, is_last=number == len(plan.stages) - 1)
+            has[pe] = set(sorted(before[pe])[slice(*shares[others.index(pe)])])
+    assert sorted(row for rows in has.values() for row in rows) == list(range(size))
 
 
 def test_rows_that_do_not_fit_tcm_are_refused() -> None:
