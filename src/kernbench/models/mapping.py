@@ -158,7 +158,7 @@ class SplitKPlan:
         return 1
 
     def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
-        """The same for a product of several weights: beside the sums of one, TCM holds what is complete of the others."""
+        """The same for a product of several weights: beside sums of one, TCM holds what is complete of the others."""
         room = self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
         most = max(1, room * 4 // (9 + count) // (self.rows * F32_BYTES))
         if count == 1 or self.block_columns <= most:
