@@ -17,6 +17,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
 F32_BYTES = 4
+STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
 
 
 def cut(first: int, end: int, size: int) -> Iterator[Range]:
@@ -26,11 +27,11 @@ def cut(first: int, end: int, size: int) -> Iterator[Range]:
 
 
 class Mover:
-    """Copies matrices between memories through TCM: one is stored while the next one is loaded."""
+    """Copies matrices between memories through TCM: pieces are stored while the next one is loaded."""
 
     def __init__(self, tl: TLContext, tcm_bytes: int) -> None:
-        self._tl, self._most = tl, tcm_bytes // 2
-        self._stored: TransferHandle | None = None
+        self._tl, self._most = tl, tcm_bytes // (STORED_AT_ONCE + 2)
+        self._stored: list[TransferHandle] = []
 
     def move(self, source: TensorPtr, at: int, stride: int, out: TensorPtr, to: int, shape: tuple[int, int]) -> None:
         """Rows of `source` from element `at` on, `stride` apart, to `out` from element `to` on, end to end."""
@@ -44,10 +45,10 @@ class Mover:
             for top, bottom in cut(0, rows, self._most // ((right - left) * item)):
                 block = bottom - top, right - left
                 loaded = self._tl.load(source + (at + top * stride + left) * item, block, strides=(stride, 1))
-                if self._stored is not None:
-                    self._tl.wait(self._stored)
+                if len(self._stored) == STORED_AT_ONCE:
+                    self._tl.wait(self._stored.pop(0))
                 place = out + (to + top * width + left) * item
-                self._stored = self._tl.store_async(place, loaded, strides=(width, 1))
+                self._stored.append(self._tl.store_async(place, loaded, strides=(width, 1)))
                 del loaded
 
 

@@ -287,13 +287,16 @@ COLUMNS = StudiedMapping("columns", groups=1)
 TOKENS = StudiedMapping("tokens", groups=0)
 DECODE = StudiedMapping("decode", groups=1, split_k_rows=FEW_ROWS)
 MAPPINGS: Table[str, Mapping] = {mapping.name: mapping for mapping in (COLUMNS, TOKENS, DECODE)}
-COPIED_SHARE = 0.25  # of a SIP's memory that copies of all layers' weights may take
-ROWS_PER_CUBE = 64  # at least, for tokens over cubes
+COPIED_SHARE = 0.5  # of a SIP's memory that copies of all layers' weights may take
+ROWS_PER_GROUP = 64  # at least
 
 
 def choose_mapping(sip: SipShape, rows: int, weights_bytes: int, memory_bytes: int) -> Mapping:
-    """The one for so many rows of a model with so many bytes of weights on a SIP of so much memory."""
+    """The one for so many rows of a model with so many bytes of weights on a SIP of so much memory: as many groups of
+    cubes as there is memory for copies of the weights, since rows cross cubes within their group only.
+    """
     if rows <= FEW_ROWS:
         return DECODE
-    copied = sip.cubes * weights_bytes
-    return TOKENS if copied <= COPIED_SHARE * memory_bytes and rows >= ROWS_PER_CUBE * sip.cubes else COLUMNS
+    most = min(COPIED_SHARE * memory_bytes // max(1, weights_bytes), rows // ROWS_PER_GROUP)
+    groups = max(g for g in range(1, sip.cubes + 1) if sip.cubes % g == 0 and g <= max(1, most))
+    return TOKENS if groups == sip.cubes else StudiedMapping("columns", groups)
