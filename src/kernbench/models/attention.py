@@ -1,4 +1,4 @@
-"""Attention kernels: blocks of queries at prefill, the cache at decode. Softmax runs along, so scores are never stored.
+"""Attention at decode, over the cache in blocks. Softmax runs along, so scores are never stored.
 
 Queries of the heads that share a key head are one matrix, so their keys and values are read once. Those of the next
 block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
@@ -7,9 +7,7 @@ type before they meet the values.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from kernbench.models.mapping import DecodeAttention, PrefillAttention, QueryBlock
+from kernbench.models.mapping import DecodeAttention
 from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -27,12 +25,10 @@ class _Running:
         self.total = tl.zeros((rows, 1), "f32")
         self.result = tl.zeros((rows, d), "f32")
 
-    def take(self, keys: TensorHandle, values: TensorHandle, seen: TensorHandle | None = None) -> None:
-        """One block of keys and values; `seen` says which of them each row may look at."""
+    def take(self, keys: TensorHandle, values: TensorHandle) -> None:
+        """One block of keys and values."""
         tl = self._tl
         scores = tl.dot(self._queries, keys.T, out_dtype="f32") * keys.shape[1] ** -0.5
-        if seen is not None:
-            scores = tl.where(seen, scores, FAR_BELOW)
         best = tl.maximum(self.best, tl.max(scores, axis=1))
         scores = tl.exp(scores - best)
         fade = tl.exp(self.best - best)
@@ -41,87 +37,6 @@ class _Running:
         del scores
         self.result = tl.dot(powers, values, self.result * fade)
         self.best = best
-
-
-class _Columns(NamedTuple):
-    """Where the heads of a row of queries, keys and values begin."""
-
-    width: int
-    queries: int
-    keys: int
-    values: int
-
-
-def attend_prefill(
-    qkv: TensorPtr,
-    out: TensorPtr,
-    seq: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    *,
-    plan: PrefillAttention,
-    tl: TLContext,
-) -> None:
-    """Causal attention of this PE's blocks of queries."""
-    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    for block in plan.blocks[me]:
-        _attend_block(qkv, out, seq, heads, kv_heads, head_dim, block, plan.block_keys, tl)
-    tl.wait()
-
-
-def _attend_block(
-    qkv: TensorPtr,
-    out: TensorPtr,
-    seq: int,
-    heads: int,
-    kv_heads: int,
-    d: int,
-    block: QueryBlock,
-    block_keys: int,
-    tl: TLContext,
-) -> None:
-    shared = heads // kv_heads
-    at = _Columns(
-        qkv.shape[1], block.kv_head * shared * d, (heads + block.kv_head) * d, (heads + kv_heads + block.kv_head) * d
-    )
-    base, n = block.sequence * seq, block.queries
-    start = qkv + ((base + block.first) * at.width + at.queries) * qkv.itemsize
-    queries = tl.reshape(tl.load(start, (n, shared, d), strides=(at.width, d, 1)), (n * shared, d))
-    running = _Running(queries, tl)
-    end = block.first + n
-    spans = [(first, min(block_keys, end - first)) for first in range(0, end, block_keys)]
-
-    def ask(number: int) -> tuple[TransferHandle, TransferHandle]:
-        first, count = spans[number]
-        row = base + first
-        keys, values = (
-            tl.load_async(qkv + (row * at.width + column) * qkv.itemsize, (count, d), strides=(at.width, 1))
-            for column in (at.keys, at.values)
-        )
-        return keys, values
-
-    coming = ask(0)
-    for number, (first, count) in enumerate(spans):
-        here, coming = coming, ask(number + 1) if number + 1 < len(spans) else coming
-        keys, values = (tl.wait(handle) for handle in here)
-        assert keys is not None
-        assert values is not None
-        seen = None
-        if first + count > block.first + 1:
-            position = tl.reshape(
-                tl.broadcast_to(tl.reshape(tl.arange(block.first, end), (n, 1)), (n, shared)), (n * shared, 1)
-            )
-            seen = position >= tl.arange(first, first + count)
-        running.take(keys, values, seen)
-        del here, keys, values, seen
-    result = tl.cast(running.result / running.total, out.dtype)
-    width = out.shape[1]
-    where = out + ((base + block.first) * width + at.queries) * out.itemsize
-    tl.store_async(where, tl.reshape(result, (n, shared, d)), strides=(width, d, 1))
-
-
-# ---- decode
 
 
 def attend_decode(

@@ -1,184 +1,22 @@
-"""Kernels of a decoder layer, for the plans of `mapping.py`. They run on all PEs of a rank's SIP.
+"""Kernels of a decoder layer that work on rows, products at decode, and experts. They run on all PEs of a rank's SIP.
 
-Activations between parts are row-major matrices, rows over cubes and PEs. Products are composites with automatic tiles,
-one per K chunk or block of weights; sums are in f32 and rounded once. Biases of products are left out: they take less
-than a thousandth of the time.
+Row-major matrices have their rows over cubes and PEs, and norms find whole rows in their own memory. Biases of
+products are left out: they take less than a thousandth of the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernbench.ccl.algorithms import rings
-from kernbench.ccl.algorithms.parts import Lane
-from kernbench.models.mapping import ColumnsPlan, Job
-from kernbench.policy.placement.dp import Range, parts_of
+from kernbench.models.column_kernels import Steps, put
+from kernbench.models.layouts import ByHead
 from kernbench.tp.kernels import rows_here
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
-
-Steps = list[dict[str, object]]
 
 
 def touch(*tensors: TensorPtr, tl: TLContext) -> None:
     """Nothing: a launch with tensors lets all PEs know where they lie."""
-
-
-# ---- copies of rows, one per cube
-
-
-def spread(x: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
-    """Every cube of a group gets the group's rows of x, as K chunks over its slices: each PE takes what its own cube
-    has of its chunks, and the PEs of one number pass it round the group's cubes.
-    """
-    pe, cube = tl.program_id(0), tl.program_id(1)
-    group, place = plan.group_of(cube)
-    top, bottom = plan.rows_of(group)
-    shares = parts_of(bottom - top, plan.cubes_per_group)
-    block = max(1, plan.sip.tcm_bytes // (8 * plan.chunk * x.itemsize))
-    chunks = range(*plan.chunks_of(pe))
-    for number in chunks:
-        first, end = plan.chunk_at(number)
-        for row in range(shares[place][0], shares[place][1], block):
-            shape = min(block, shares[place][1] - row), end - first
-            part = tl.load(x + ((top + row) * plan.k + first) * x.itemsize, shape, strides=(plan.k, 1))
-            tl.store_async(_copied(out, plan, number, row), part)
-    tl.wait()
-    if plan.cubes_per_group == 1:
-        return
-    ring = rings.number_ring(plan.cubes_of(group), cube, "cube")
-    lane = Lane(tl, out, chunk_bytes=16384, work_bytes=plan.sip.tcm_bytes // 2, live=rings.LIVE, window=rings.WINDOW)
-    for number in chunks:
-        width = plan.chunk_at(number)[1] - plan.chunk_at(number)[0]
-        pieces = [(a * width, (b - a) * width) for a, b in shares]
-        rings.all_gather_in_place(lane, ring, _copied(out, plan, number, 0), pieces)
-    tl.wait()
-
-
-def _copied(x: TensorPtr, plan: ColumnsPlan, number: int, row: int) -> int:
-    """Where a row of a chunk begins; rows are counted within the group."""
-    first, end = plan.chunk_at(number)
-    return x + (number * plan.most_rows * plan.chunk + row * (end - first)) * x.itemsize
-
-
-# ---- products by columns
-
-
-def product_columns(
-    x: TensorPtr,
-    w: TensorPtr,
-    out: TensorPtr,
-    sums: TensorPtr,
-    up: TensorPtr | None = None,
-    factors: TensorPtr | None = None,
-    *,
-    plan: ColumnsPlan,
-    jobs: Sequence[Job],
-    activation: str | None = None,
-    tl: TLContext,
-) -> None:
-    """out = activation(x @ w), or activation(x @ w) * (x @ up), of this PE's columns; `sums` and `factors` are room in
-    its own slice.
-    """
-    pe, cube = tl.program_id(0), tl.program_id(1)
-    columns = plan.columns_of(cube, pe)
-    if columns[0] == columns[1]:
-        return
-    top, bottom = plan.rows_of(plan.group_of(cube)[0])
-    for job in jobs:
-        first, end = max(job.first, top), min(job.first + job.rows, bottom)
-        if first >= end:
-            continue
-        walk = _Chunks(x, plan, job.expert, (first, end), top, columns, sums, tl)
-        factor: TensorPtr | None = None
-        if up is not None:
-            assert factors is not None
-            walk.to_memory(up, factors)
-            factor = factors
-        walk.to_rows(w, out, activation, factor)
-    tl.wait()
-
-
-class _Chunks:
-    """One job of one PE: its K chunks, from the one in its own slice on."""
-
-    def __init__(
-        self,
-        x: TensorPtr,
-        plan: ColumnsPlan,
-        expert: int,
-        rows: Range,
-        top: int,
-        columns: Range,
-        sums: TensorPtr,
-        tl: TLContext,
-    ) -> None:
-        self._x, self._plan, self._sums, self._tl = x, plan, sums, tl
-        self._rows, self._top, self._columns = rows, top, columns
-        self._width = columns[1] - columns[0]
-        self._expert = expert
-        start = plan.chunks_of(tl.program_id(0))[0] % plan.n_chunks
-        self._order = [(start + at) % plan.n_chunks for at in range(plan.n_chunks)]
-
-    def _weights(self, w: TensorPtr, number: int) -> TensorHandle:
-        first, end = self._plan.chunk_at(number)
-        at = (self._expert * self._plan.k + first) * self._width * w.itemsize
-        return self._tl.load(w.local + at, (end - first, self._width))
-
-    def _product(
-        self, number: int, weights: TensorHandle, rows: Range, steps: Steps, out: int | None, dtype: str | None
-    ) -> CompletionHandle:
-        first, end = self._plan.chunk_at(number)
-        x = self._tl.ref(_copied(self._x, self._plan, number, rows[0] - self._top), (rows[1] - rows[0], end - first))
-        return self._tl.composite("gemm", x, weights, out_ptr=out, epilogue=steps, out_dtype=dtype, tile_shape="auto")
-
-    def _own(self, tensor: TensorPtr, rows: Range) -> TensorHandle:
-        """Rows of what this PE keeps for itself."""
-        at = (rows[0] - self._rows[0]) * self._width * tensor.itemsize
-        return self._tl.ref(tensor.local + at, (rows[1] - rows[0], self._width))
-
-    def _add_to(self, w: TensorPtr, sums: TensorPtr, order: Sequence[int]) -> None:
-        """Chunks into `sums`, all rows of each in one composite. Sums are added in a pass of their own: in the main one
-        they would take the registers that make tiles large.
-        """
-        for at, number in enumerate(order):
-            steps: Steps = []
-            if at:
-                steps.append({"op": "add", "other": self._own(sums, self._rows), "scope": "kernel"})
-            self._tl.wait(self._product(number, self._weights(w, number), self._rows, steps, sums.local, None))
-
-    def to_memory(self, w: TensorPtr, sums: TensorPtr) -> None:
-        """x @ w, in this PE's own slice."""
-        self._add_to(w, sums, self._order)
-
-    def to_rows(self, w: TensorPtr, out: TensorPtr, activation: str | None, factor: TensorPtr | None) -> None:
-        """activation(x @ w) * factor, to the row-major output: a block of rows is stored while the next one runs."""
-        self._add_to(w, self._sums, self._order[:-1])
-        last, block, tl = self._order[-1], self._plan.block_rows, self._tl
-        weights = self._weights(w, last)
-        before: tuple[CompletionHandle, int] | None = None
-        for row in range(self._rows[0], self._rows[1], block):
-            rows = row, min(self._rows[1], row + block)
-            steps: Steps = []
-            if len(self._order) > 1:
-                steps.append({"op": "add", "other": self._own(self._sums, rows)})
-            if activation is not None:
-                steps.append({"op": activation})
-            if factor is not None:
-                steps.append({"op": "mul", "other": self._own(factor, rows)})
-            running = self._product(last, weights, rows, steps, None, out.dtype)
-            if before is not None:
-                self._put(out, *before)
-            before = running, row
-        assert before is not None
-        self._put(out, *before)
-        tl.wait()
-
-    def _put(self, out: TensorPtr, done: CompletionHandle, row: int) -> None:
-        result = self._tl.wait(done)
-        assert result is not None
-        at = (row * self._plan.n + self._columns[0]) * out.itemsize
-        self._tl.store_async(out + at, result, strides=(self._plan.n, 1))
 
 
 # ---- rows
@@ -198,46 +36,85 @@ def add_norm(
     """y += residual, if there is one, and out = norm(y): over the root mean square; with `shift`, less the mean."""
     if 0 in y.local_shape:
         return
-    scale = tl.cast(tl.load(gain.local), "f32")
-    offset = tl.cast(tl.load(shift.local), "f32") if shift is not None else None
+    if residual is not None:
+        _add(y, residual, tl)
     width = y.shape[1]
+    steps: Steps = [{"op": "mul", "other": tl.ref(gain.local, (width,))}]
+    if shift is not None:
+        steps.append({"op": "bias", "bias": tl.ref(shift.local, (width,))})
     for first, count in rows_here(y, block_rows):
-        at, shape = first * width * y.itemsize, (count, width)
-        rows = tl.cast(tl.load(y + at, shape), "f32")
-        if residual is not None:
-            rows = rows + tl.load(residual + at, shape)
-            tl.store_async(y + at, tl.cast(rows, y.dtype))
-        if offset is not None:
+        at = first * width * y.itemsize
+        rows = tl.cast(tl.load(y + at, (count, width)), "f32")
+        if shift is not None:
             rows = rows - tl.mean(rows, axis=1)
-        normal = rows * tl.rsqrt(tl.mean(rows * rows, axis=1) + eps) * scale
-        tl.store_async(out + at, tl.cast(normal if offset is None else normal + offset, out.dtype))
-    tl.wait()
+        scale = tl.rsqrt(tl.mean(rows * rows, axis=1) + eps)
+        place = out + at
+        tl.wait(tl.composite("math", rows, scale, math_op="mul", epilogue=steps, out_ptr=place, tile_shape="auto"))
+        del rows
 
 
-def add_rows(y: TensorPtr, residual: TensorPtr, block_rows: int, tl: TLContext) -> None:
+def add_rows(y: TensorPtr, residual: TensorPtr, *, tl: TLContext) -> None:
     """y += residual, in f32."""
-    width = y.shape[1]
-    for first, count in rows_here(y, block_rows):
-        at, shape = first * width * y.itemsize, (count, width)
-        total = tl.cast(tl.load(y + at, shape), "f32") + tl.load(residual + at, shape)
-        tl.store_async(y + at, tl.cast(total, y.dtype))
-    tl.wait()
+    if 0 not in y.local_shape:
+        _add(y, residual, tl)
+
+
+def _add(y: TensorPtr, residual: TensorPtr, tl: TLContext) -> None:
+    """This PE's own rows of y += residual."""
+    a, b = (tl.ref(x.local, x.local_shape) for x in (y, residual))
+    tl.wait(tl.composite("math", a, b, math_op="add", out_ptr=y.local, tile_shape="auto"))
 
 
 def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_rows: int, tl: TLContext) -> None:
     """Turn the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of `angles` has the
     cosines and then the sines of its position.
     """
-    width, half = qkv.shape[1], head_dim // 2
+    width = qkv.shape[1]
     for first, count in rows_here(qkv, block_rows):
-        at = qkv + first * width * qkv.itemsize
         table = tl.load(angles + first * head_dim * angles.itemsize, (count, 1, head_dim))
-        cos, sin = table[:, :, :half], table[:, :, half:]
-        x = tl.load(at, (count, heads, head_dim), strides=(width, head_dim, 1))
-        low, high = x[:, :, :half], x[:, :, half:]
-        turned = tl.cat([low * cos - high * sin, high * cos + low * sin], axis=2)
-        tl.store_async(at, tl.cast(turned, qkv.dtype), strides=(width, head_dim, 1))
+        _turn(qkv + first * width * qkv.itemsize, (count, heads, head_dim), width, table, qkv.dtype, tl)
     tl.wait()
+
+
+def rope_by_head(
+    queries: TensorPtr, keys: TensorPtr, angles: TensorPtr, tokens: int, block_elements: int, tl: TLContext
+) -> None:
+    """As `rope`, where queries and keys lie by head, `tokens` rows of each; every PE has all angles."""
+    d = angles.shape[1]
+    for x in (queries, keys):
+        width = x.shape[1]
+        for first, count in rows_here(x, x.shape[0]):
+            row, end = first, first + count
+            while row < end:
+                token = row % tokens
+                some = min(end - row, tokens - token, max(1, block_elements // width))
+                table = tl.load(angles.local + token * d * angles.itemsize, (some, 1, d))
+                _turn(x + row * width * x.itemsize, (some, width // d, d), width, table, x.dtype, tl)
+                row += some
+    tl.wait()
+
+
+def _turn(at: int, shape: tuple[int, int, int], width: int, table: TensorHandle, dtype: str, tl: TLContext) -> None:
+    """Rows of heads from an address on, by a table of their cosines and sines."""
+    half = shape[2] // 2
+    cos, sin = table[:, :, :half], table[:, :, half:]
+    x = tl.load(at, shape, strides=(width, shape[2], 1))
+    low, high = x[:, :, :half], x[:, :, half:]
+    turned = tl.cat([low * cos - high * sin, high * cos + low * sin], axis=2)
+    tl.store_async(at, tl.cast(turned, dtype), strides=(width, shape[2], 1))
+
+
+def split_heads(
+    qkv: TensorPtr, queries: TensorPtr, keys: TensorPtr, values: TensorPtr, block_rows: int, *, layout: ByHead,
+    tl: TLContext,
+) -> None:  # fmt: skip
+    """Rows of queries, keys and values to where they lie by head."""
+    width = qkv.shape[1]
+    for first, count in rows_here(qkv, block_rows):
+        rows = tl.load(qkv + first * width * qkv.itemsize, (count, width))
+        put(rows, (first, first + count), (0, width), [queries, keys, values], layout, tl)
+        del rows
+        tl.wait()
 
 
 # ---- experts

@@ -2,8 +2,8 @@
 
 norm1 qkv [rope] attention out_proj all_reduce norm2 [router take_rows] mlp_up mlp_down [combine] all_reduce add
 
-With copies per cube, a product has a part `spread` in front. With sequence parallelism norms work on a rank's own rows:
-all_gather comes before products and reduce_scatter in place of all_reduce.
+Where a product's input has to come to the PEs that use it first, that is a part `spread` in front. With sequence
+parallelism norms work on a rank's own rows: all_gather comes before products and reduce_scatter in place of all_reduce.
 
 Experts work on rows in the order of experts. Which rows those are the host reads between `router` and `take_rows`; that
 costs no time, and neither does the order. A layer without numbers deals tokens to experts evenly.
@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.models import attention, kernels
+from kernbench.models import attention, column_kernels, kernels, prefill_attention
 from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
-from kernbench.models.mapping import ColumnsPlan, Job, SplitKPlan
+from kernbench.models.mapping import SplitKPlan
+from kernbench.models.plans import ColumnsPlan, Job
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
@@ -71,6 +72,9 @@ class DecoderLayer:
         self._norm("norm1", None)
         self._gather()
         self._product(t.qkv_product)
+        if t.by_head and not isinstance(t.qkv_product.plan, ColumnsPlan):
+            split = partial(kernels.split_heads, layout=t.head_layout)
+            self._launch(split, t.qkv, *t.by_head, self._at_once(t.qkv.shape[1], 2))
         if t.angles is not None:
             self._rope(t.angles)
         if self.job.phase == "prefill":
@@ -88,7 +92,7 @@ class DecoderLayer:
         self._reduce()
         size = _size(t.x)
         self._begin("add", Need(lanes=3 * size, hbm_bytes=3 * size * t.item))
-        self._launch(kernels.add_rows, t.x, t.y, self._at_once(m.hidden))
+        self._launch(kernels.add_rows, t.x, t.y)
         return t.x
 
     # ---- parts
@@ -139,15 +143,19 @@ class DecoderLayer:
         given: dict[str, object] = {"shift": shift[0]} if shift else {}
         if added is not None:
             given["residual"] = added
-        self._launch(kernels.add_norm, t.x, t.normal, gain, self._at_once(self.model.hidden), EPS, **given)
+        self._launch(kernels.add_norm, t.x, t.normal, gain, self._at_once(self.model.hidden, 3), EPS, **given)
 
     def _rope(self, angles: Tensor) -> None:
         t, m = self.t, self.model
         heads = t.heads + t.kv_heads
         size = self.job.rows * heads * m.head_dim
         self._begin("rope", Need(lanes=5 * size, hbm_bytes=2 * size * t.item + _size(angles) * F32_BYTES))
-        at_once = self._at_once(heads * m.head_dim)
-        self._launch(kernels.rope, t.qkv, angles, heads, m.head_dim, at_once)
+        if t.by_head:
+            at_once = t.sip.tcm_bytes // (5 * F32_BYTES)
+            self._launch(kernels.rope_by_head, *t.by_head[:2], angles, self.job.tokens, at_once)
+        else:
+            at_once = self._at_once(heads * m.head_dim)
+            self._launch(kernels.rope, t.qkv, angles, heads, m.head_dim, at_once)
 
     # ---- products
 
@@ -160,22 +168,35 @@ class DecoderLayer:
             macs=rows * plan.k * plan.n * len(product.weights),
             hbm_bytes=(used * plan.k * plan.n + rows * plan.k + rows * plan.n) * item,
         )
-        if not isinstance(plan, ColumnsPlan):
-            given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
-            if product.copies is not None:
-                self._relay(product, plan)
-                given["parts"] = product.copies
+        if isinstance(plan, ColumnsPlan):
+            self._spread(product, plan)
             self._begin(product.name, need)
-            kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation)
-            communicator = self.t.communicator("sums")
-            self._launch(kernel, product.x, product.weights[0], product.out, communicator=communicator, **given)
+            self._by_columns(product, plan, work, activation)
             return
-        assert product.copies is not None
-        self._spread(product, plan)
+        given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+        if product.copies is not None:
+            self._relay(product, plan)
+            given["parts"] = product.copies
         self._begin(product.name, need)
-        by_columns = partial(kernels.product_columns, plan=plan, jobs=work, activation=activation)
-        given = {"up": product.weights[1], "factors": product.room[1]} if len(product.weights) > 1 else {}
-        self._launch(by_columns, product.copies, product.weights[0], product.out, product.room[0], **given)
+        kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation)
+        communicator = self.t.communicator("sums")
+        self._launch(kernel, product.x, product.weights[0], product.outs[0], communicator=communicator, **given)
+
+    def _by_columns(self, product: Product, plan: ColumnsPlan, jobs: Sequence[Job], activation: str | None) -> None:
+        """Every PE's product, and the way of its results."""
+        assert product.layout is not None
+        multiply = partial(column_kernels.multiply, plan=plan, jobs=jobs, activation=activation)
+        in_place = product.outs if product.is_in_place else []
+        found, *more = [*in_place, *product.room]
+        given = {"up": product.weights[1], "factors": more[0]} if more else {}
+        self._launch(multiply, product.copies, product.weights[0], found, **given)
+        if product.is_in_place:
+            return
+        deliver = partial(column_kernels.deliver, plan=plan, layout=product.layout, activation=activation)
+        outs = dict(zip(("out", "keys", "values"), product.outs, strict=False))
+        if more and plan.splits_k:
+            outs["factors"] = more[0]
+        self._launch(deliver, found, **outs)
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
         """The K part of a product's input for each PE, in its own slice."""
@@ -187,14 +208,19 @@ class DecoderLayer:
         self._launch(relay, product.x, product.copies, communicator=self.t.communicator("rows"))
 
     def _spread(self, product: Product, plan: ColumnsPlan) -> None:
-        """Copies of a product's input, one per cube."""
-        item, others = self.t.item, plan.cubes_per_group - 1
-        nbytes = plan.most_rows * plan.k * item
+        """What each PE needs of a product's input comes to its slice."""
+        others = plan.cubes_per_group - 1
+        if product.x is None and not others:
+            return
+        nbytes = plan.most_rows * plan.k * self.t.item  # of the group's rows
         received = nbytes * others / plan.cubes_per_group
-        written = nbytes * plan.sip.cubes
-        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=written + plan.rows * plan.k * item))
+        copied = nbytes * (1 if plan.splits_k else plan.sip.pes) if product.x is not None else received
+        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=2 * copied * plan.sip.cubes))
         self.parts[-1].is_communication = others > 0
-        self._launch(partial(kernels.spread, plan=plan), product.x, product.copies)
+        if product.x is not None:
+            self._launch(partial(column_kernels.collect, plan=plan), product.x, product.copies)
+        for step in range(1, plan.cubes_per_group):
+            self._launch(partial(column_kernels.pass_on, plan=plan), product.copies, step)
 
     def _mlp(self, jobs: Sequence[Job] | None) -> None:
         self._product(self.t.up_product, "silu" if self.model.is_gated else "gelu", jobs)
@@ -205,10 +231,14 @@ class DecoderLayer:
     def _attend_prefill(self) -> None:
         t, m, job = self.t, self.model, self.job
         scores = job.batch * t.heads * job.tokens * (job.tokens + 1) // 2
-        moved = (_size(t.qkv) + _size(t.attended)) * t.item
+        moved = (sum(map(_size, t.by_head)) + job.rows * t.heads * m.head_dim) * t.item
         self._begin("attention", _attention_need(scores, m.head_dim, moved))
-        kernel = partial(attention.attend_prefill, plan=t.prefill)
-        self._launch(kernel, t.qkv, t.attended, job.tokens, t.heads, t.kv_heads, m.head_dim)
+        plan, (queries, *heads) = t.prefill, t.by_head
+        if plan.cubes_per_team > 1:
+            self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
+        self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
+        attend = partial(prefill_attention.attend_prefill, plan=plan, layout=t.attended_layout)
+        self._launch(attend, queries, *t.head_copies, *t.scores, t.attended)
 
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job
@@ -240,7 +270,7 @@ class DecoderLayer:
         lanes = 2 * size * m.experts_per_token
         self._begin("combine", Need(lanes=lanes, hbm_bytes=moved // 2 + size * t.item))
         combine = partial(kernels.combine, places=routing.places)
-        self._launch(combine, t.down_product.out, t.gates, t.projected, self._at_once(m.hidden))
+        self._launch(combine, t.down_product.outs[0], t.gates, t.projected, self._at_once(m.hidden))
 
     def _routing(self) -> Routing:
         m, rows = self.model, self.job.rows

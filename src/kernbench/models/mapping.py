@@ -28,10 +28,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from heapq import heapify, heapreplace
-from typing import NamedTuple, Protocol, runtime_checkable
+from math import gcd
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.common.errors import UsageError
+from kernbench.models.plans import ColumnsPlan, SipShape, columns_plan
 from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
@@ -39,103 +40,12 @@ FEW_ROWS = 64  # up to so many, weights are what a product moves
 RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
 RELAYED_CUBES = 8  # and so it does with fewer of these
 RELAYED_BLOCKS = 4
-CHUNK_UNIT = 128  # elements of a K chunk's row: a burst, in f16
-KEYS_AT_ONCE = 128
+KEYS_AT_ONCE = 128  # at decode
+MOST_QUERIES = 128  # of a block at prefill: as many of its own keys are worked on though only half are seen
+MOST_QUERY_ROWS = 256  # tokens times heads that share a key head
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
-
-
-@dataclass(frozen=True, slots=True)
-class SipShape:
-    """What a mapping may use: the cube mesh, PEs per cube, and the TCM that a kernel may take on each."""
-
-    mesh_w: int
-    mesh_h: int
-    pes: int
-    tcm_bytes: int
-
-    @property
-    def cubes(self) -> int:
-        return self.mesh_w * self.mesh_h
-
-    @property
-    def size(self) -> int:
-        return self.cubes * self.pes
-
-
-class Job(NamedTuple):
-    """Rows of a product that use the weights of one expert."""
-
-    expert: int
-    first: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class ColumnsPlan:
-    """A product by columns. `chunk` is the length of a K chunk, `block_rows` how many rows of results TCM holds."""
-
-    sip: SipShape
-    rows: int
-    k: int
-    n: int
-    groups: int
-    chunk: int
-    block_rows: int
-
-    @property
-    def cubes_per_group(self) -> int:
-        return self.sip.cubes // self.groups
-
-    @property
-    def cycle(self) -> list[int]:
-        """All cubes, each next to the one before it; groups are consecutive ones."""
-        return mesh_cycle(self.sip.mesh_w, self.sip.mesh_h)
-
-    def group_of(self, cube: int) -> tuple[int, int]:
-        """A cube's group, and its place in it."""
-        return divmod(self.cycle.index(cube), self.cubes_per_group)
-
-    def cubes_of(self, group: int) -> list[int]:
-        return self.cycle[group * self.cubes_per_group : (group + 1) * self.cubes_per_group]
-
-    def rows_of(self, group: int) -> Range:
-        return parts_of(self.rows, self.groups)[group]
-
-    def columns_of(self, cube: int, pe: int) -> Range:
-        at = self.group_of(cube)[1]
-        return parts_of(self.n, self.cubes_per_group * self.sip.pes)[at * self.sip.pes + pe]
-
-    @property
-    def n_chunks(self) -> int:
-        return -(-self.k // self.chunk)
-
-    def chunk_at(self, number: int) -> Range:
-        return number * self.chunk, min(self.k, (number + 1) * self.chunk)
-
-    def chunks_of(self, pe: int) -> Range:
-        """The chunks that lie in a PE's slice."""
-        return parts_of(self.n_chunks, self.sip.pes)[pe]
-
-    @property
-    def most_rows(self) -> int:
-        """Of a group."""
-        return -(-self.rows // self.groups)
-
-    @property
-    def most_columns(self) -> int:
-        """Of a PE."""
-        return -(-self.n // (self.cubes_per_group * self.sip.pes))
-
-    @property
-    def copies(self) -> int:
-        """Of each weight, on a SIP."""
-        return self.groups
-
-    def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
-        """What of a weight a PE has, as matrices one after the other: rows and columns of each."""
-        return [((0, self.k), self.columns_of(cube, pe))]
 
 
 @dataclass(frozen=True)
@@ -240,6 +150,7 @@ def stages_of(pes: int) -> list[tuple[int, int]]:
 
 
 ProductPlan = ColumnsPlan | SplitKPlan
+InputOrder = Literal["rows", "columns"]
 
 
 class QueryBlock(NamedTuple):
@@ -253,10 +164,50 @@ class QueryBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class PrefillAttention:
-    """Blocks of queries by PE, cube by cube, and how many keys a PE takes at a time."""
+    """Blocks of queries by PE, cube by cube. Cubes form teams, of as many cubes as makes the (sequence, key head) pairs
+    of all teams as many; a PE has blocks of its team's pairs, and gets all their keys and values.
+    """
 
+    sip: SipShape
+    batch: int
+    tokens: int
+    kv_heads: int
     blocks: tuple[tuple[QueryBlock, ...], ...]
-    block_keys: int
+
+    @property
+    def teams(self) -> int:
+        return teams_of(self.sip, self.batch * self.kv_heads)
+
+    @property
+    def cubes_per_team(self) -> int:
+        return self.sip.cubes // self.teams
+
+    @property
+    def team_rows(self) -> int:
+        """Keys of all pairs of a team."""
+        return self.batch * self.kv_heads // self.teams * self.tokens
+
+    def rows_at(self, place: int, pe: int) -> Range:
+        """The keys of a team that lie with a PE of its cube number `place`."""
+        first, end = parts_of(self.team_rows, self.cubes_per_team)[place]
+        a, b = parts_of(end - first, self.sip.pes)[pe]
+        return first + a, first + b
+
+    def copies_of(self, cube: int, pe: int) -> int:
+        """The row at which a PE's copies of its team's keys begin."""
+        return (cube * self.sip.pes + pe) * self.team_rows
+
+    def pair_of(self, block: QueryBlock) -> int:
+        return block.sequence * self.kv_heads + block.kv_head
+
+    def head_at(self, block: QueryBlock) -> int:
+        """The row at which a block's keys begin within its team's."""
+        return self.pair_of(block) * self.tokens % self.team_rows
+
+    @property
+    def most_queries(self) -> int:
+        """Of a block."""
+        return max((block.queries for some in self.blocks for block in some), default=1)
 
 
 @dataclass(frozen=True)
@@ -308,8 +259,10 @@ class Mapping(Protocol):
     @property
     def name(self) -> str: ...
 
-    def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> ProductPlan:
-        """How a product is shared; `rows` are all rows, of all experts where there are several."""
+    def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
+        """How a product is shared; `rows` are all rows, of all experts where there are several. `x_by` says whether x
+        comes from rows, as from a norm, or from columns, as from heads or another product's columns.
+        """
 
     def prefill_attention(
         self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
@@ -321,31 +274,6 @@ class Mapping(Protocol):
 
 
 # ---- the plans that come with the package
-
-
-def columns_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups: int) -> ColumnsPlan:
-    """Chunks as long as TCM allows beside the blocks of results, and a multiple of them for each PE."""
-    if groups < 1 or sip.cubes % groups:
-        raise UsageError(f"{groups} groups of {sip.cubes} cubes", hint="use a divisor of the number of cubes")
-    columns = -(-n // (sip.cubes // groups * sip.pes))
-    pinned = sip.tcm_bytes * 5 // 8
-    chunk, parts = k, sip.pes
-    while True:
-        chunk = -(-k // parts)
-        chunk = min(k, -(-chunk // CHUNK_UNIT) * CHUNK_UNIT) if chunk >= CHUNK_UNIT // 2 else max(1, chunk)
-        if chunk * columns * itemsize <= pinned or chunk <= 1:
-            break
-        parts += sip.pes
-        if parts > k + sip.pes:
-            raise UsageError(
-                f"{columns} columns per PE do not fit TCM",
-                where="mapping",
-                hint="split columns over more cubes: fewer groups",
-            )
-    left = sip.tcm_bytes - chunk * columns * itemsize
-    most = -(-rows // groups)
-    block_rows = max(1, min(most, left * 7 // 8 // (2 * columns * F32_BYTES)))
-    return ColumnsPlan(sip, rows, k, n, groups, chunk, block_rows)
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
@@ -365,28 +293,34 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     return SplitKPlan(sip, rows, k, n, -(-columns // blocks), is_relayed, at_once)
 
 
+def teams_of(sip: SipShape, pairs: int) -> int:
+    """Teams of cubes that have equally many pairs of sequence and key head, as many teams as can be."""
+    return gcd(pairs, sip.cubes)
+
+
 def deal_queries(
-    sip: SipShape, batch: int, seq: int, kv_heads: int, shared: int, block_rows: int, block_keys: int
+    sip: SipShape, batch: int, seq: int, kv_heads: int, most_queries: int
 ) -> tuple[tuple[QueryBlock, ...], ...]:
-    """Causal attention's blocks, the longest first, each to the PE with the least keys so far; of equals, the first."""
-    count = max(1, min(seq, block_rows // shared))
-    enough = -(-batch * kv_heads * seq // (2 * sip.size))  # two blocks for each PE, where there are as many queries
-    count = max(1, min(count, max(enough, 8)))
-    found = [
-        QueryBlock(b, h, at, min(count, seq - at))
-        for at in reversed(range(0, seq, count))
-        for b in range(batch)
-        for h in range(kv_heads)
-    ]
-    load = [(0, pe) for pe in range(sip.size)]
-    heapify(load)
-    dealt: list[list[QueryBlock]] = [[] for _ in range(sip.size)]
-    for block in found:
-        keys, pe = load[0]
-        dealt[pe].append(block)
-        steps = -(-(block.first + block.queries) // block_keys)
-        heapreplace(load, (keys + steps * block.queries, pe))
-    return tuple(map(tuple, dealt))
+    """Causal attention's blocks within each team of cubes: the longest first, each to the PE with the least to do; of
+    equals, the first.
+    """
+    pairs, teams = batch * kv_heads, teams_of(sip, batch * kv_heads)
+    pes, own = sip.size // teams, pairs // teams
+    enough = -(-own * seq // (2 * pes))  # two blocks for each PE, where there are as many queries
+    count = max(1, min(seq, most_queries, max(enough, 8)))
+    dealt: list[tuple[QueryBlock, ...]] = []
+    for team in range(teams):
+        load = [(0, pe) for pe in range(pes)]
+        heapify(load)
+        found: list[list[QueryBlock]] = [[] for _ in range(pes)]
+        for at in reversed(range(0, seq, count)):
+            for pair in range(team * own, (team + 1) * own):
+                block = QueryBlock(*divmod(pair, kv_heads), at, min(count, seq - at))
+                done, pe = load[0]
+                found[pe].append(block)
+                heapreplace(load, (done + (block.first + block.queries) * block.queries, pe))
+        dealt += map(tuple, found)
+    return tuple(dealt)
 
 
 @dataclass(frozen=True)
@@ -397,20 +331,21 @@ class StudiedMapping:
     groups: int = 1
     split_k_rows: int = 0
 
-    def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> ProductPlan:
+    def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
         if rows <= self.split_k_rows:
             return split_k_plan(sip, rows, k, n, itemsize)
-        return columns_plan(sip, rows, k, n, itemsize, self.groups or sip.cubes)
+        groups = self.groups or sip.cubes
+        splits_k = x_by == "columns" or groups < sip.cubes
+        return columns_plan(sip, rows, k, n, itemsize, groups, splits_k=splits_k)
 
     def prefill_attention(
         self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
     ) -> PrefillAttention:
-        keys = min(KEYS_AT_ONCE, seq)
-        per_row = keys * (3 * F32_BYTES + itemsize) + head_dim * (4 * F32_BYTES + itemsize)
-        room = sip.tcm_bytes * 7 // 8 - 4 * keys * head_dim * itemsize
         shared = heads // kv_heads
-        rows = max(shared, 1 << max(room // per_row, 1).bit_length() - 1)
-        return PrefillAttention(deal_queries(sip, batch, seq, kv_heads, shared, rows, keys), keys)
+        count = max(1, min(MOST_QUERIES, MOST_QUERY_ROWS // shared))
+        while count > 1 and count * shared * (3 * F32_BYTES * max(count, head_dim)) > sip.tcm_bytes * 3 // 4:
+            count //= 2
+        return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
 
     def decode_attention(
         self, sip: SipShape, batch: int, context: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
@@ -436,13 +371,16 @@ COLUMNS = StudiedMapping("columns", groups=1)
 TOKENS = StudiedMapping("tokens", groups=0)
 DECODE = StudiedMapping("decode", groups=1, split_k_rows=FEW_ROWS)
 MAPPINGS: Table[str, Mapping] = {mapping.name: mapping for mapping in (COLUMNS, TOKENS, DECODE)}
-COPIED_SHARE = 0.25  # of a SIP's memory that copies of all layers' weights may take
-ROWS_PER_CUBE = 64  # at least, for tokens over cubes
+COPIED_SHARE = 0.5  # of a SIP's memory that copies of all layers' weights may take
+ROWS_PER_GROUP = 64  # at least
 
 
 def choose_mapping(sip: SipShape, rows: int, weights_bytes: int, memory_bytes: int) -> Mapping:
-    """The one for so many rows of a model with so many bytes of weights on a SIP of so much memory."""
+    """The one for so many rows of a model with so many bytes of weights on a SIP of so much memory: as many groups of
+    cubes as there is memory for copies of the weights, since rows cross cubes within their group only.
+    """
     if rows <= FEW_ROWS:
         return DECODE
-    copied = sip.cubes * weights_bytes
-    return TOKENS if copied <= COPIED_SHARE * memory_bytes and rows >= ROWS_PER_CUBE * sip.cubes else COLUMNS
+    most = min(COPIED_SHARE * memory_bytes // max(1, weights_bytes), rows // ROWS_PER_GROUP)
+    groups = max(g for g in range(1, sip.cubes + 1) if sip.cubes % g == 0 and g <= max(1, most))
+    return TOKENS if groups == sip.cubes else StudiedMapping("columns", groups)

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
-from kernbench.models.mapping import F32_BYTES, Job, SplitKPlan
+from kernbench.models.mapping import F32_BYTES, SplitKPlan
+from kernbench.models.plans import Job
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext

@@ -1,8 +1,9 @@
 """The tensors of a decoder layer on one SIP, placed, mapped and written before the layer runs: set-up.
 
 A rank has some of the query heads with their key heads, and some of the perceptron's columns, of every expert.
-Activations are row-major, rows over cubes and PEs; weights lie as the mapping's plans say (`packing.py`). Of a
-layer without numbers weights and cache are zeros from the beginning: its times are those of any numbers.
+Activations are row-major, rows over cubes and PEs, or lie as the next part reads them (`layouts.py`); weights lie as
+the mapping's plans say (`packing.py`). Of a layer without numbers weights and cache are zeros from the beginning: its
+times are those of any numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
-from kernbench.models.mapping import ColumnsPlan, ProductPlan, SipShape, SplitKPlan, stages_of
+from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
+from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, stages_of
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
+from kernbench.models.plans import ColumnsPlan, SipShape
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -36,7 +39,6 @@ from kernbench.values.graph import Value
 
 Phase = Literal["prefill", "decode"]
 AT_ONCE = 16  # tensors of a launch
-COPIES = DPPolicy(cube="replicate", pe="row_wise")  # every cube has all of it, over its slices
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,35 @@ class LayerJob:
 
 @dataclass
 class Product:
-    """A product's plan and tensors on a rank."""
+    """A product's plan and tensors on a rank: x, row-major, goes through weights to `outs`, laid out as said."""
 
     name: str
     plan: ProductPlan
     experts: int
     weights: list[Tensor]  # the second one is that of a gated product
-    x: Tensor
-    out: Tensor
-    copies: Tensor | None = None
-    room: list[Tensor] = field(default_factory=list)
+    x: Tensor | None = None  # None: what comes before writes to `copies`
+    outs: list[Tensor] = field(default_factory=list)
+    layout: Layout | None = None
+    copies: Tensor | None = None  # what each PE reads of x, in its own slice
+    room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
 
     @property
     def tensors(self) -> list[Tensor]:
-        return [*self.weights, self.x, self.out, *([self.copies] if self.copies else []), *self.room]
+        own = [tensor for tensor in (self.x, self.copies) if tensor is not None]
+        return [*self.weights, *own, *self.outs, *self.room]
+
+    @property
+    def k_parts(self) -> KParts | None:
+        """Where what comes before may put its results, if this product can take them so."""
+        return KParts(self.plan) if isinstance(self.plan, ColumnsPlan) and self.plan.splits_k else None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether each PE's results are what it reads in the next product."""
+        own, layout = self.plan, self.layout
+        if not isinstance(own, ColumnsPlan) or not isinstance(layout, KParts):
+            return False
+        return not own.splits_k and own.cubes_per_group == layout.plan.cubes_per_group == 1
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
@@ -112,14 +129,12 @@ class LayerTensors:
         self.normal = self._rows("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
         self.gains = {name: self._norm_weights(name) for name in ("norm1", "norm2")}
-        width = (self.heads + 2 * self.kv_heads) * m.head_dim
-        self.qkv = self._rows("qkv", rows, width)
-        self.attended = self._rows("attended", rows, self.heads * m.head_dim)
         self.projected = self._rows("projected", rows, m.hidden)
         self.y = self._rows("y", own, m.hidden) if self.is_split else self.projected
         self.angles = self._angles() if m.positions == "rope" else None
-        self.qkv_product = self._product("qkv", self.gathered, self.qkv, [self._qkv_weights()])
-        self.out_product = self._product("out_proj", self.attended, self.projected, [self._own("out", 1)])
+        self.out_product = self._product("out_proj", (rows, self.heads * m.head_dim, m.hidden), [self._own("out", 1)])
+        self._lead_to(self.out_product, [self.projected], RowMajor(m.hidden))
+        self._allocate_qkv()
         self._allocate_attention()
         self._allocate_mlp()
         self._touch()
@@ -182,11 +197,16 @@ class LayerTensors:
         return None if self.job.weights is None else self.job.weights[name]
 
     def _angles(self) -> Tensor:
-        m, job = self.job.model, self.job
+        """At prefill of all tokens, on every PE; at decode of every row, with the row."""
+        m, job, is_prefill = self.job.model, self.job, self.job.phase == "prefill"
         table: Value | None = None
         if job.weights is not None:
-            positions = np.tile(np.arange(job.tokens) + job.context, job.batch)
+            positions = np.arange(job.tokens) + job.context
+            if not is_prefill:
+                positions = np.tile(positions, job.batch)
             table = self.values.constant(rope_table(m, positions))
+        if is_prefill:
+            return self._held("angles", self._parts(table), (job.tokens, m.head_dim), self.grid.everywhere, "f32")
         return self._held("angles", self._parts(table), (job.rows, m.head_dim), dtype="f32")
 
     def _qkv_weights(self) -> Value | None:
@@ -208,8 +228,14 @@ class LayerTensors:
         size = whole.shape[axis] // self.group.size
         return cut(self.values, whole, axis, [(self.group.rank * size, (self.group.rank + 1) * size)])
 
-    def _product(self, name: str, x: Tensor, out: Tensor, weights: Sequence[Value | None], experts: int = 1) -> Product:
-        plan = self.job.mapping.product(self.sip, x.shape[0], x.shape[1], out.shape[1], self.item)
+    # ---- products
+
+    def _product(
+        self, name: str, sizes: tuple[int, int, int], weights: Sequence[Value | None], experts: int = 1,
+        x_by: InputOrder = "columns",
+    ) -> Product:  # fmt: skip
+        """A product of (rows, K) by (K, N), whose weights are placed."""
+        plan = self.job.mapping.product(self.sip, *sizes, self.item, x_by=x_by)
         if isinstance(plan, SplitKPlan):
             plan = plan.for_weights(len(weights), self.item)
         shape = packed_shape(plan, experts)
@@ -217,33 +243,74 @@ class LayerTensors:
             self._held(f"{name}.weight{at}", None if held is None else packed(self.values, plan, held), shape)
             for at, held in enumerate(weights)
         ]
-        product = Product(name, plan, experts, placed, x, out)
-        if isinstance(plan, SplitKPlan):
-            if plan.is_relayed:
-                product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
-        elif isinstance(plan, ColumnsPlan):
-            copied = plan.n_chunks, plan.most_rows, plan.chunk
-            product.copies = self._empty(f"{name}.copies", copied, dp=COPIES)
-            room = self.sip.size, plan.most_rows * plan.most_columns
-            product.room = [self._empty(f"{name}.sums{at}", room, "f32") for at in range(len(weights))]
+        product = Product(name, plan, experts, placed)
+        if isinstance(plan, ColumnsPlan):
+            product.copies = self._empty(f"{name}.copies", (self.sip.size, KParts(plan).room))
+        elif plan.is_relayed:
+            product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
         return product
+
+    def _lead_to(self, product: Product, outs: list[Tensor], layout: Layout) -> None:
+        """Where a product's results go, and room for them on the way."""
+        product.outs, product.layout = outs, layout
+        plan = product.plan
+        if isinstance(plan, ColumnsPlan):
+            room = self.sip.size, plan.most_rows * plan.most_columns
+            dtype = "f32" if plan.splits_k else None
+            given = range(1 if product.is_in_place else 0, len(product.weights))
+            product.room = [self._empty(f"{product.name}.room{at}", room, dtype) for at in given]
+
+    def _allocate_qkv(self) -> None:
+        """Row-major at decode, and where the product needs it; for prefill queries, keys and values by head too."""
+        m, job = self.job.model, self.job
+        width = (self.heads + 2 * self.kv_heads) * m.head_dim
+        sizes = job.rows, m.hidden, width
+        self.qkv_product = self._product("qkv", sizes, [self._qkv_weights()], x_by="rows")
+        self.qkv_product.x = self.gathered
+        self.by_head: list[Tensor] = []
+        self.head_layout = ByHead(job.tokens, self.heads, self.kv_heads, m.head_dim)
+        if job.phase == "prefill":
+            rows, shared = job.rows * self.kv_heads, self.head_layout.shared
+            widths = {"queries": shared * m.head_dim, "keys": m.head_dim, "values": m.head_dim}
+            self.by_head = [self._rows(name, rows, columns) for name, columns in widths.items()]
+            if isinstance(self.qkv_product.plan, ColumnsPlan):
+                self._lead_to(self.qkv_product, self.by_head, self.head_layout)
+                return
+        self.qkv = self._rows("qkv", job.rows, width)
+        self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
+
+    def _result_of_heads(self) -> None:
+        """Where attention puts its results: what the next product reads, or a matrix."""
+        parts, product = self.out_product.k_parts, self.out_product
+        width = self.heads * self.job.model.head_dim
+        if parts is not None and self.job.phase == "prefill":
+            assert product.copies is not None
+            self.attended = product.copies
+            self.attended_layout: Layout = parts
+            return
+        self.attended, self.attended_layout = self._rows("attended", self.job.rows, width), RowMajor(width)
+        product.x = self.attended
 
     def _allocate_attention(self) -> None:
         m, job = self.job.model, self.job
+        self._result_of_heads()
         shape = self.sip, job.batch
         self.caches: list[Tensor] = []
         if job.phase == "prefill":
-            self.prefill = job.mapping.prefill_attention(
-                *shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item
-            )
+            plan = job.mapping.prefill_attention(*shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item)
+            self.prefill = plan
+            copies = self.sip.size, plan.team_rows * m.head_dim
+            self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
+            scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
+            self.scores = [self._empty("scores", scores, "f32"), self._empty("powers", scores)]
             return
-        plan = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
-        self.decode = plan
+        decode = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
+        self.decode = decode
         self.caches = [self._cache(name) for name in ("keys", "values")]
         self.partial: Tensor | None = None
-        if plan.splits > 1:
+        if decode.splits > 1:
             shared = self.heads // self.kv_heads
-            self.partial = self._empty("partial", (plan.units, shared * (m.head_dim + 2)), "f32")
+            self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32")
 
     def _cache(self, name: str) -> Tensor:
         """(units, keys and room for one more, head_dim): whole units on each PE."""
@@ -270,12 +337,21 @@ class LayerTensors:
             self.gates = self._empty("gates", (job.rows, m.experts_per_token), "f32")
             self.ids = self._empty("ids", (job.rows, m.experts_per_token), "i32")
             x, out = self._rows("by_expert", rows, m.hidden), self._rows("of_experts", rows, m.hidden)
-        hidden = self._rows("ffn", rows, self.ffn)
         names = ("gate", "up") if m.is_gated else ("gate",)
         first = [self._own(name, 2) for name in names]
-        self.up_product = self._product("mlp_up", x or self.gathered, hidden, first, m.experts)
-        down = [self._own("down", 1)]
-        self.down_product = self._product("mlp_down", hidden, out or self.projected, down, m.experts)
+        up = self.up_product = self._product("mlp_up", (rows, m.hidden, self.ffn), first, m.experts, "rows")
+        down = self.down_product = self._product(
+            "mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts
+        )
+        up.x = x or self.gathered
+        parts = down.k_parts if isinstance(up.plan, ColumnsPlan) else None
+        if parts is not None:
+            assert down.copies is not None
+            self._lead_to(up, [down.copies], parts)
+        else:
+            down.x = self._rows("ffn", rows, self.ffn)
+            self._lead_to(up, [down.x], RowMajor(self.ffn))
+        self._lead_to(down, [out or self.projected], RowMajor(m.hidden))
 
     def _touch(self) -> None:
         """Let every PE know where all tensors lie, so that no part waits for mappings."""
@@ -283,7 +359,13 @@ class LayerTensors:
         products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
         tensors += [tensor for product in products for tensor in product.tensors]
         tensors += [tensor for held in self.gains.values() for tensor in held]
-        tensors += self.caches
+        tensors += [
+            tensor
+            for value in vars(self).values()
+            if isinstance(value, list)
+            for tensor in value
+            if isinstance(tensor, Tensor)
+        ]
         self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
         for tensor, contents in self._preset:
             self.torch.preset(tensor, contents)

@@ -9,6 +9,7 @@ request per run. Pure: no clock, no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -77,12 +78,38 @@ def dense(shape: tuple[int, ...], dtype: DType) -> Lanes:
 
 def strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, mask: Mask | None) -> Lanes:
     """A block whose element (i, j, ...) is i * strides[0] + j * strides[1] + ... elements behind its first."""
+    if mask is None:
+        return _of_strides(shape, strides, dtype)
+    return of_offsets(_offsets(shape, tuple(stride * dtype.itemsize for stride in strides)), dtype, mask)
+
+
+@lru_cache(maxsize=1024)
+def _of_strides(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Lanes:
+    """Nothing masked out: axes whose elements lie end to end are runs as a whole, so only runs are counted."""
     strides_bytes = tuple(stride * dtype.itemsize for stride in strides)
+    nbytes, outer = dtype.itemsize, len(shape)
+    while outer and (strides_bytes[outer - 1] == nbytes or shape[outer - 1] == 1):
+        outer -= 1
+        nbytes *= shape[outer]
+    starts = _offsets(shape[:outer], strides_bytes[:outer]).reshape(-1)
+    if not starts.size or not nbytes:
+        return Lanes(shape, dtype, ())
+    first = np.concatenate(([0], np.flatnonzero(np.diff(starts) != nbytes) + 1))
+    counts = np.diff(np.concatenate((first, [starts.size])))
+    runs = tuple(
+        Run(offset, count * nbytes, at * nbytes)
+        for offset, count, at in zip(starts[first].tolist(), counts.tolist(), first.tolist(), strict=True)
+    )
+    return Lanes(shape, dtype, runs, strides_bytes)
+
+
+def _offsets(shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> Offsets:
+    """Of every element, in bytes."""
     offsets = np.zeros(shape, np.int64)
     for axis, (size, stride) in enumerate(zip(shape, strides_bytes, strict=True)):
         steps = np.arange(size, dtype=np.int64) * stride
         offsets += steps.reshape(-1, *(1 for _ in shape[axis + 1 :]))
-    return of_offsets(offsets, dtype, mask, strides_bytes if mask is None else None)
+    return offsets
 
 
 def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType, mask: Mask | None) -> Lanes:
@@ -93,9 +120,7 @@ def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType,
     return of_offsets(offsets, dtype, mask)
 
 
-def of_offsets(
-    offsets: Offsets, dtype: DType, mask: Mask | None, strides_bytes: tuple[int, ...] | None = None
-) -> Lanes:
+def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
     """A block whose elements lie at these distances in bytes, as far as the mask lets them through."""
     size = dtype.itemsize
     flat = offsets.reshape(-1)
@@ -112,7 +137,7 @@ def of_offsets(
         Run(offset, count * size, lane * size)
         for offset, count, lane in zip(flat[starts].tolist(), counts.tolist(), lanes[starts].tolist(), strict=True)
     )
-    return Lanes(offsets.shape, dtype, runs, strides_bytes)
+    return Lanes(offsets.shape, dtype, runs)
 
 
 def placed(lanes: Lanes, address: int, translate: Translate) -> Block:

@@ -1,0 +1,227 @@
+"""Kernels of a product by columns (`plans.py`), in the order in which they run: what the PEs need of x comes to their
+own slices (`collect`, `pass_on`), they multiply, and results are added up and go to who reads them next (`deliver`).
+
+Each is a launch of its own, so that whatever a PE reads from others is there. Bytes move in few large transfers, in an
+order in which PEs of a cube do not share links; products touch the PE's own memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernbench.models.layouts import KParts, Layout
+from kernbench.models.plans import ColumnsPlan, Job, exchange_rounds
+from kernbench.policy.placement.dp import Range
+from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+Steps = list[dict[str, object]]
+F32_BYTES = 4
+STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
+
+
+def cut(first: int, end: int, size: int) -> Iterator[Range]:
+    """A range in pieces of at most `size`."""
+    for at in range(first, end, max(1, size)):
+        yield at, min(end, at + max(1, size))
+
+
+class Mover:
+    """Copies matrices between memories through TCM: pieces are stored while the next one is loaded."""
+
+    def __init__(self, tl: TLContext, tcm_bytes: int) -> None:
+        self._tl, self._most = tl, tcm_bytes // (STORED_AT_ONCE + 2)
+        self._stored: list[TransferHandle] = []
+
+    def move(self, source: TensorPtr, at: int, stride: int, out: TensorPtr, to: int, shape: tuple[int, int]) -> None:
+        """Rows of `source` from element `at` on, `stride` apart, to `out` from element `to` on, end to end."""
+        rows, width = shape
+        if not rows or not width:
+            return
+        item = source.itemsize
+        if stride == width:  # end to end there too: one row
+            rows, width, stride = 1, rows * width, rows * width
+        for left, right in cut(0, width, self._most // item):
+            for top, bottom in cut(0, rows, self._most // ((right - left) * item)):
+                block = bottom - top, right - left
+                loaded = self._tl.load(source + (at + top * stride + left) * item, block, strides=(stride, 1))
+                if len(self._stored) == STORED_AT_ONCE:
+                    self._tl.wait(self._stored.pop(0))
+                place = out + (to + top * width + left) * item
+                self._stored.append(self._tl.store_async(place, loaded, strides=(width, 1)))
+                del loaded
+
+
+# ---- what a product reads
+
+
+def collect(x: TensorPtr, copies: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
+    """From the rows of x in its cube every PE takes its part of K to its own slice."""
+    pe, cube, layout = tl.program_id(0), tl.program_id(1), KParts(plan)
+    a, b = plan.k_of(pe)
+    mover = Mover(tl, plan.sip.tcm_bytes)
+    for sources in exchange_rounds(plan.sip.pes):
+        first, end = plan.sip.rows_at(plan.rows, cube, sources[pe])
+        mover.move(x, first * plan.k + a, plan.k, copies, layout.place(cube, pe, first), (end - first, b - a))
+    tl.wait()
+
+
+def pass_on(copies: TensorPtr, step: int, *, plan: ColumnsPlan, tl: TLContext) -> None:
+    """One step of an all-gather round the cubes of a group: PEs of one number take the rows that the cube before them
+    got in the step before. Half of the PEs go one way round and half the other, so both directions are used.
+    """
+    pe, cube, layout = tl.program_id(0), tl.program_id(1), KParts(plan)
+    ring = plan.ring_of(cube)
+    way = 1 if pe.bit_count() % 2 else -1
+    at = ring.index(cube)
+    before, origin = ring[(at + way) % len(ring)], ring[(at + way * step) % len(ring)]
+    first, end = plan.sip.rows_at(plan.rows, origin, 0)[0], plan.sip.rows_at(plan.rows, origin, plan.sip.pes - 1)[1]
+    a, b = plan.k_of(pe)
+    source, target = layout.place(before, pe, first), layout.place(cube, pe, first)
+    Mover(tl, plan.sip.tcm_bytes).move(copies, source, b - a, copies, target, (end - first, b - a))
+    tl.wait()
+
+
+# ---- products
+
+
+def multiply(
+    copies: TensorPtr,
+    w: TensorPtr,
+    out: TensorPtr,
+    up: TensorPtr | None = None,
+    factors: TensorPtr | None = None,
+    *,
+    plan: ColumnsPlan,
+    jobs: Sequence[Job],
+    activation: str | None = None,
+    tl: TLContext,
+) -> None:
+    """out = activation(x @ w), or activation(x @ w) * (x @ up) with `factors` as room for x @ up; where K is split,
+    sums of both as they are, the second in `factors`. All in this PE's own slice.
+    """
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    (a, b), (left, right) = plan.k_of(pe), plan.columns_of(cube, pe)
+    depth, width = b - a, right - left
+    if not depth or not width:
+        return
+    top, bottom = plan.rows_of(cube)
+    for job in jobs:
+        at = job.expert * depth * width * w.itemsize
+        weights = tl.ref(w.local + at, (depth, width))
+        others = None if up is None else tl.ref(up.local + at, (depth, width))
+        first, end = max(job.first, top), min(job.first + job.rows, bottom)
+        for start, stop in cut(first, end, plan.block_rows or end - first):
+            shape = stop - start, depth
+            place = copies.local + (start - top) * depth * copies.itemsize
+            x = tl.load(place, shape) if plan.block_rows else tl.ref(place, shape)
+            steps: Steps = []
+            if activation is not None and not plan.splits_k:
+                steps.append({"op": activation})
+            if others is not None:
+                assert factors is not None
+                room = factors.local + (start - top) * width * factors.itemsize
+                tl.wait(tl.composite("gemm", x, others, out_ptr=room, tile_shape="auto"))
+                if not plan.splits_k:
+                    steps.append({"op": "mul", "other": tl.ref(room, (stop - start, width))})
+            target = out.local + (start - top) * width * out.itemsize
+            tl.wait(tl.composite("gemm", x, weights, out_ptr=target, epilogue=steps, tile_shape="auto"))
+            del x
+
+
+# ---- where results go
+
+
+def deliver(
+    found: TensorPtr,
+    out: TensorPtr,
+    keys: TensorPtr | None = None,
+    values: TensorPtr | None = None,
+    factors: TensorPtr | None = None,
+    *,
+    plan: ColumnsPlan,
+    layout: Layout,
+    activation: str | None = None,
+    tl: TLContext,
+) -> None:
+    """What `multiply` found to where the layout says. Where K is split, each PE adds up its share of the rows first."""
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    first, end = plan.share_of(cube, pe)
+    left, right = plan.columns_of(cube, pe)
+    most = plan.sip.tcm_bytes // (8 if factors is not None else 4) // F32_BYTES  # elements in f32
+    columns = list(cut(left, right, most))
+    blocks = [(rows, some) for some in columns for rows in cut(first, end, most // max(1, some[1] - some[0]))]
+    turn = len(blocks) * pe // plan.sip.pes  # PEs of a cube begin with different rows, which go to different memories
+    targets = [x for x in (out, keys, values) if x is not None]
+    for rows, some in blocks[turn:] + blocks[:turn]:
+        result = _result(found, factors, rows, some, plan, activation, out.dtype, tl)
+        put(result, rows, some, targets, layout, tl)
+        del result
+        tl.wait()
+
+
+def put(
+    result: TensorHandle, rows: Range, columns: Range, targets: Sequence[TensorPtr], layout: Layout, tl: TLContext
+) -> None:
+    """Set out to store a block of results where a layout says."""
+    for piece in layout.pieces(rows, columns):
+        target = targets[piece.tensor]
+        (r0, r1), (c0, c1) = piece.rows, piece.columns
+        part = result[r0 - rows[0] : r1 - rows[0], c0 - columns[0] : c1 - columns[0]]
+        tl.store_async(target + piece.at * target.itemsize, part, strides=(piece.stride, 1))
+
+
+def _result(
+    found: TensorPtr,
+    factors: TensorPtr | None,
+    rows: Range,
+    columns: Range,
+    plan: ColumnsPlan,
+    activation: str | None,
+    dtype: str,
+    tl: TLContext,
+) -> TensorHandle:
+    """A block of results, in TCM."""
+    if not plan.splits_k:
+        return _load(found, tl.program_id(0), rows, columns, plan, tl)
+    total = _sum(found, rows, columns, plan, tl)
+    if activation is not None:
+        total = tl.gelu(total) if activation == "gelu" else tl.silu(total)
+    if factors is not None:
+        total = total * _sum(factors, rows, columns, plan, tl)
+    return tl.cast(total, dtype)
+
+
+def _sum(found: TensorPtr, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TensorHandle:
+    """The sums of all PEs of the cube that have some of K; the next ones are on their way while some are added."""
+    pe = tl.program_id(0)
+    sources = [sources[pe] for sources in exchange_rounds(plan.sip.pes)]
+    sources = [source for source in sources if plan.k_of(source)[0] < plan.k_of(source)[1]]
+    total: TensorHandle | None = None
+    coming = _ask(found, sources[0], rows, columns, plan, tl)
+    for at in range(len(sources)):
+        here = tl.wait(coming)
+        assert here is not None
+        if at + 1 < len(sources):
+            coming = _ask(found, sources[at + 1], rows, columns, plan, tl)
+        total = here if total is None else total + here
+        del here
+    assert total is not None
+    return total
+
+
+def _ask(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TransferHandle:
+    """A block of what a PE of this cube has found."""
+    cube = tl.program_id(1)
+    left, right = plan.columns_of(cube, pe)
+    width = right - left
+    own = (cube * plan.sip.pes + pe) * found.shape[1]
+    at = own + (rows[0] - plan.rows_of(cube)[0]) * width + columns[0] - left
+    shape = rows[1] - rows[0], columns[1] - columns[0]
+    return tl.load_async(found + at * found.itemsize, shape, strides=(width, 1))
+
+
+def _load(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TensorHandle:
+    loaded = tl.wait(_ask(found, pe, rows, columns, plan, tl))
+    assert loaded is not None
+    return loaded

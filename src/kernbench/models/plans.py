@@ -1,0 +1,168 @@
+"""Products by columns: which PE has which rows, columns and part of K. Pure functions of sizes.
+
+Cubes form `groups` of neighbours. The rows of a product are split over groups, its columns over the cubes of a group.
+Within a cube, PEs split either of two things:
+
+columns   Every PE has a copy of all the group's rows, and its own columns of the weights.
+K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. Results
+          are then added up: each PE takes its share of the rows from all others' memories.
+
+Either way a PE multiplies what lies in its own HBM slice, and nobody comes between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from kernbench.ccl.algorithms.rings import mesh_cycle
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import Range, parts_of
+
+PINNED_ROWS = 64  # of x in TCM while the weights pass: enough for the GEMM engine to be what takes the time
+
+
+@dataclass(frozen=True, slots=True)
+class SipShape:
+    """What a mapping may use: the cube mesh, PEs per cube, and the TCM that a kernel may take on each."""
+
+    mesh_w: int
+    mesh_h: int
+    pes: int
+    tcm_bytes: int
+
+    @property
+    def cubes(self) -> int:
+        return self.mesh_w * self.mesh_h
+
+    @property
+    def size(self) -> int:
+        return self.cubes * self.pes
+
+    def rows_at(self, rows: int, cube: int, pe: int) -> Range:
+        """What a PE has of a matrix whose rows are over cubes and PEs."""
+        first, end = parts_of(rows, self.cubes)[cube]
+        a, b = parts_of(end - first, self.pes)[pe]
+        return first + a, first + b
+
+
+class Job(NamedTuple):
+    """Rows of a product that use the weights of one expert."""
+
+    expert: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class ColumnsPlan:
+    """A product by columns. `splits_k`: PEs of a cube split K, else columns. `block_rows` of x are in TCM while the
+    weights pass; 0 where they do not fit, and x passes too.
+    """
+
+    sip: SipShape
+    rows: int
+    k: int
+    n: int
+    groups: int
+    splits_k: bool
+    block_rows: int
+
+    @property
+    def cubes_per_group(self) -> int:
+        return self.sip.cubes // self.groups
+
+    @property
+    def copies(self) -> int:
+        """Of each weight, on a SIP."""
+        return self.groups
+
+    def cubes_of(self, cube: int) -> range:
+        """The cubes of a cube's group."""
+        first = cube - cube % self.cubes_per_group
+        return range(first, first + self.cubes_per_group)
+
+    def ring_of(self, cube: int) -> list[int]:
+        """The cubes of its group in an order in which each is next to the one before, where they are whole rows."""
+        first, count, w = self.cubes_of(cube)[0], self.cubes_per_group, self.sip.mesh_w
+        order = mesh_cycle(w, count // w) if count % w == 0 else list(range(count))
+        return [first + at for at in order]
+
+    def rows_of(self, cube: int) -> Range:
+        """The rows of a cube's group: those that lie in its cubes."""
+        cubes, parts = self.cubes_of(cube), parts_of(self.rows, self.sip.cubes)
+        return parts[cubes[0]][0], parts[cubes[-1]][1]
+
+    @property
+    def most_rows(self) -> int:
+        """Of a group."""
+        starts = range(0, self.sip.cubes, self.cubes_per_group)
+        return max(b - a for a, b in map(self.rows_of, starts))
+
+    def k_of(self, pe: int) -> Range:
+        return parts_of(self.k, self.sip.pes)[pe] if self.splits_k else (0, self.k)
+
+    @property
+    def most_k(self) -> int:
+        """Of a PE."""
+        return max(b - a for a, b in map(self.k_of, range(self.sip.pes)))
+
+    def columns_of(self, cube: int, pe: int) -> Range:
+        """Of which a PE has weights."""
+        cubes = self.cubes_per_group
+        first, end = parts_of(self.n, cubes)[cube % cubes]
+        a, b = (0, end - first) if self.splits_k else parts_of(end - first, self.sip.pes)[pe]
+        return first + a, first + b
+
+    @property
+    def most_columns(self) -> int:
+        """Of a PE."""
+        columns = (self.columns_of(cube, pe) for cube in range(self.cubes_per_group) for pe in range(self.sip.pes))
+        return max(b - a for a, b in columns)
+
+    def share_of(self, cube: int, pe: int) -> Range:
+        """The rows that a PE adds up and hands on."""
+        top, bottom = self.rows_of(cube)
+        if not self.splits_k:
+            return top, bottom
+        a, b = parts_of(bottom - top, self.sip.pes)[pe]
+        return top + a, top + b
+
+    def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
+        """What of a weight a PE has, as matrices one after the other: rows and columns of each."""
+        return [(self.k_of(pe), self.columns_of(cube, pe))]
+
+
+def columns_plan(
+    sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups: int, *, splits_k: bool | None = None
+) -> ColumnsPlan:
+    """PEs split K unless they are told otherwise, or a group is one cube and its copies of x are less than the sums."""
+    if groups < 1 or sip.cubes % groups:
+        raise UsageError(f"{groups} groups of {sip.cubes} cubes", hint="use a divisor of the number of cubes")
+    if splits_k is None:
+        splits_k = groups < sip.cubes or k > 2 * n
+    width = -(-k // sip.pes) if splits_k else k
+    fitting = sip.tcm_bytes // (width * itemsize)
+    block_rows = PINNED_ROWS if fitting >= PINNED_ROWS else fitting // 32 * 32
+    return ColumnsPlan(sip, rows, k, n, groups, splits_k, block_rows)
+
+
+@cache
+def exchange_rounds(pes: int) -> tuple[tuple[int, ...], ...]:
+    """Rounds in which every PE of a cube reads from one of them, and each is read from: by round and reader, from whom.
+    After all rounds everybody has read from everybody, itself included.
+
+    Of eight PEs two lie in each corner, and routes go along x first: two that send across share a link. So in every
+    round one PE of each corner sends across, while the other one sends to its own side; no two share a link.
+    """
+    if pes & (pes - 1):
+        return tuple(tuple((pe + turn) % pes for pe in range(pes)) for turn in (*range(1, pes), 0))
+    if pes != 8:
+        return tuple(tuple(pe ^ turn for pe in range(pes)) for turn in (*range(1, pes), 0))
+    across, rounds = 2, list[tuple[int, ...]]()
+    for sender in (0, 1):
+        for beside in (1, 4, 5, 0):
+            readers = [pe ^ (beside | (across if pe % 2 == sender else 0)) for pe in range(pes)]
+            rounds.append(tuple(readers.index(pe) for pe in range(pes)))
+    return tuple(rounds)

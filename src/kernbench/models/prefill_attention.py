@@ -1,0 +1,190 @@
+"""Causal attention of whole sequences: blocks of queries against keys and values in the PE's own slice.
+
+Cubes form teams, each with as many key heads as every other (`mapping.PrefillAttention`). Keys and values of its heads
+come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
+blocks of queries need nobody else's memory.
+
+A block takes the keys before it in a few large steps: all their scores into HBM, their largest, their exponentials, and
+the product with the values. Keys of the block itself, of which only some are seen, are worked on in TCM. Scores are
+f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernbench.models.column_kernels import Mover, cut, put
+from kernbench.models.layouts import Layout
+from kernbench.models.mapping import PrefillAttention, QueryBlock
+from kernbench.models.plans import exchange_rounds
+from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+FAR_BELOW = -1e30  # a score that no exponential sees
+
+
+# ---- keys and values
+
+
+def take_heads(
+    keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
+    tl: TLContext,
+) -> None:  # fmt: skip
+    """Each PE takes what the PEs of its number in the team's cubes have."""
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    team, place = divmod(cube, plan.cubes_per_team)
+    d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
+    for turn in range(plan.cubes_per_team):
+        first, end = plan.rows_at((place + turn) % plan.cubes_per_team, pe)
+        own = plan.copies_of(cube, pe) + first
+        for x, copies in ((keys, key_copies), (values, value_copies)):
+            mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
+    tl.wait()
+
+
+def share_heads(
+    keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
+    tl: TLContext,
+) -> None:  # fmt: skip
+    """Within a cube, each PE takes from all others what they have, or what they have taken."""
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
+    own, is_taken = plan.copies_of(cube, pe), plan.cubes_per_team > 1
+    for sources in exchange_rounds(plan.sip.pes):
+        other = sources[pe]
+        if other == pe and is_taken:
+            continue
+        start = plan.copies_of(cube, other) if is_taken else cube * plan.team_rows
+        for place in range(plan.cubes_per_team):
+            first, end = plan.rows_at(place, other)
+            for x, copies in ((keys, key_copies), (values, value_copies)):
+                source = copies if is_taken else x
+                mover.move(source, (start + first) * d, d, copies, (own + first) * d, (end - first, d))
+    tl.wait()
+
+
+# ---- blocks of queries
+
+
+def attend_prefill(
+    queries: TensorPtr,
+    keys: TensorPtr,
+    values: TensorPtr,
+    scores: TensorPtr,
+    powers: TensorPtr,
+    out: TensorPtr,
+    *,
+    plan: PrefillAttention,
+    layout: Layout,
+    tl: TLContext,
+) -> None:
+    """This PE's blocks of queries, against the keys and values in its own slice."""
+    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    width = queries.shape[1]
+    for block in plan.blocks[me]:
+        result = _Block(queries, keys, values, block, plan, tl).attend(scores, powers, out.dtype)
+        row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
+        shaped = tl.reshape(result, (block.queries, width))
+        put(shaped, (row, row + block.queries), (column, column + width), [out], layout, tl)
+        del result, shaped
+        tl.wait()
+
+
+class _Block:
+    """One block of queries, of all heads that share a key head; its rows are tokens, and heads of a token."""
+
+    def __init__(
+        self,
+        queries: TensorPtr,
+        keys: TensorPtr,
+        values: TensorPtr,
+        block: QueryBlock,
+        plan: PrefillAttention,
+        tl: TLContext,
+    ) -> None:
+        self._tl, self._block, self._plan = tl, block, plan
+        self._d = d = keys.local_shape[1] // plan.team_rows
+        self._shared = queries.shape[1] // d
+        self._rows = block.queries * self._shared
+        first = plan.head_at(block)
+        self._keys = keys.local + first * d * keys.itemsize
+        self._values = values.local + first * d * values.itemsize
+        self._item, self._dtype = keys.itemsize, keys.dtype
+        row = plan.pair_of(block) * plan.tokens + block.first
+        asked = tl.load(queries + row * queries.shape[1] * queries.itemsize, (self._rows, d))
+        self._queries = tl.cast(asked * d**-0.5, queries.dtype)
+
+    def attend(self, scores: TensorPtr, powers: TensorPtr, dtype: str) -> TensorHandle:
+        """The block's result, (rows, head_dim)."""
+        tl, before = self._tl, self._block.first
+        near = self._near_scores()
+        best = tl.max(near, axis=1)
+        if not before:
+            weights = tl.exp(near - best)
+            del near
+            total = tl.sum(weights, axis=1)
+            return tl.cast(self._near_values(weights) / total, dtype)
+        shape = self._rows, before
+        keys = tl.ref(self._keys, (before, self._d))
+        tl.wait(tl.composite("gemm", self._queries, keys.T, out_ptr=scores.local, tile_shape="auto"))
+        best = tl.maximum(best, self._reduced(scores, before, tl.max, tl.maximum))
+        steps: list[dict[str, object]] = [{"op": "exp"}]
+        far = tl.ref(scores.local, shape)
+        tl.wait(tl.composite("math", far, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto"))
+        weights = tl.exp(near - best)
+        del near
+        total = tl.sum(weights, axis=1) + self._reduced(powers, before, tl.sum, tl.add)
+        steps = [{"op": "add", "other": self._near_values(weights)}, {"op": "div", "other": total}]
+        del weights
+        values = tl.ref(self._values, (before, self._d))
+        asked = tl.composite(
+            "gemm", tl.ref(powers.local, shape), values, epilogue=steps, out_dtype=dtype, tile_shape="auto"
+        )
+        found = tl.wait(asked)
+        assert found is not None
+        return found
+
+    def _near_scores(self) -> TensorHandle:
+        """Of the block's own keys, as far as each query sees them."""
+        tl, n, shared = self._tl, self._block.queries, self._shared
+        keys = tl.load(self._keys + self._block.first * self._d * self._item, (n, self._d))
+        scores = tl.dot(self._queries, keys.T, out_dtype="f32")
+        tokens = tl.broadcast_to(tl.reshape(tl.arange(0, n), (n, 1)), (n, shared))
+        return tl.where(tl.reshape(tokens, (n * shared, 1)) >= tl.arange(0, n), scores, FAR_BELOW)
+
+    def _near_values(self, weights: TensorHandle) -> TensorHandle:
+        tl = self._tl
+        values = tl.load(self._values + self._block.first * self._d * self._item, (self._block.queries, self._d))
+        return tl.dot(tl.cast(weights, self._dtype), values, out_dtype="f32")
+
+    def _reduced(
+        self,
+        x: TensorPtr,
+        width: int,
+        over: Callable[..., TensorHandle],
+        join: Callable[[TensorHandle, TensorHandle], TensorHandle],
+    ) -> TensorHandle:
+        """Every row of x, in this PE's own slice, as one number; the next rows come while some are worked on."""
+        tl, most = self._tl, self._plan.sip.tcm_bytes // 4 // x.itemsize
+        spans = list(cut(0, width, most))
+        blocks = [(rows, span) for rows in cut(0, self._rows, most // min(width, most)) for span in spans]
+
+        def ask(number: int) -> TransferHandle:
+            (top, bottom), (left, right) = blocks[number]
+            at = x.local + (top * width + left) * x.itemsize
+            return tl.load_async(at, (bottom - top, right - left), strides=(width, 1))
+
+        found: list[TensorHandle] = []
+        coming = ask(0)
+        for number, (_, span) in enumerate(blocks):
+            here = tl.wait(coming)
+            assert here is not None
+            if number + 1 < len(blocks):
+                coming = ask(number + 1)
+            value = over(here, axis=1)
+            del here
+            if span[0]:
+                found[-1] = join(found[-1], value)
+            else:
+                found.append(value)
+        return tl.cast(found[0] if len(found) == 1 else tl.cat(found, axis=0), "f32")
