@@ -82,9 +82,9 @@ def _compared(rows: Rows, panels: list[str]) -> Chart:
     return Chart(
         "panels-compared",
         "What limits each panel: products and softmax at prefill, and the ring between cubes; HBM at decode",
-        "At each panel's longest context: products over the MAC arrays' peak, bytes over HBM's bandwidth, and how long "
-        "the vector unit and the message engine of an average PE were busy. References are for the MAC array at "
-        "prefill.",
+        "At each panel's longest context: products over the MAC arrays' peak, bytes over HBM's bandwidth, how long the "
+        "vector unit of an average PE was busy, and how long its messages took, of which several may be under way at a "
+        "time. References are for the MAC array at prefill.",
         (BarPanel("of the time, or of peak (%)", names, bars, marks=marks, y_unit="percent", with_values=True),),
         columns=1,
         references=published,
@@ -118,13 +118,19 @@ def _longest(rows: Rows, panel: str) -> Row:
 def _queries(rows: Rows) -> Chart:
     made: list[LinePanel] = []
     for y_label, name, scale, unit in (
-        ("PE time per token and KV head (us)", "per_token", 1e-3, "number"),
+        ("PE time per token and 1,024 keys (us)", "per_token", 1024 / 1000, "number"),
         ("MAC array used (%)", "mac_share", 100.0, "percent"),
     ):
         lines = []
         for panel in [str(value) for value in values_of(rows, "panel")]:
             some = [
-                {**row, "per_token": number(row, "time_ns") * number(row, "ranks") / number(row, "tokens")}
+                {
+                    **row,
+                    "per_token": number(row, "time_ns")
+                    * number(row, "ranks")
+                    / number(row, "tokens")
+                    / number(row, "context"),
+                }
                 for row in where(rows, panel=panel)
             ]
             lines.append(Line(f"{PANELS[panel]}, context {some[0]['context']}", curve(some, "tokens", name, scale)))
@@ -143,6 +149,6 @@ def _queries(rows: Rows) -> Chart:
         "queries-per-chunk",
         "More query tokens per chunk share the way of keys and values: a token costs less until the engines are full",
         "Prefill by number of query tokens in the chunk: of one user over the PEs of a cube, and over the cubes of a "
-        "SIP. PE time is the time of all PEs that work for one KV head.",
+        "SIP. PE time is the time of all PEs that work for one KV head, over query tokens and keys.",
         tuple(made),
     )
