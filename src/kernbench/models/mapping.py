@@ -67,14 +67,23 @@ class SplitKPlan:
         """Of each weight, on a SIP."""
         return 1
 
+    def joins_sums(self, weights: int, itemsize: int) -> bool:
+        """Whether the sums of all columns of so many weights are added up together: TCM holds them twice."""
+        return 2 * weights * self.rows * -(-self.n // self.sip.cubes) * F32_BYTES <= self._room(itemsize)
+
     def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
-        """The same for a product of several weights: beside sums of one, TCM holds what is complete of the others."""
-        room = self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
-        most = max(1, room * 4 // (9 + count) // (self.rows * F32_BYTES))
-        if count == 1 or self.block_columns <= most:
-            return self
+        """The same, in blocks where `count` weights are too much for one round: TCM then holds the sums of a block that
+        is streamed, those that are added up, twice, and what is complete of another weight.
+        """
         columns = -(-self.n // self.sip.cubes)
+        if self.joins_sums(count, itemsize):
+            return replace(self, block_columns=columns)
+        most = max(1, self._room(itemsize) * 4 // (13 + count) // (self.rows * F32_BYTES))
         return replace(self, block_columns=-(-columns // -(-columns // most)))
+
+    def _room(self, itemsize: int) -> int:
+        """Beside a PE's rows."""
+        return self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
 
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe]
@@ -277,20 +286,16 @@ class Mapping(Protocol):
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
-    """As few blocks of columns as TCM allows: beside the rows it holds sums, what comes to be added, and what they
-    give.
-    """
+    """As few blocks of columns as TCM allows, for one weight."""
     columns = -(-n // sip.cubes)
-    x_bytes = rows * -(-k // sip.pes) * itemsize
-    most = (sip.tcm_bytes * 15 // 16 - x_bytes) // 2 // (rows * F32_BYTES)
-    if most < min(columns, sip.pes):
+    is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
+    at_once = max(1, sip.tcm_bytes * 15 // 16 * RELAYED_BLOCKS // (RELAYED_BLOCKS + 1) // (rows * itemsize))
+    plan = SplitKPlan(sip, rows, k, n, columns, is_relayed, at_once).for_weights(1, itemsize)
+    if plan.block_columns < min(columns, sip.pes):
         raise UsageError(
             f"{rows} rows of {k} do not fit TCM", where="mapping", hint="use the mapping columns for so many rows"
         )
-    blocks = max(-(-columns // most), 1)
-    is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
-    at_once = max(1, sip.tcm_bytes * 15 // 16 * RELAYED_BLOCKS // (RELAYED_BLOCKS + 1) // (rows * itemsize))
-    return SplitKPlan(sip, rows, k, n, -(-columns // blocks), is_relayed, at_once)
+    return plan
 
 
 def teams_of(sip: SipShape, pairs: int) -> int:

@@ -6,7 +6,8 @@ the K parts of both round the cubes, each next to the one before, so that a row 
 `product_split_k` streams a PE's weights past its rows, one composite for each weight and job, with nothing beside it,
 and then the cube's PEs add their sums up: halves are exchanged with the PE of the same corner, quarters along columns
 of routers. The last step goes one way, to the PEs that lead: the two pairs on a row of routers then have it one each.
-Leading PEs write the results.
+Leading PEs write the results. Where TCM does not hold all sums there are several rounds, and a round is streamed while
+the sums of the one before are added up.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
-from kernbench.models.mapping import F32_BYTES, SplitKPlan
+from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import Job
 from kernbench.policy.placement.dp import Range, parts_of
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 # ---- rows to where they are used
@@ -93,19 +94,21 @@ def product_split_k(
     if not jobs:
         return
     weights = [weight for weight in (w, up) if weight is not None]
-    task = _Product(x, weights, parts, plan, jobs, tl)
-    at = 0
-    for block in plan.columns_of(tl.program_id(1)):
-        task.do(out, block, at, activation)
-        at += (block[1] - block[0]) * task.depth
+    _Product(x, weights, parts, out, plan, jobs, activation, tl).run()
 
 
-class _Totals(NamedTuple):
-    """What a PE has of a block when all sums are added up, for each weight, and which rows and columns of it."""
+class _Round(NamedTuple):
+    """Weights whose sums are added up together, over a block of columns; they begin `at` elements behind those of their
+    expert.
+    """
 
-    totals: list[TensorHandle]
-    rows: Range
-    columns: Range
+    weights: Sequence[TensorPtr]
+    block: Range
+    at: int
+
+    @property
+    def columns(self) -> int:
+        return self.block[1] - self.block[0]
 
 
 class _Product:
@@ -116,81 +119,111 @@ class _Product:
         x: TensorPtr,
         weights: Sequence[TensorPtr],
         parts: TensorPtr | None,
+        out: TensorPtr,
         plan: SplitKPlan,
         jobs: Sequence[Job],
+        activation: str | None,
         tl: TLContext,
     ) -> None:
-        self._x, self._weights, self._parts, self._plan, self._jobs, self._tl = x, weights, parts, plan, jobs, tl
-        pe, cube = tl.program_id(0), tl.program_id(1)
-        first, end = plan.k_of(pe)
-        self._first, self.depth = first, end - first
+        self._x, self._weights, self._parts, self._out, self._plan = x, weights, parts, out, plan
+        self._jobs, self._activation, self._tl = jobs, activation, tl
+        self._first, end = plan.k_of(tl.program_id(0))
+        self._depth = end - self._first
         self._top = jobs[0].first
         self._rows = jobs[-1].first + jobs[-1].rows - self._top
-        self._per_expert = sum(b - a for a, b in plan.columns_of(cube)) * self.depth
-        self._own = self._own_rows()
+        self._axis = 0 if self._rows >= plan.sip.pes else 1  # rows are shared out where there are enough: longer runs
+        self._blocks = plan.columns_of(tl.program_id(1))
+        self._totals: list[TensorHandle] = []  # of the weights of a block, as far as they are complete
 
-    def do(self, out: TensorPtr, block: Range, at: int, activation: str | None) -> None:
-        """A block of columns, whose weights begin `at` elements behind those of their expert."""
-        tl, found = self._tl, self._totals(at, block[1] - block[0])
+    def run(self) -> None:
+        """One round is streamed alone; of several, each while the sums of the one before are added up."""
+        rounds, own = self._rounds(), self._own_rows()
+        before: tuple[_Round, list[list[CompletionHandle | TensorHandle]]] | None = None
+        for this in rounds:
+            streams = self._stream(own, this, alone=len(rounds) == 1)
+            if before is not None:
+                self._add_up(*before)
+            before = this, streams
+            del streams
+        if before is not None:
+            self._add_up(*before)
+        self._tl.wait()
+
+    def _rounds(self) -> list[_Round]:
+        """In one, where TCM allows; else by block and weight."""
+        found: list[_Round] = []
+        at = 0
+        joined = len(self._blocks) == 1 and self._plan.joins_sums(len(self._weights), self._x.itemsize)
+        for block in self._blocks:
+            groups = [self._weights] if joined else [[weight] for weight in self._weights]
+            found += [_Round(some, block, at) for some in groups]
+            at += (block[1] - block[0]) * self._depth
+        return found
+
+    def _add_up(self, this: _Round, streams: list[list[CompletionHandle | TensorHandle]]) -> None:
+        """The sums of a round; when a block is complete, its results go out."""
+        tl, columns, rows, axis = self._tl, this.columns, self._rows, self._axis
+        found = self._added_up(self._sums(streams))
         if found is None:
             return
-        result, *factors = found.totals
-        if activation is not None:
-            result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
+        total, begin = found
+        for number in range(len(this.weights)):
+            size = columns if axis == 0 else rows
+            cut = slice(number * size, (number + 1) * size)
+            self._totals.append(total[:, cut] if axis == 0 else total[cut])
+        if len(self._totals) < len(self._weights):
+            return
+        result, *factors = self._totals
+        self._totals = []
+        if self._activation is not None:
+            result = tl.gelu(result) if self._activation == "gelu" else tl.silu(result)
         for factor in factors:
             result = result * factor
-        place = (found.rows[0] * self._plan.n + block[0] + found.columns[0]) * out.itemsize
-        tl.store(out + place, tl.cast(result, out.dtype), strides=(self._plan.n, 1))
-
-    def _totals(self, at: int, columns: int) -> _Totals | None:
-        """None for a PE that has none of them. The sums of all weights are added up together where TCM holds them."""
-        plan, rows = self._plan, self._rows
-        axis = 0 if rows >= plan.sip.pes else 1  # rows are shared out where there are enough: long runs to store
-        together = len(self._weights) * rows * columns * F32_BYTES
-        fits = 2 * together + rows * self.depth * self._x.itemsize <= plan.sip.tcm_bytes * 15 // 16
-        totals: list[TensorHandle] = []
-        span = (0, 0)
-        for some in [self._weights] if fits else [[weight] for weight in self._weights]:
-            found = self._added_up(self._sums(some, at, columns, 1 - axis), axis)
-            if found is None:
-                return None
-            total, span = found
-            if axis == 0:
-                totals += [total[:, number * columns : (number + 1) * columns] for number in range(len(some))]
-            else:
-                totals += [total[number * rows : (number + 1) * rows] for number in range(len(some))]
-        if axis == 0:
-            return _Totals(totals, (self._top + span[0], self._top + span[1]), (0, columns))
-        return _Totals(totals, (self._top, self._top + rows), span)
+        row, column = (self._top + begin, this.block[0]) if axis == 0 else (self._top, this.block[0] + begin)
+        place = self._out + (row * self._plan.n + column) * self._out.itemsize
+        tl.store_async(place, tl.cast(result, self._out.dtype), strides=(self._plan.n, 1))
 
     def _own_rows(self) -> TensorHandle:
         """This PE's K part."""
-        shape = self._rows, self.depth
+        shape = self._rows, self._depth
         if self._parts is not None:
-            return self._tl.load(self._parts.local + self._top * self.depth * self._parts.itemsize, shape)
+            return self._tl.load(self._parts.local + self._top * self._depth * self._parts.itemsize, shape)
         at = (self._top * self._plan.k + self._first) * self._x.itemsize
         return self._tl.load(self._x + at, shape, strides=(self._plan.k, 1))
 
-    def _sums(self, weights: Sequence[TensorPtr], at: int, columns: int, beside: int) -> TensorHandle:
-        """The products of this PE's K part, jobs below one another, weights along the other axis, `beside`."""
-        tl, rows = self._tl, self._own
-        found: list[list[TensorHandle]] = []
-        for weight in weights:
+    def _stream(self, rows: TensorHandle, this: _Round, *, alone: bool) -> list[list[CompletionHandle | TensorHandle]]:
+        """The products of this PE's K part, by weight and job: under way, or, each with nothing beside it, complete."""
+        tl = self._tl
+        per_expert = sum(b - a for a, b in self._blocks) * self._depth
+        found: list[list[CompletionHandle | TensorHandle]] = []
+        for weight in this.weights:
             found.append([])
             for expert, first, count in self._jobs:
                 own = rows if count == self._rows else rows[first - self._top : first - self._top + count]
-                place = (expert * self._per_expert + at) * weight.itemsize
-                streamed = tl.ref(weight.local + place, (self.depth, columns))
-                sums = tl.wait(tl.composite("gemm", own, streamed, out_dtype="f32", tile_shape="auto"))
-                assert sums is not None
-                found[-1].append(sums)
-                del own, sums
-        by_weight = [tl.cat(found.pop(0), axis=0) if len(self._jobs) > 1 else found.pop(0)[0] for _ in weights]
-        return tl.cat(by_weight, axis=beside) if len(by_weight) > 1 else by_weight[0]
+                place = (expert * per_expert + this.at) * weight.itemsize
+                streamed = tl.ref(weight.local + place, (self._depth, this.columns))
+                asked = tl.composite("gemm", own, streamed, out_dtype="f32", tile_shape="auto")
+                found[-1].append(self._result(asked) if alone else asked)
+        return found
 
-    def _added_up(self, sums: TensorHandle, axis: int) -> tuple[TensorHandle, Range] | None:
-        """The share of the cube's sums that this PE comes to have, and where it begins and ends along `axis`."""
-        tl, plan, pe = self._tl, self._plan, self._tl.program_id(0)
+    def _result(self, stream: CompletionHandle | TensorHandle) -> TensorHandle:
+        found = self._tl.wait(stream) if isinstance(stream, CompletionHandle) else stream
+        assert found is not None
+        return found
+
+    def _sums(self, streams: list[list[CompletionHandle | TensorHandle]]) -> TensorHandle:
+        """Jobs below one another, weights along the axis that is not shared out."""
+        tl = self._tl
+        by_weight: list[TensorHandle] = []
+        while streams:
+            found = [self._result(stream) for stream in streams.pop(0)]
+            by_weight.append(tl.cat(found, axis=0) if len(found) > 1 else found[0])
+            del found
+        return tl.cat(by_weight, axis=1 - self._axis) if len(by_weight) > 1 else by_weight[0]
+
+    def _added_up(self, sums: TensorHandle) -> tuple[TensorHandle, int] | None:
+        """The share of the cube's sums that this PE comes to have, and its first row or column; None if it has none."""
+        tl, plan, pe, axis = self._tl, self._plan, self._tl.program_id(0), self._axis
         begin = 0
         for place, count in plan.stages:
             others = [pe + (digit - pe // place % count) * place for digit in range(count)]
@@ -212,7 +245,7 @@ class _Product:
                 return None
             sums, begin = total, begin + own[0]
             del total, sent
-        return sums, (begin, begin + sums.shape[axis])
+        return sums, begin
 
 
 def _part(x: TensorHandle, axis: int, share: Range) -> TensorHandle:

@@ -105,6 +105,7 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
         return replace(plan, is_relayed=True, relayed_columns=plan.k // 3, block_columns=-(-plan.block_columns // 2))
 
     monkeypatch.setattr(mapping, "split_k_plan", in_blocks)
+    monkeypatch.setattr(mapping.SplitKPlan, "for_weights", lambda plan, *_: plan)
     result = verified(model=model, phase="decode", batch=5)
     assert "spread mlp_down" in names(result)
 
