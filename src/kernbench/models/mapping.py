@@ -127,6 +127,11 @@ class PrefillAttention:
         return self.pair_of(block) * self.tokens % self.team_rows
 
     @property
+    def most_tokens(self) -> int:
+        """Of all blocks of a PE."""
+        return max(1, *(sum(block.queries for block in some) for some in self.blocks))
+
+    @property
     def most_queries(self) -> int:
         """Of a block."""
         return max((block.queries for some in self.blocks for block in some), default=1)
@@ -261,7 +266,7 @@ class StudiedMapping:
     ) -> PrefillAttention:
         shared = heads // kv_heads
         count = max(1, min(MOST_QUERIES, MOST_QUERY_ROWS // shared))
-        while count > 1 and count * shared * (3 * F32_BYTES * max(count, head_dim)) > sip.tcm_bytes * 3 // 4:
+        while count > 1 and count * shared * 4 * F32_BYTES * max(count, head_dim) > sip.tcm_bytes * 3 // 4:
             count //= 2
         return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
 
