@@ -36,7 +36,7 @@ from kernbench.policy.placement.dp import Range, parts_of
 F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
 KEYS_AT_ONCE = 128  # at decode
-MOST_QUERIES = 128  # of a block at prefill: as many of its own keys are worked on though only half are seen
+MOST_QUERIES = 64  # of a block at prefill: as many of its own keys are worked on though only half are seen
 MOST_QUERY_ROWS = 256  # tokens times heads that share a key head
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax

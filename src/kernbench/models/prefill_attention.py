@@ -4,9 +4,9 @@ Cubes form teams, each with as many key heads as every other (`mapping.PrefillAt
 come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
 blocks of queries need nobody else's memory.
 
-A block takes the keys before it in a few large steps: all their scores into HBM, their largest, their exponentials, and
-the product with the values. Keys of the block itself, of which only some are seen, are worked on in TCM. Scores are
-f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
+A block takes the far keys, most of those before it, in a few large steps: all their scores into HBM, their largest, their
+exponentials, and the product with the values. Near keys, up to the block's own, of which only some are seen, are worked
+on in TCM. Scores are f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 FAR_BELOW = -1e30  # a score that no exponential sees
+FAR_KEYS = 128  # keys before a block are taken as a multiple of these: few different products to foresee
 
 
 # ---- keys and values
@@ -125,6 +126,8 @@ class _Block:
         self._d = d = keys.local_shape[1] // plan.team_rows
         self._shared = width // d
         self._rows = block.queries * self._shared
+        self._far = block.first - block.first % FAR_KEYS
+        self._near = block.first + block.queries - self._far
         first = plan.head_at(block)
         self._keys = keys.local + first * d * keys.itemsize
         self._values = values.local + first * d * values.itemsize
@@ -133,7 +136,7 @@ class _Block:
 
     def attend(self, scores: TensorPtr, powers: TensorPtr) -> TensorHandle:
         """The block's result, (rows, head_dim)."""
-        tl, before, dtype = self._tl, self._block.first, self._dtype
+        tl, before, dtype = self._tl, self._far, self._dtype
         near = self._near_scores()
         best = tl.max(near, axis=1)
         if not before:
@@ -166,16 +169,17 @@ class _Block:
         return result
 
     def _near_scores(self) -> TensorHandle:
-        """Of the block's own keys, as far as each query sees them."""
+        """Of the near keys, as far as each query sees them."""
         tl, n, shared = self._tl, self._block.queries, self._shared
-        keys = tl.load(self._keys + self._block.first * self._d * self._item, (n, self._d))
+        keys = tl.load(self._keys + self._far * self._d * self._item, (self._near, self._d))
         scores = tl.dot(self._queries, keys.T, out_dtype="f32")
-        tokens = tl.broadcast_to(tl.reshape(tl.arange(0, n), (n, 1)), (n, shared))
-        return tl.where(tl.reshape(tokens, (n * shared, 1)) >= tl.arange(0, n), scores, FAR_BELOW)
+        tokens = tl.arange(self._block.first, self._block.first + n)
+        tokens = tl.reshape(tl.broadcast_to(tl.reshape(tokens, (n, 1)), (n, shared)), (n * shared, 1))
+        return tl.where(tokens >= tl.arange(self._far, self._far + self._near), scores, FAR_BELOW)
 
     def _near_values(self, weights: TensorHandle) -> TensorHandle:
         tl = self._tl
-        values = tl.load(self._values + self._block.first * self._d * self._item, (self._block.queries, self._d))
+        values = tl.load(self._values + self._far * self._d * self._item, (self._near, self._d))
         return tl.dot(tl.cast(weights, self._dtype), values, out_dtype="f32")
 
     def _reduced(
