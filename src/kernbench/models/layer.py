@@ -237,8 +237,11 @@ class DecoderLayer:
         if plan.cubes_per_team > 1:
             self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
-        attend = partial(prefill_attention.attend_prefill, plan=plan, layout=t.attended_layout)
-        self._launch(attend, queries, *t.head_copies, *t.scores, t.attended)
+        self._launch(partial(prefill_attention.take_queries, plan=plan), queries, t.own_queries)
+        attend = partial(prefill_attention.attend_blocks, plan=plan)
+        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, queries.shape[1])
+        hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
+        self._launch(hand_over, t.own_queries, t.attended, queries.shape[1])
 
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job

@@ -41,7 +41,7 @@ RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it t
 RELAYED_CUBES = 8  # and so it does with fewer of these
 RELAYED_BLOCKS = 4
 KEYS_AT_ONCE = 128  # at decode
-MOST_QUERIES = 128  # of a block at prefill: as many of its own keys are worked on though only half are seen
+MOST_QUERIES = 64  # of a block at prefill: as many of its own keys are worked on though only half are seen
 MOST_QUERY_ROWS = 256  # tokens times heads that share a key head
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
@@ -214,6 +214,11 @@ class PrefillAttention:
         return self.pair_of(block) * self.tokens % self.team_rows
 
     @property
+    def most_tokens(self) -> int:
+        """Of all blocks of a PE."""
+        return max(1, *(sum(block.queries for block in some) for some in self.blocks))
+
+    @property
     def most_queries(self) -> int:
         """Of a block."""
         return max((block.queries for some in self.blocks for block in some), default=1)
@@ -348,7 +353,7 @@ class StudiedMapping:
     ) -> PrefillAttention:
         shared = heads // kv_heads
         count = max(1, min(MOST_QUERIES, MOST_QUERY_ROWS // shared))
-        while count > 1 and count * shared * (3 * F32_BYTES * max(count, head_dim)) > sip.tcm_bytes * 3 // 4:
+        while count > 1 and count * shared * 4 * F32_BYTES * max(count, head_dim) > sip.tcm_bytes * 3 // 4:
             count //= 2
         return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
 

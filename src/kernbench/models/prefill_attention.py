@@ -4,14 +4,14 @@ Cubes form teams, each with as many key heads as every other (`mapping.PrefillAt
 come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
 blocks of queries need nobody else's memory.
 
-A block takes the keys before it in a few large steps: all their scores into HBM, their largest, their exponentials, and
-the product with the values. Keys of the block itself, of which only some are seen, are worked on in TCM. Scores are
-f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
+A block takes the far keys, most of those before it, in a few large steps: all their scores into HBM, their largest, their
+exponentials, and the product with the values. Near keys, up to the block's own, of which only some are seen, are worked
+on in TCM. Scores are f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kernbench.models.column_kernels import Mover, cut, put
 from kernbench.models.layouts import Layout
@@ -21,6 +21,7 @@ from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 FAR_BELOW = -1e30  # a score that no exponential sees
+FAR_KEYS = 128  # keys before a block are taken as a multiple of these: few different products to foresee
 
 
 # ---- keys and values
@@ -66,28 +67,46 @@ def share_heads(
 # ---- blocks of queries
 
 
-def attend_prefill(
-    queries: TensorPtr,
-    keys: TensorPtr,
-    values: TensorPtr,
-    scores: TensorPtr,
-    powers: TensorPtr,
-    out: TensorPtr,
-    *,
-    plan: PrefillAttention,
-    layout: Layout,
-    tl: TLContext,
-) -> None:
-    """This PE's blocks of queries, against the keys and values in its own slice."""
-    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    width = queries.shape[1]
-    for block in plan.blocks[me]:
-        result = _Block(queries, keys, values, block, plan, tl).attend(scores, powers, out.dtype)
+def take_queries(queries: TensorPtr, copies: TensorPtr, *, plan: PrefillAttention, tl: TLContext) -> None:
+    """The queries of this PE's blocks to its own slice, one block after the other."""
+    width, mover = queries.shape[1], Mover(tl, plan.sip.tcm_bytes)
+    for block, at in _blocks_here(copies, width, plan, tl):
+        row = plan.pair_of(block) * plan.tokens + block.first
+        mover.move(queries, row * width, width, copies, at, (block.queries, width))
+    tl.wait()
+
+
+def attend_blocks(
+    queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, width: int, *,
+    plan: PrefillAttention, tl: TLContext,
+) -> None:  # fmt: skip
+    """This PE's blocks, against the keys and values in its own slice. Results take the places of the queries."""
+    for block, at in _blocks_here(queries, width, plan, tl):
+        place = queries + at * queries.itemsize
+        result = _Block(place, width, keys, values, block, plan, tl).attend(scores, powers)
+        tl.store(place, result)
+        del result
+
+
+def hand_over(results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext) -> None:
+    """Results of this PE's blocks to who reads them next."""
+    for block, at in _blocks_here(results, width, plan, tl):
+        result = tl.load(results + at * results.itemsize, (block.queries, width))
         row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
-        shaped = tl.reshape(result, (block.queries, width))
-        put(shaped, (row, row + block.queries), (column, column + width), [out], layout, tl)
-        del result, shaped
+        put(result, (row, row + block.queries), (column, column + width), [out], layout, tl)
+        del result
         tl.wait()
+
+
+def _blocks_here(
+    copies: TensorPtr, width: int, plan: PrefillAttention, tl: TLContext
+) -> Iterator[tuple[QueryBlock, int]]:
+    """This PE's blocks, and at which element each begins."""
+    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    at = me * copies.shape[1]
+    for block in plan.blocks[me]:
+        yield block, at
+        at += block.queries * width
 
 
 class _Block:
@@ -95,7 +114,8 @@ class _Block:
 
     def __init__(
         self,
-        queries: TensorPtr,
+        queries: int,
+        width: int,
         keys: TensorPtr,
         values: TensorPtr,
         block: QueryBlock,
@@ -104,29 +124,31 @@ class _Block:
     ) -> None:
         self._tl, self._block, self._plan = tl, block, plan
         self._d = d = keys.local_shape[1] // plan.team_rows
-        self._shared = queries.shape[1] // d
+        self._shared = width // d
         self._rows = block.queries * self._shared
+        self._far = block.first - block.first % FAR_KEYS
+        self._near = block.first + block.queries - self._far
         first = plan.head_at(block)
         self._keys = keys.local + first * d * keys.itemsize
         self._values = values.local + first * d * values.itemsize
         self._item, self._dtype = keys.itemsize, keys.dtype
-        row = plan.pair_of(block) * plan.tokens + block.first
-        asked = tl.load(queries + row * queries.shape[1] * queries.itemsize, (self._rows, d))
-        self._queries = tl.cast(asked * d**-0.5, queries.dtype)
+        self._queries = tl.cast(tl.load(queries, (self._rows, d)) * d**-0.5, keys.dtype)
 
-    def attend(self, scores: TensorPtr, powers: TensorPtr, dtype: str) -> TensorHandle:
+    def attend(self, scores: TensorPtr, powers: TensorPtr) -> TensorHandle:
         """The block's result, (rows, head_dim)."""
-        tl, before = self._tl, self._block.first
+        tl, before, dtype = self._tl, self._far, self._dtype
         near = self._near_scores()
         best = tl.max(near, axis=1)
         if not before:
             weights = tl.exp(near - best)
             del near
-            total = tl.sum(weights, axis=1)
-            return tl.cast(self._near_values(weights) / total, dtype)
+            total, found = tl.sum(weights, axis=1), self._near_values(weights)
+            del weights
+            return tl.cast(found / total, dtype)
         shape = self._rows, before
         keys = tl.ref(self._keys, (before, self._d))
         tl.wait(tl.composite("gemm", self._queries, keys.T, out_ptr=scores.local, tile_shape="auto"))
+        del self._queries  # TCM for what follows
         best = tl.maximum(best, self._reduced(scores, before, tl.max, tl.maximum))
         steps: list[dict[str, object]] = [{"op": "exp"}]
         far = tl.ref(scores.local, shape)
@@ -140,21 +162,22 @@ class _Block:
         asked = tl.composite(
             "gemm", tl.ref(powers.local, shape), values, epilogue=steps, out_dtype=dtype, tile_shape="auto"
         )
-        found = tl.wait(asked)
-        assert found is not None
-        return found
+        result = tl.wait(asked)
+        assert result is not None
+        return result
 
     def _near_scores(self) -> TensorHandle:
-        """Of the block's own keys, as far as each query sees them."""
+        """Of the near keys, as far as each query sees them."""
         tl, n, shared = self._tl, self._block.queries, self._shared
-        keys = tl.load(self._keys + self._block.first * self._d * self._item, (n, self._d))
+        keys = tl.load(self._keys + self._far * self._d * self._item, (self._near, self._d))
         scores = tl.dot(self._queries, keys.T, out_dtype="f32")
-        tokens = tl.broadcast_to(tl.reshape(tl.arange(0, n), (n, 1)), (n, shared))
-        return tl.where(tl.reshape(tokens, (n * shared, 1)) >= tl.arange(0, n), scores, FAR_BELOW)
+        tokens = tl.arange(self._block.first, self._block.first + n)
+        tokens = tl.reshape(tl.broadcast_to(tl.reshape(tokens, (n, 1)), (n, shared)), (n * shared, 1))
+        return tl.where(tokens >= tl.arange(self._far, self._far + self._near), scores, FAR_BELOW)
 
     def _near_values(self, weights: TensorHandle) -> TensorHandle:
         tl = self._tl
-        values = tl.load(self._values + self._block.first * self._d * self._item, (self._block.queries, self._d))
+        values = tl.load(self._values + self._far * self._d * self._item, (self._near, self._d))
         return tl.dot(tl.cast(weights, self._dtype), values, out_dtype="f32")
 
     def _reduced(
@@ -165,7 +188,7 @@ class _Block:
         join: Callable[[TensorHandle, TensorHandle], TensorHandle],
     ) -> TensorHandle:
         """Every row of x, in this PE's own slice, as one number; the next rows come while some are worked on."""
-        tl, most = self._tl, self._plan.sip.tcm_bytes // 4 // x.itemsize
+        tl, most = self._tl, self._plan.sip.tcm_bytes // 8 // x.itemsize
         spans = list(cut(0, width, most))
         blocks = [(rows, span) for rows in cut(0, self._rows, most // min(width, most)) for span in spans]
 

@@ -301,6 +301,8 @@ class LayerTensors:
             self.prefill = plan
             copies = self.sip.size, plan.team_rows * m.head_dim
             self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
+            own = self.sip.size, plan.most_tokens * self.by_head[0].shape[1]
+            self.own_queries = self._empty("own_queries", own)
             scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
             self.scores = [self._empty("scores", scores, "f32"), self._empty("powers", scores)]
             return
