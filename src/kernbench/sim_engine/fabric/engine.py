@@ -362,7 +362,7 @@ class FlitEngine:
         self._hand_over_flits(self.queues)
 
     def _hand_over_flits(self, queues: FlitQueues) -> None:
-        """The flits that are in the agenda by themselves go on in queues: those of a transfer at one hop, in one."""
+        """The flits that are in the agenda by themselves go on in queues: those that follow one another, in one."""
         waiting: dict[tuple[int, int], list[Event]] = {}
         for event in self.agenda:
             _, _, _, transfer, crossing = event
@@ -371,9 +371,13 @@ class FlitEngine:
         self.agenda.keep(lambda event: event[4].link < 0)
         for (_, hop), events in waiting.items():
             events.sort()
-            _, _, first, transfer, _ = events[0]
-            assert events[-1][2] - first == len(events) - 1  # none overtakes
-            queues.add_at(transfer, hop, first, [event[0] for event in events])
+            transfer, runs = events[0][3], list[list[Event]]()
+            for event in events:  # others may be in between, in a schedule
+                if not runs or event[2] != runs[-1][-1][2] + 1:
+                    runs.append([])
+                runs[-1].append(event)
+            for run in runs:
+                queues.add_at(transfer, hop, run[0][2], [time for time, _, _, _, _ in run])
 
     def _move_both(self, until: float, queues: FlitQueues) -> list[Transfer]:
         """What `_move` does: events of the agenda, and flits of the queues, in one order of time."""

@@ -37,9 +37,9 @@ def run(network: Network, sends: list[tuple[Any, ...]], **options: Any) -> Fabri
     return fabric
 
 
-def told(fabric: Fabric) -> tuple[Any, ...]:
+def told(fabric: Fabric, memory: str = "z") -> tuple[Any, ...]:
     ends = [transfer.done_ns for transfer in fabric.ends]  # type: ignore[attr-defined]
-    return ends, fabric.all_link_counters(), fabric.channel_counters("z")
+    return ends, fabric.all_link_counters(), fabric.channel_counters(memory)
 
 
 @pytest.mark.parametrize("compile_after", [0, 100, 3000])
@@ -95,3 +95,19 @@ def test_without_numba_all_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) ->
     plain = run(network, sends, compile_after=0)
     assert plain.engine.queues is None
     assert told(plain) == expected
+
+
+def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
+    """A long train is split in the middle: some of its flits are in the agenda, those behind them are not."""
+    network = Network()
+    for name in "abcdefx":
+        network.add_node(name, 40.0)
+    for src, dst in ("ab", "bc", "cd", "de", "ef", "xc"):
+        network.add_link(src, dst, 128.0, 30.0)
+    network.add_channels("f", 8, 256, 8.0)
+    sends: list[tuple[Any, ...]] = [("abcdef", 512 * KIB, 0.0, {"write_to": 0}), ("xcdef", 64 * KIB, 500.0, {})]
+    for compile_after in range(20, 700, 40):
+        fabrics = [run(network, sends, compile_after=compile_after), run(network, sends, mode="flits")]
+        assert fabrics[0].engine.queues is not None
+        compiled, plain = [(*told(fabric, "f"),) for fabric in fabrics]
+        assert compiled == plain, compile_after
