@@ -210,9 +210,7 @@ def _sum(found: TensorPtr, rows: Range, columns: Range, plan: ColumnsPlan, tl: T
     return total
 
 
-def _ask(
-    found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext
-) -> TransferHandle:
+def _ask(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TransferHandle:
     """A block of what a PE of this cube has found."""
     cube = tl.program_id(1)
     left, right = plan.columns_of(cube, pe)
@@ -223,9 +221,7 @@ def _ask(
     return tl.load_async(found + at * found.itemsize, shape, strides=(width, 1))
 
 
-def _load(
-    found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext
-) -> TensorHandle:
+def _load(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TensorHandle:
     loaded = tl.wait(_ask(found, pe, rows, columns, plan, tl))
     assert loaded is not None
     return loaded

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.bounds import Rates
 from kernbench.models.layer import Part
-from kernbench.models.mapping import ColumnsPlan
+from kernbench.models.plans import ColumnsPlan
 from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.topology.spec import MachineSpec
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from kernbench.models.column_kernels import Steps, put
 from kernbench.models.layouts import ByHead
-from kernbench.models.mapping import Job, SplitKPlan
+from kernbench.models.mapping import SplitKPlan
+from kernbench.models.plans import Job
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
@@ -177,9 +178,7 @@ def rope_by_head(
     tl.wait()
 
 
-def _turn(
-    at: int, shape: tuple[int, int, int], width: int, table: TensorHandle, dtype: str, tl: TLContext
-) -> None:
+def _turn(at: int, shape: tuple[int, int, int], width: int, table: TensorHandle, dtype: str, tl: TLContext) -> None:
     """Rows of heads from an address on, by a table of their cosines and sines."""
     half = shape[2] // 2
     cos, sin = table[:, :, :half], table[:, :, half:]

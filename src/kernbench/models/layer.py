@@ -2,8 +2,8 @@
 
 norm1 qkv [rope] attention out_proj all_reduce norm2 [router take_rows] mlp_up mlp_down [combine] all_reduce add
 
-Where a product's input has to come to the PEs that use it first, that is a part `spread` in front. With sequence parallelism norms work on a rank's own rows:
-all_gather comes before products and reduce_scatter in place of all_reduce.
+Where a product's input has to come to the PEs that use it first, that is a part `spread` in front. With sequence
+parallelism norms work on a rank's own rows: all_gather comes before products and reduce_scatter in place of all_reduce.
 
 Experts work on rows in the order of experts. Which rows those are the host reads between `router` and `take_rows`; that
 costs no time, and neither does the order. A layer without numbers deals tokens to experts evenly.
@@ -22,7 +22,7 @@ import numpy as np
 
 from kernbench.models import attention, column_kernels, kernels, prefill_attention
 from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
-from kernbench.models.mapping import ColumnsPlan, Job
+from kernbench.models.plans import ColumnsPlan, Job
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
 from kernbench.runtime_api.launches import Launch
@@ -181,7 +181,7 @@ class DecoderLayer:
         """Every PE's product, and the way of its results."""
         assert product.layout is not None
         multiply = partial(column_kernels.multiply, plan=plan, jobs=jobs, activation=activation)
-        found, *more = [*(product.outs if product.is_in_place else ()), *product.room]
+        found, *more = (product.outs if product.is_in_place else []) + product.room
         given = {"up": product.weights[1], "factors": more[0]} if more else {}
         self._launch(multiply, product.copies, product.weights[0], found, **given)
         if product.is_in_place:

@@ -4,9 +4,10 @@ Cubes form teams, each with as many key heads as every other (`mapping.PrefillAt
 come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
 blocks of queries need nobody else's memory.
 
-A block takes the far keys, most of those before it, in a few large steps: all their scores into HBM, their largest, their
-exponentials, and the product with the values. Near keys, up to the block's own, of which only some are seen, are worked
-on in TCM. Scores are f32; queries are scaled, and exponentials rounded to the tensors' type, before they are multiplied.
+A block takes the far keys, most of those before it, in a few large steps: all their scores into HBM, their largest,
+their exponentials, and the product with the values. Near keys, up to the block's own, of which only some are seen, are
+worked on in TCM. Scores are f32; queries are scaled, and exponentials rounded to the tensors' type, before they are
+multiplied.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def attend_blocks(
         del result
 
 
-def hand_over(results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext) -> None:
+def hand_over(
+    results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext
+) -> None:
     """Results of this PE's blocks to who reads them next."""
     for block, at in _blocks_here(results, width, plan, tl):
         result = tl.load(results + at * results.itemsize, (block.queries, width))
@@ -152,9 +155,7 @@ class _Block:
         best = tl.maximum(best, self._reduced(scores, before, tl.max, tl.maximum))
         steps: list[dict[str, object]] = [{"op": "exp"}]
         far = tl.ref(scores.local, shape)
-        tl.wait(
-            tl.composite("math", far, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto")
-        )
+        tl.wait(tl.composite("math", far, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto"))
         weights = tl.exp(near - best)
         del near
         total = tl.sum(weights, axis=1) + self._reduced(powers, before, tl.sum, tl.add)

@@ -19,10 +19,11 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.models import kernels
 from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
-from kernbench.models.mapping import ColumnsPlan, InputOrder, ProductPlan, SipShape
+from kernbench.models.mapping import InputOrder, ProductPlan
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
+from kernbench.models.plans import ColumnsPlan, SipShape
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -259,27 +260,23 @@ class LayerTensors:
         self.qkv = self._rows("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
-    def _result_of_heads(self) -> None:
+    def _result_of_heads(self) -> tuple[Tensor, Layout]:
         """Where attention puts its results: what the next product reads, or a matrix."""
-        parts, product = self.out_product.k_parts, self.out_product
-        width = self.heads * self.job.model.head_dim
+        product, parts = self.out_product, self.out_product.k_parts
         if parts is not None and self.job.phase == "prefill":
             assert product.copies is not None
-            self.attended, self.attended_layout = product.copies, parts
-            return
-        self.attended, self.attended_layout = self._rows("attended", self.job.rows, width), RowMajor(width)
-        product.x = self.attended
+            return product.copies, parts
+        width = self.heads * self.job.model.head_dim
+        product.x = self._rows("attended", self.job.rows, width)
+        return product.x, RowMajor(width)
 
     def _allocate_attention(self) -> None:
         m, job = self.job.model, self.job
-        self.attended_layout: Layout
-        self._result_of_heads()
+        self.attended, self.attended_layout = self._result_of_heads()
         shape = self.sip, job.batch
         self.caches: list[Tensor] = []
         if job.phase == "prefill":
-            plan = job.mapping.prefill_attention(
-                *shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item
-            )
+            plan = job.mapping.prefill_attention(*shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item)
             self.prefill = plan
             copies = self.sip.size, plan.team_rows * m.head_dim
             self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
@@ -324,7 +321,9 @@ class LayerTensors:
         names = ("gate", "up") if m.is_gated else ("gate",)
         first = [self._own(name, 2) for name in names]
         up = self.up_product = self._product("mlp_up", (rows, m.hidden, self.ffn), first, m.experts, "rows")
-        down = self.down_product = self._product("mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts)
+        down = self.down_product = self._product(
+            "mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts
+        )
         up.x = x or self.gathered
         parts = down.k_parts if isinstance(up.plan, ColumnsPlan) else None
         if parts is not None:
@@ -341,7 +340,13 @@ class LayerTensors:
         products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
         tensors += [tensor for product in products for tensor in product.tensors]
         tensors += [tensor for held in self.gains.values() for tensor in held]
-        tensors += [tensor for value in vars(self).values() if isinstance(value, list) for tensor in value if isinstance(tensor, Tensor)]
+        tensors += [
+            tensor
+            for value in vars(self).values()
+            if isinstance(value, list)
+            for tensor in value
+            if isinstance(tensor, Tensor)
+        ]
         self._on_all(kernels.touch, list({id(tensor): tensor for tensor in tensors}.values()))
         for tensor, contents in self._preset:
             self.torch.preset(tensor, contents)
