@@ -186,8 +186,7 @@ class DecoderLayer:
         """Every PE's product, and the way of its results."""
         assert product.layout is not None
         multiply = partial(column_kernels.multiply, plan=plan, jobs=jobs, activation=activation)
-        in_place = product.outs if product.is_in_place else []
-        found, *more = [*in_place, *product.room]
+        found, *more = (product.outs if product.is_in_place else []) + product.room
         given = {"up": product.weights[1], "factors": more[0]} if more else {}
         self._launch(multiply, product.copies, product.weights[0], found, **given)
         if product.is_in_place:

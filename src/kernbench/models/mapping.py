@@ -2,21 +2,20 @@
 
 A product (rows, K) x (K, N) is shared in one of two ways.
 
-columns   Cubes form `groups`; the rows are split over groups, the columns over the cubes of a group and their PEs.
-          Every PE has its columns of the weights in its own HBM slice. Every cube of a group has a copy of the
-          group's rows, made by a ring all-gather and stored as K chunks, one matrix each, dealt over the cube's
-          slices. A PE pins one K chunk of its weights in TCM, streams the rows past it, and goes on with the next
-          chunk, beginning with the one in its own slice: so the PEs of a cube read different slices, and rows cross
-          the mesh once. Sums over chunks are kept in f32 in the PE's own slice.
+columns   Cubes form `groups`; the rows are split over groups, the columns over the cubes of a group (`plans.py`). PEs
+          of a cube split columns, with a copy of the rows each, or K, and add their sums up. Products read and write
+          the PE's own HBM slice only.
 split_k   Columns over all cubes, K over the PEs of a cube: a PE gets its K part of the few rows, streams its weights,
           and the cube's PEs add their sums up by messages (`split_k.py`).
 
-Prefill with tensor parallelism takes columns with one group; a model whose weights are small enough to be copied takes
-tokens: columns with a group for each cube, so that rows never leave their cube. Decode takes split_k.
+Prefill takes columns with as many groups as there is memory for copies of the weights. With a group for each cube, the
+mapping `tokens`, rows never leave their cube: PEs split columns where x comes from rows, and K where it comes from
+columns, which are then in place. With fewer groups PEs split K always. Decode takes split_k.
 
-Attention at prefill deals blocks of queries, the longest first, to the PE with the least to do. At decode, the cache of
-a sequence's key head lies in one PE's own slice, or is split over several where there are fewer heads than PEs. Few
-queries have all keys and then all values streamed past them; for more, blocks of both are loaded ahead.
+Attention at prefill deals blocks of queries, the longest first, to the PE with the least to do among those that have
+the same key heads. At decode, the cache of a sequence's key head lies in one PE's own slice, or is split over several
+where there are fewer heads than PEs. Few queries have all keys and then all values streamed past them; for more, blocks
+of both are loaded ahead.
 
 A mapping is any object with the methods of `Mapping`; `MAPPINGS` has those that come with the package.
 """

@@ -4,8 +4,8 @@ Cubes form `groups` of neighbours. The rows of a product are split over groups, 
 Within a cube, PEs split either of two things:
 
 columns   Every PE has a copy of all the group's rows, and its own columns of the weights.
-K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. Results
-          are then added up: each PE takes its share of the rows from all others' memories.
+K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. Their sums are
+          then added up: each PE takes its share of the rows from all others' memories.
 
 Either way a PE multiplies what lies in its own HBM slice, and nobody comes between.
 """

@@ -279,21 +279,19 @@ class LayerTensors:
         self.qkv = self._rows("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
-    def _result_of_heads(self) -> None:
+    def _result_of_heads(self) -> tuple[Tensor, Layout]:
         """Where attention puts its results: what the next product reads, or a matrix."""
-        parts, product = self.out_product.k_parts, self.out_product
-        width = self.heads * self.job.model.head_dim
+        product, parts = self.out_product, self.out_product.k_parts
         if parts is not None and self.job.phase == "prefill":
             assert product.copies is not None
-            self.attended = product.copies
-            self.attended_layout: Layout = parts
-            return
-        self.attended, self.attended_layout = self._rows("attended", self.job.rows, width), RowMajor(width)
-        product.x = self.attended
+            return product.copies, parts
+        width = self.heads * self.job.model.head_dim
+        product.x = self._rows("attended", self.job.rows, width)
+        return product.x, RowMajor(width)
 
     def _allocate_attention(self) -> None:
         m, job = self.job.model, self.job
-        self._result_of_heads()
+        self.attended, self.attended_layout = self._result_of_heads()
         shape = self.sip, job.batch
         self.caches: list[Tensor] = []
         if job.phase == "prefill":

@@ -9,20 +9,19 @@ import pytest
 
 from kernbench.common.errors import UsageError
 from kernbench.models.layer import routing_of
+from kernbench.models.layouts import ByHead, KParts, RowMajor
 from kernbench.models.mapping import (
     COLUMNS,
     DECODE,
     TOKENS,
-    ColumnsPlan,
-    Job,
-    SipShape,
     SplitKPlan,
+    StudiedMapping,
     choose_mapping,
-    columns_plan,
     deal_queries,
     split_k_plan,
 )
 from kernbench.models.packing import packed, packed_shape
+from kernbench.models.plans import ColumnsPlan, Job, SipShape, columns_plan, exchange_rounds
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import ValueGraph
@@ -34,27 +33,63 @@ GB = 10**9
 
 
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
-@pytest.mark.parametrize(("rows", "k", "n", "groups"), [(2048, 1024, 640, 1), (70, 130, 50, 3), (5, 7, 3, 1)])
-def test_columns_are_done_once_in_every_group(sip: SipShape, rows: int, k: int, n: int, groups: int) -> None:
+@pytest.mark.parametrize("splits_k", [False, True])
+@pytest.mark.parametrize(("rows", "k", "n", "groups"), [(128, 64, 160, 1), (70, 130, 50, 3), (5, 7, 3, 1)])
+def test_columns_are_done_once_in_every_group(
+    sip: SipShape, rows: int, k: int, n: int, groups: int, splits_k: bool
+) -> None:
     groups = groups if sip.cubes % groups == 0 else 1
-    plan = columns_plan(sip, rows, k, n, 2, groups)
-    done = np.zeros((rows, n), int)
+    plan = columns_plan(sip, rows, k, n, 2, groups, splits_k=splits_k)
+    done, delivered = np.zeros((rows, k, n), np.int8), np.zeros((rows, n), int)
     for cube in range(sip.cubes):
-        group, _ = plan.group_of(cube)
-        assert cube in plan.cubes_of(group)
+        assert cube in plan.cubes_of(cube)
+        assert sorted(plan.ring_of(cube)) == list(plan.cubes_of(cube))
         for pe in range(sip.pes):
-            done[slice(*plan.rows_of(group)), slice(*plan.columns_of(cube, pe))] += 1
+            columns = slice(*plan.columns_of(cube, pe))
+            done[slice(*plan.rows_of(cube)), slice(*plan.k_of(pe)), columns] += 1
+            delivered[slice(*plan.share_of(cube, pe)), columns] += 1
     assert (done == 1).all()
-    chunks = [plan.chunk_at(number) for pe in range(sip.pes) for number in range(*plan.chunks_of(pe))]
-    assert [at for first, end in chunks for at in range(first, end)] == list(range(k))
+    assert (delivered == 1).all()
 
 
-def test_a_chunk_of_gpt3s_perceptron_fits_tcm_and_every_slice_has_as_many() -> None:
-    plan = columns_plan(DEFAULT, 2048, 12288, 24576, 2, 1)
-    assert plan.most_columns == 24576 // 128 == 192
-    # 1536 rows of 192 columns are 576 KiB, more than 5/8 of 512 KiB; two chunks a slice are 288 KiB.
-    assert (plan.chunk, plan.n_chunks) == (768, 16)
-    assert plan.chunk * 192 * 2 + 2 * plan.block_rows * 192 * 4 <= DEFAULT.tcm_bytes
+@pytest.mark.parametrize("pes", [1, 3, 4, 8])
+def test_everybody_reads_from_everybody_and_each_is_read_once_per_round(pes: int) -> None:
+    rounds = exchange_rounds(pes)
+    assert all(sorted(sources) == list(range(pes)) for sources in rounds)
+    assert all(sorted(sources[pe] for sources in rounds) == list(range(pes)) for pe in range(pes))
+
+
+def test_of_two_pes_in_a_corner_one_sends_across_at_a_time() -> None:
+    """PEs 0, 1, 4 and 5 are on one side: two of a corner would share the links along x."""
+    for sources in exchange_rounds(8):
+        across = [source // 2 for reader, source in enumerate(sources) if (source ^ reader) & 2]
+        assert sorted(across) == [0, 1, 2, 3]
+
+
+def test_rows_of_gpt3s_perceptron_are_pinned_where_they_fit_tcm() -> None:
+    plan = columns_plan(DEFAULT, 2048, 12288, 24576, 2, 2)
+    assert plan.splits_k
+    assert plan.most_columns == 24576 // 8
+    assert plan.block_rows == 64  # of 1536 elements: 192 KiB of 512
+    assert columns_plan(DEFAULT, 4096, 14336, 4096, 2, 16, splits_k=False).block_rows == 0  # 32 rows are 896 KiB
+
+
+@pytest.mark.parametrize("sip", [DEFAULT, ODD])
+@pytest.mark.parametrize("groups", [1, 0])
+def test_layouts_give_every_result_one_place(sip: SipShape, groups: int) -> None:
+    rows, k = 24, 40
+    plan = columns_plan(sip, rows, k, 8, 2, groups or sip.cubes, splits_k=True)
+    by_head = ByHead(tokens=8, heads=6, kv_heads=2, head_dim=4)
+    for layout, columns in ((KParts(plan), k), (by_head, 40), (RowMajor(k), k)):
+        places: set[tuple[int, int]] = set()
+        for piece in layout.pieces((0, rows), (0, columns)):
+            for at, _ in enumerate(range(*piece.rows)):
+                first = piece.at + at * piece.stride
+                places |= {(piece.tensor, first + column) for column in range(piece.columns[1] - piece.columns[0])}
+        assert len(places) == rows * columns
+    # Token 1 of sequence 2, key head 1: 6 query heads of 4 columns and the first key head come before.
+    (piece,) = by_head.pieces((17, 18), (28, 32))
+    assert (piece.tensor, piece.at) == (1, ((2 * 2 + 1) * 8 + 1) * 4)
 
 
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
@@ -115,11 +150,18 @@ def test_packed_weights_are_each_pes_matrices_one_after_the_other(make: object) 
 
 
 def test_causal_blocks_are_dealt_evenly() -> None:
-    dealt = deal_queries(DEFAULT, 1, 2048, 48, 1, 128, 128)
+    dealt = deal_queries(DEFAULT, 1, 2048, 48, 128)
     seen = [(b.kv_head, at) for blocks in dealt for b in blocks for at in range(b.first, b.first + b.queries)]
     assert len(seen) == len({*seen}) == 48 * 2048
     work = [sum((b.first + b.queries) * b.queries for b in blocks) for blocks in dealt]
     assert max(work) <= 1.1 * sum(work) / len(work)
+    assert {b.kv_head for blocks in dealt[:8] for b in blocks} == {0, 1, 2}  # a cube is a team of its own
+
+
+def test_fewer_heads_than_cubes_have_several_cubes_each() -> None:
+    plan = TOKENS.prefill_attention(DEFAULT, 1, 4096, 32, 8, 128, 2)
+    assert (plan.teams, plan.cubes_per_team, plan.team_rows) == (8, 2, 4096)
+    assert COLUMNS.prefill_attention(DEFAULT, 1, 64, 12, 12, 128, 2).teams == 4  # three heads for four cubes
 
 
 @pytest.mark.parametrize(
@@ -139,12 +181,14 @@ def test_a_cache_is_split_until_every_pe_has_work(batch: int, heads: int, splits
 
 def test_small_models_are_copied_and_few_rows_split_k() -> None:
     memory = 768 * GB
-    assert choose_mapping(DEFAULT, 2048, 350 * GB // 2, memory) is COLUMNS  # GPT-3
-    assert choose_mapping(DEFAULT, 4096, 8 * GB, memory) is TOKENS  # llama3-8b on two SIPs
-    assert choose_mapping(DEFAULT, 512, 8 * GB, memory) is COLUMNS  # 32 rows per cube
+    gpt3 = choose_mapping(DEFAULT, 2048, 350 * GB // 2, memory)
+    assert gpt3 == StudiedMapping("columns", groups=2)  # twice 175 GB are less than half
+    assert choose_mapping(DEFAULT, 4096, 16 * GB, memory) is TOKENS  # llama3-8b
+    assert choose_mapping(DEFAULT, 512, 8 * GB, memory) == StudiedMapping("columns", groups=8)  # of 64 rows each
+    assert choose_mapping(DEFAULT, 2048, 500 * GB, memory) == COLUMNS
     assert choose_mapping(DEFAULT, 32, 8 * GB, memory) is DECODE
-    assert isinstance(DECODE.product(DEFAULT, 32, 12288, 12288, 2), SplitKPlan)
-    assert isinstance(DECODE.product(DEFAULT, 512, 12288, 12288, 2), ColumnsPlan)
+    assert isinstance(DECODE.product(DEFAULT, 32, 12288, 12288, 2, x_by="rows"), SplitKPlan)
+    assert isinstance(DECODE.product(DEFAULT, 512, 12288, 12288, 2, x_by="rows"), ColumnsPlan)
 
 
 def test_tokens_go_to_their_experts_in_order() -> None:

@@ -103,10 +103,10 @@ def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
     for name in "abcdefx":
         network.add_node(name, 40.0)
     for src, dst in ("ab", "bc", "cd", "de", "ef", "xc"):
-        network.add_link(src, dst, 128.0, 30.0)
+        network.add_link(src, dst, 128.0, 100.0)
     network.add_channels("f", 8, 256, 8.0)
     sends: list[tuple[Any, ...]] = [("abcdef", 512 * KIB, 0.0, {"write_to": 0}), ("xcdef", 64 * KIB, 500.0, {})]
-    for compile_after in range(20, 700, 40):
+    for compile_after in range(20, 900, 40):
         fabrics = [run(network, sends, compile_after=compile_after), run(network, sends, mode="flits")]
         assert fabrics[0].engine.queues is not None
         compiled, plain = [(*told(fabric, "f"),) for fabric in fabrics]
