@@ -225,7 +225,11 @@ class Outcome:
 
 
 def fabric_in(network: Network, mode: Any) -> Fabric:
-    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet from the start."""
+    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet: from the start, or
+    "compiled later", when there are some.
+    """
+    if mode == "compiled later":
+        return Fabric(network, compile_after=20)
     if mode != "compiled":
         return Fabric(network, mode=mode)
     fabric = Fabric(network, compile_after=0)

@@ -39,7 +39,7 @@ def check_same(seed: int, expected: dict[tuple[int, int], float], run: Callable[
     """All modes of the fabric end every transfer when the naive model says, and count the same."""
     flits, adaptive = run("flits"), run("adaptive")
     if seed % 3 == 0:
-        compiled = run("compiled")
+        compiled = run("compiled" if seed % 2 else "compiled later")
         assert (compiled.done, compiled.links, compiled.channels) == (expected, flits.links, flits.channels), seed
     assert flits.done == expected, f"flits, seed {seed}"
     assert adaptive.done == expected, f"adaptive, seed {seed}"
