@@ -225,8 +225,8 @@ class Outcome:
 
 
 def fabric_in(network: Network, mode: Any) -> Fabric:
-    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet: from the start, or
-    "compiled later", when there are some.
+    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet from the start,
+    "compiled later" when there are some.
     """
     if mode == "compiled later":
         return Fabric(network, compile_after=20)
