@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.layouts import KParts, Layout
+from kernbench.models.layouts import ByHead, KParts, Layout
 from kernbench.models.plans import ColumnsPlan, Job, exchange_rounds
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
@@ -17,6 +17,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
 F32_BYTES = 4
+HEAD_COLUMNS = 512  # at a time where they go to heads: of many rows, so that each head gets a large piece
 STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
 
 
@@ -148,80 +149,81 @@ def deliver(
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, end = plan.share_of(cube, pe)
     left, right = plan.columns_of(cube, pe)
-    most = plan.sip.tcm_bytes // (8 if factors is not None else 4) // F32_BYTES  # elements in f32
-    columns = list(cut(left, right, most))
+    most = plan.sip.tcm_bytes // (9 if factors is not None else 6) // F32_BYTES  # elements in f32
+    columns = list(cut(left, right, min(most, HEAD_COLUMNS) if isinstance(layout, ByHead) else most))
     blocks = [(rows, some) for some in columns for rows in cut(first, end, most // max(1, some[1] - some[0]))]
     turn = len(blocks) * pe // plan.sip.pes  # PEs of a cube begin with different rows, which go to different memories
+    blocks = blocks[turn:] + blocks[:turn]
     targets = [x for x in (out, keys, values) if x is not None]
-    for rows, some in blocks[turn:] + blocks[:turn]:
-        result = _result(found, factors, rows, some, plan, activation, out.dtype, tl)
-        put(result, rows, some, targets, layout, tl)
+    found_in = [x for x in (found, factors) if x is not None]
+    sources = _sources(plan, pe)
+    coming = _Coming(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
+    stored: list[TransferHandle] = []
+    for rows, some in blocks:
+        result = coming.sum_of(len(sources))
+        if activation is not None and plan.splits_k:
+            result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
+        if factors is not None:
+            result = result * coming.sum_of(len(sources))
+        if result.dtype != out.dtype:
+            result = tl.cast(result, out.dtype)
+        for handle in stored:
+            tl.wait(handle)
+        stored = put(result, rows, some, targets, layout, tl)
         del result
-        tl.wait()
+    tl.wait()
 
 
 def put(
     result: TensorHandle, rows: Range, columns: Range, targets: Sequence[TensorPtr], layout: Layout, tl: TLContext
-) -> None:
+) -> list[TransferHandle]:
     """Set out to store a block of results where a layout says."""
+    stored: list[TransferHandle] = []
     for piece in layout.pieces(rows, columns):
         target = targets[piece.tensor]
         (r0, r1), (c0, c1) = piece.rows, piece.columns
         part = result[r0 - rows[0] : r1 - rows[0], c0 - columns[0] : c1 - columns[0]]
-        tl.store_async(target + piece.at * target.itemsize, part, strides=(piece.stride, 1))
+        stored.append(tl.store_async(target + piece.at * target.itemsize, part, strides=(piece.stride, 1)))
+    return stored
 
 
-def _result(
-    found: TensorPtr,
-    factors: TensorPtr | None,
-    rows: Range,
-    columns: Range,
-    plan: ColumnsPlan,
-    activation: str | None,
-    dtype: str,
-    tl: TLContext,
-) -> TensorHandle:
-    """A block of results, in TCM."""
+def _sources(plan: ColumnsPlan, pe: int) -> list[int]:
+    """Whose results a PE takes: those of all PEs of its cube that have some of K, or its own."""
     if not plan.splits_k:
-        return _load(found, tl.program_id(0), rows, columns, plan, tl)
-    total = _sum(found, rows, columns, plan, tl)
-    if activation is not None:
-        total = tl.gelu(total) if activation == "gelu" else tl.silu(total)
-    if factors is not None:
-        total = total * _sum(factors, rows, columns, plan, tl)
-    return tl.cast(total, dtype)
+        return [pe]
+    order = [sources[pe] for sources in exchange_rounds(plan.sip.pes)]
+    return [other for other in order if plan.k_of(other)[0] < plan.k_of(other)[1]]
 
 
-def _sum(found: TensorPtr, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TensorHandle:
-    """The sums of all PEs of the cube that have some of K; the next ones are on their way while some are added."""
-    pe = tl.program_id(0)
-    sources = [sources[pe] for sources in exchange_rounds(plan.sip.pes)]
-    sources = [source for source in sources if plan.k_of(source)[0] < plan.k_of(source)[1]]
-    total: TensorHandle | None = None
-    coming = _ask(found, sources[0], rows, columns, plan, tl)
-    for at in range(len(sources)):
-        here = tl.wait(coming)
+class _Coming:
+    """Blocks of what PEs of this cube have found; each is on its way while the one before is worked on."""
+
+    def __init__(self, plan: ColumnsPlan, tl: TLContext, wanted: Sequence[tuple[TensorPtr, int, Range, Range]]) -> None:
+        self._plan, self._tl, self._wanted = plan, tl, iter(wanted)
+        self._next = self._ask()
+
+    def sum_of(self, count: int) -> TensorHandle:
+        """Of the next `count` blocks, as they come."""
+        total = self._take()
+        for _ in range(count - 1):
+            total = total + self._take()
+        return total
+
+    def _take(self) -> TensorHandle:
+        assert self._next is not None
+        here = self._tl.wait(self._next)
         assert here is not None
-        if at + 1 < len(sources):
-            coming = _ask(found, sources[at + 1], rows, columns, plan, tl)
-        total = here if total is None else total + here
-        del here
-    assert total is not None
-    return total
+        self._next = self._ask()
+        return here
 
-
-def _ask(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TransferHandle:
-    """A block of what a PE of this cube has found."""
-    cube = tl.program_id(1)
-    left, right = plan.columns_of(cube, pe)
-    width = right - left
-    own = (cube * plan.sip.pes + pe) * found.shape[1]
-    at = own + (rows[0] - plan.rows_of(cube)[0]) * width + columns[0] - left
-    shape = rows[1] - rows[0], columns[1] - columns[0]
-    return tl.load_async(found + at * found.itemsize, shape, strides=(width, 1))
-
-
-def _load(found: TensorPtr, pe: int, rows: Range, columns: Range, plan: ColumnsPlan, tl: TLContext) -> TensorHandle:
-    loaded = tl.wait(_ask(found, pe, rows, columns, plan, tl))
-    assert loaded is not None
-    return loaded
+    def _ask(self) -> TransferHandle | None:
+        wanted = next(self._wanted, None)
+        if wanted is None:
+            return None
+        found, pe, rows, columns = wanted
+        plan, cube = self._plan, self._tl.program_id(1)
+        left, right = plan.columns_of(cube, pe)
+        own = (cube * plan.sip.pes + pe) * found.shape[1]
+        at = own + (rows[0] - plan.rows_of(cube)[0]) * (right - left) + columns[0] - left
+        shape = rows[1] - rows[0], columns[1] - columns[0]
+        return self._tl.load_async(found + at * found.itemsize, shape, strides=(right - left, 1))

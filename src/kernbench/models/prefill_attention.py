@@ -93,12 +93,15 @@ def hand_over(
     results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext
 ) -> None:
     """Results of this PE's blocks to who reads them next."""
+    stored: list[TransferHandle] = []
     for block, at in _blocks_here(results, width, plan, tl):
         result = tl.load(results + at * results.itemsize, (block.queries, width))
+        for handle in stored:
+            tl.wait(handle)
         row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
-        put(result, (row, row + block.queries), (column, column + width), [out], layout, tl)
+        stored = put(result, (row, row + block.queries), (column, column + width), [out], layout, tl)
         del result
-        tl.wait()
+    tl.wait()
 
 
 def _blocks_here(
