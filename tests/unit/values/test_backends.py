@@ -46,7 +46,7 @@ def test_work_is_operations_of_products_and_bytes_of_the_rest():
     graph, value = product_of_sums()
     # The product: 2 * 8 * 16 * 4 operations. The sum: 64 elements of 4 bytes read and as many written, and the number
     # 1, which is a value of 4 bytes read once and made once.
-    assert work_of([value, value]) == Work(2 * 8 * 16 * 4, 64 * 4 * 2 + 4 + 4)
+    assert work_of([value, value]) == Work(2 * 8 * 16 * 4, 64 * 4 * 2 + 4 + 4, values=3)
     graph.apply("neg", (value,))  # nobody asks for it
     DataExecutor(threads=1).run([value])
     assert work_of([value]) == Work(0, 0)
@@ -58,6 +58,7 @@ def test_seconds_are_work_over_measured_rates():
             return Rates(1e9, 1e8)
 
     assert seconds_for(Work(20_000_000_000, 500_000_000), Slow()) == 20 + 5
+    assert seconds_for(Work(0, 0, values=1_000_000), Slow()) == 20
     assert seconds_for(Work(1000, 1000), Slow()) == 0  # nobody waits for it, and nothing is measured
 
 
