@@ -78,4 +78,5 @@ def test_a_long_data_pass_is_announced_before_it_begins(
     _, value = product_of_sums()
     found: list[float] = []
     DataExecutor(threads=1, announce=lambda seconds: found.append(seconds)).run([value])
-    assert found == pytest.approx(said, rel=1e-3)  # 1,024 operations at 1,000 a second take 1.024 s, at 10,000 a second a tenth of that
+    # 1,024 operations at 1,000 a second take 1.024 s, at 10,000 a second a tenth of that
+    assert found == pytest.approx(said, rel=1e-3)
