@@ -17,7 +17,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
 F32_BYTES = 4
-HEAD_COLUMNS = 512  # at a time where they go to heads: of many rows, so that each head gets a large piece
+HEAD_COLUMNS = 512  # or an eighth of a block, at a time where they go to heads: each head gets some rows
 STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
 
 
@@ -149,8 +149,9 @@ def deliver(
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, end = plan.share_of(cube, pe)
     left, right = plan.columns_of(cube, pe)
-    most = plan.sip.tcm_bytes // (9 if factors is not None else 6) // F32_BYTES  # elements in f32
-    columns = list(cut(left, right, min(most, HEAD_COLUMNS) if isinstance(layout, ByHead) else most))
+    most = plan.sip.tcm_bytes // (9 if factors is not None else 6) // F32_BYTES  # elements of a block
+    wide = max(HEAD_COLUMNS, most // 8) if isinstance(layout, ByHead) else most
+    columns = list(cut(left, right, min(most, wide)))
     blocks = [(rows, some) for some in columns for rows in cut(first, end, most // max(1, some[1] - some[0]))]
     turn = len(blocks) * pe // plan.sip.pes  # PEs of a cube begin with different rows, which go to different memories
     blocks = blocks[turn:] + blocks[:turn]

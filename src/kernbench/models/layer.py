@@ -233,14 +233,15 @@ class DecoderLayer:
         moved = (sum(map(_size, t.by_head)) + job.rows * t.heads * m.head_dim) * t.item
         self._begin("attention", _attention_need(scores, m.head_dim, moved))
         plan, (queries, *heads) = t.prefill, t.by_head
+        width = t.head_layout.shared * m.head_dim
         if plan.cubes_per_team > 1:
             self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
-        self._launch(partial(prefill_attention.take_queries, plan=plan), queries, t.own_queries)
+        self._launch(partial(prefill_attention.take_queries, plan=plan), queries, t.own_queries, width)
         attend = partial(prefill_attention.attend_blocks, plan=plan)
-        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, queries.shape[1])
+        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, width)
         hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
-        self._launch(hand_over, t.own_queries, t.attended, queries.shape[1])
+        self._launch(hand_over, t.own_queries, t.attended, width)
 
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job

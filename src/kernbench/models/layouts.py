@@ -65,8 +65,8 @@ class KParts:
 
 @dataclass(frozen=True)
 class ByHead:
-    """Queries, keys and values as tensors 0, 1 and 2: by sequence and key head, rows of all tokens. Columns are those
-    of all query heads, then of key heads, then of value heads.
+    """Queries, keys and values as tensors 0, 1 and 2: by sequence and head, rows of all tokens. Columns are those of
+    all query heads, then of key heads, then of value heads.
     """
 
     tokens: int
@@ -84,14 +84,14 @@ class ByHead:
         while row < rows[1]:
             sequence, token = divmod(row, self.tokens)
             end = min(rows[1], row - token + self.tokens)
-            start = 0
-            for tensor, width in enumerate((self.shared * self.head_dim, self.head_dim, self.head_dim)):
-                for head in range(self.kv_heads):
-                    left, right = max(columns[0], start), min(columns[1], start + width)
+            start, d = 0, self.head_dim
+            for tensor, heads in enumerate((self.heads, self.kv_heads, self.kv_heads)):
+                for head in range(heads):
+                    left, right = max(columns[0], start), min(columns[1], start + d)
                     if left < right:
-                        at = ((sequence * self.kv_heads + head) * self.tokens + token) * width + left - start
-                        yield Piece((row, end), (left, right), tensor, at, width)
-                    start += width
+                        at = ((sequence * heads + head) * self.tokens + token) * d + left - start
+                        yield Piece((row, end), (left, right), tensor, at, d)
+                    start += d
             row = end
 
 

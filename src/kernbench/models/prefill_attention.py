@@ -68,12 +68,20 @@ def share_heads(
 # ---- blocks of queries
 
 
-def take_queries(queries: TensorPtr, copies: TensorPtr, *, plan: PrefillAttention, tl: TLContext) -> None:
-    """The queries of this PE's blocks to its own slice, one block after the other."""
-    width, mover = queries.shape[1], Mover(tl, plan.sip.tcm_bytes)
+def take_queries(queries: TensorPtr, copies: TensorPtr, width: int, *, plan: PrefillAttention, tl: TLContext) -> None:
+    """The queries of this PE's blocks to its own slice, one block after the other; heads of a token side by side."""
+    d, item = queries.shape[1], queries.itemsize
+    shared = width // d
     for block, at in _blocks_here(copies, width, plan, tl):
-        row = plan.pair_of(block) * plan.tokens + block.first
-        mover.move(queries, row * width, width, copies, at, (block.queries, width))
+        first = plan.pair_of(block) * shared  # the number of its first query head
+        rows = ((first + head) * plan.tokens + block.first for head in range(shared))
+        asked = [tl.load_async(queries + row * d * item, (block.queries, d)) for row in rows]
+        heads = [tl.wait(handle) for handle in asked]
+        del asked
+        joined = tl.cat([head for head in heads if head is not None], axis=1) if shared > 1 else heads[0]
+        assert joined is not None
+        tl.store_async(copies + at * item, joined)
+        del heads, joined
     tl.wait()
 
 
@@ -194,7 +202,7 @@ class _Block:
         join: Callable[[TensorHandle, TensorHandle], TensorHandle],
     ) -> TensorHandle:
         """Every row of x, in this PE's own slice, as one number; the next rows come while some are worked on."""
-        tl, most = self._tl, self._plan.sip.tcm_bytes // 8 // x.itemsize
+        tl, most = self._tl, self._plan.sip.tcm_bytes // 5 // x.itemsize
         spans = list(cut(0, width, most))
         blocks = [(rows, span) for rows in cut(0, self._rows, most // min(width, most)) for span in spans]
 

@@ -270,9 +270,8 @@ class LayerTensors:
         self.by_head: list[Tensor] = []
         self.head_layout = ByHead(job.tokens, self.heads, self.kv_heads, m.head_dim)
         if job.phase == "prefill":
-            rows, shared = job.rows * self.kv_heads, self.head_layout.shared
-            widths = {"queries": shared * m.head_dim, "keys": m.head_dim, "values": m.head_dim}
-            self.by_head = [self._rows(name, rows, columns) for name, columns in widths.items()]
+            heads = {"queries": self.heads, "keys": self.kv_heads, "values": self.kv_heads}
+            self.by_head = [self._rows(name, job.rows * count, m.head_dim) for name, count in heads.items()]
             if isinstance(self.qkv_product.plan, ColumnsPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
@@ -299,7 +298,7 @@ class LayerTensors:
             self.prefill = plan
             copies = self.sip.size, plan.team_rows * m.head_dim
             self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
-            own = self.sip.size, plan.most_tokens * self.by_head[0].shape[1]
+            own = self.sip.size, plan.most_tokens * self.head_layout.shared * m.head_dim
             self.own_queries = self._empty("own_queries", own)
             scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
             self.scores = [self._empty("scores", scores, "f32"), self._empty("powers", scores)]
