@@ -16,7 +16,9 @@ from typing import Literal
 from kernbench.topology.spec import MachineSpec
 
 BoundName = Literal["compute", "HBM", "link", "collective"]
-NORM_PASSES = 8  # MATH passes over a row: widen, add, centre, square, two sums, scale, narrow
+NORM_PASSES = 6  # MATH passes over a row: widen, square, sum, over the root, times the gain, narrow
+CENTRE_PASSES = 2  # sum, subtract: of a layernorm
+RESIDUAL_PASSES = 2  # add, narrow
 SOFTMAX_PASSES = 6  # over a score: scale, largest, subtract, exponential, sum, narrow
 F32_LANES = 0.5  # of the f16 rate
 

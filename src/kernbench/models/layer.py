@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.models import attention, column_kernels, kernels, prefill_attention
-from kernbench.models.bounds import NORM_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import ColumnsPlan, Job
 from kernbench.models.split_k import product_split_k, relay_rows
@@ -138,8 +138,9 @@ class DecoderLayer:
     def _norm(self, name: str, added: Tensor | None) -> None:
         t, size = self.t, _size(self.t.x)
         moved = 2 if added is None else 4
-        self._begin(name, Need(lanes=NORM_PASSES * size, hbm_bytes=moved * size * t.item))
         gain, *shift = t.gains[name]
+        passes = NORM_PASSES + (CENTRE_PASSES if shift else 0) + (0 if added is None else RESIDUAL_PASSES)
+        self._begin(name, Need(lanes=passes * size, hbm_bytes=moved * size * t.item))
         given: dict[str, object] = {"shift": shift[0]} if shift else {}
         if added is not None:
             given["residual"] = added
