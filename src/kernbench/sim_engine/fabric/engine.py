@@ -359,25 +359,7 @@ class FlitEngine:
         except ImportError:  # numba is an extra
             return
         self.queues = FlitQueues(self.links)
-        self._hand_over_flits(self.queues)
-
-    def _hand_over_flits(self, queues: FlitQueues) -> None:
-        """The flits that are in the agenda by themselves go on in queues: those that follow one another, in one."""
-        waiting: dict[tuple[int, int], list[Event]] = {}
-        for event in self.agenda:
-            _, _, _, transfer, crossing = event
-            if crossing.link >= 0:
-                waiting.setdefault((transfer.seq, transfer.hop_of(crossing)), []).append(event)
-        self.agenda.keep(lambda event: event[4].link < 0)
-        for (_, hop), events in waiting.items():
-            events.sort()
-            transfer, runs = events[0][3], list[list[Event]]()
-            for event in events:  # others may be in between, in a schedule
-                if not runs or event[2] != runs[-1][-1][2] + 1:
-                    runs.append([])
-                runs[-1].append(event)
-            for run in runs:
-                queues.add_at(transfer, hop, run[0][2], [time for time, _, _, _, _ in run])
+        self.queues.take_from(self.agenda)
 
     def _move_both(self, until: float, queues: FlitQueues) -> list[Transfer]:
         """What `_move` does: events of the agenda, and flits of the queues, in one order of time."""
@@ -394,7 +376,7 @@ class FlitEngine:
             agenda.drop(1)
             self.events += 1
             if crossing.link >= 0:
-                self._pass(transfer, now, i, crossing)
+                self._cross(transfer, now, i, transfer.hop_of(crossing))
                 continue
             self.now = now
             if self._other(transfer, now, i, -crossing.link):
@@ -410,27 +392,6 @@ class FlitEngine:
             self.agenda.push((at, link, transfer.last, transfer, AT_COMMIT))
         else:
             self.agenda.push((at, link, transfer.epoch, transfer, AT_DONE))
-
-    def _pass(self, transfer: Transfer, now: float, i: int, crossing: Crossing) -> None:
-        """Flit `i` of the agenda is ready for a link, and for those in series with it."""
-        links, ready = self.links, now
-        while True:
-            link, occupy_ns, tail_ns, onward, special = crossing
-            leave = leave_ns(ready, links.free[link], occupy_ns)
-            links.free[link] = leave
-            wait = wait_ns(ready, leave, occupy_ns)
-            if wait > links.worst[link]:
-                links.worst[link], links.worst_at[link] = wait, ready
-            if special & FINAL:
-                links.users[link] -= 1
-            ready = leave + tail_ns
-            if onward is None or not special & IN_SERIES:
-                break
-            crossing = onward
-        if onward is not None:
-            self.agenda.push((ready, link, i, transfer, onward))
-        else:
-            self._arrive(transfer, ready, link, i, transfer.hops)
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
         """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
@@ -456,7 +417,8 @@ class FlitEngine:
         return False
 
     def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched or replayed."""
+        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched, replayed, or
+        left beside a compiled loop."""
         links, special = self.links, IN_SERIES
         hop -= 1
         ready = now

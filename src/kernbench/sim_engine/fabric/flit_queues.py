@@ -7,13 +7,14 @@ state of links is shared: `Links` then lies in arrays that both sides read and w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.sim_engine.fabric import compiled_loop as loop
-from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times
@@ -59,6 +60,21 @@ class FlitQueues:
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` of a transfer are ready for `hop` as `source` says."""
         self._add(transfer, hop, index, _all_times(source, index, stop))
+
+    def take_from(self, agenda: Agenda[Any]) -> None:
+        """The flits that are in an agenda by themselves go on here: those that follow one another, in one queue."""
+        waiting: dict[tuple[int, int], list[tuple[float, int, Transfer]]] = {}
+        for time, _, flit, transfer, crossing in agenda:
+            if crossing.link >= 0:
+                waiting.setdefault((transfer.seq, transfer.hop_of(crossing)), []).append((time, flit, transfer))
+        agenda.keep(lambda event: event[4].link < 0)
+        for (_, hop), flits in waiting.items():
+            flits.sort(key=itemgetter(0, 1))
+            start = 0
+            for at in range(1, len(flits) + 1):  # those in between may be in a schedule
+                if at == len(flits) or flits[at][1] != flits[at - 1][1] + 1:
+                    self.add_at(flits[start][2], hop, flits[start][1], [time for time, _, _ in flits[start:at]])
+                    start = at
 
     def add_at(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
         """Flits from `index` on are ready for `hop` at these times."""

@@ -28,18 +28,23 @@ def hotspot(sources: int) -> Network:
     return network
 
 
-def run(network: Network, sends: list[tuple[Any, ...]], **options: Any) -> Fabric:
-    fabric = Fabric(network, **options)
-    fabric.ends = [  # type: ignore[attr-defined]
-        fabric.inject(path, nbytes, at, **more) for path, nbytes, at, more in sends
-    ]
-    fabric.run()
-    return fabric
+class Run:
+    """Transfers on a fabric, moved to the end; with `step_ns`, from moment to moment."""
 
+    def __init__(self, network: Network, sends: list[tuple[Any, ...]], step_ns: float = 0.0, **options: Any) -> None:
+        self.fabric = Fabric(network, **options)
+        self.transfers = [self.fabric.inject(path, nbytes, at, **more) for path, nbytes, at, more in sends]
+        while step_ns and self.fabric.next_time() < float("inf"):
+            self.fabric.run(self.fabric.now + step_ns)
+        self.fabric.run()
 
-def told(fabric: Fabric, memory: str = "z") -> tuple[Any, ...]:
-    ends = [transfer.done_ns for transfer in fabric.ends]  # type: ignore[attr-defined]
-    return ends, fabric.all_link_counters(), fabric.channel_counters(memory)
+    @property
+    def is_compiled(self) -> bool:
+        return self.fabric.engine.queues is not None
+
+    def told(self, memory: str = "z") -> tuple[Any, ...]:
+        ends = [transfer.done_ns for transfer in self.transfers]
+        return ends, self.fabric.all_link_counters(), self.fabric.channel_counters(memory)
 
 
 @pytest.mark.parametrize("compile_after", [0, 100, 3000])
@@ -47,35 +52,35 @@ def test_it_may_take_over_at_any_moment(compile_after: int) -> None:
     network = hotspot(12)
     sends = [((s, "m", "z"), 40 * KIB + 300 * s, 100.0 * s, {"write_to": 4096 * s}) for s in range(12)]
     sends += [(("z", "m", s), 24 * KIB, 150.0 * s, {"read_from": 512 * s}) for s in range(12)]
-    compiled = run(network, sends, compile_after=compile_after)
-    assert compiled.engine.queues is not None
-    assert told(compiled) == told(run(network, sends)) == told(run(network, sends, mode="flits"))
+    compiled = Run(network, sends, compile_after=compile_after)
+    assert compiled.is_compiled
+    assert compiled.told() == Run(network, sends).told() == Run(network, sends, mode="flits").told()
 
 
 def test_more_flits_and_flows_than_there_was_room_for() -> None:
     sources = 40
     network = hotspot(sources)
     sends = [((s, "m", "z"), 128 * KIB, 10.0 * (s % 7), {}) for s in range(sources) for _ in range(30)]
-    compiled = run(network, sends, compile_after=0)
-    assert compiled.engine.queues is not None
-    assert told(compiled) == told(run(network, sends))
+    compiled = Run(network, sends, compile_after=0)
+    assert compiled.is_compiled
+    assert compiled.told() == Run(network, sends).told()
 
 
 def test_what_is_alone_again_becomes_a_train() -> None:
     """A large transfer meets a small one at its beginning."""
     network = hotspot(2)
     sends: list[tuple[Any, ...]] = [((0, "m", "z"), 4096 * KIB, 0.0, {}), ((1, "m", "z"), 8 * KIB, 50.0, {})]
-    compiled = run(network, sends, compile_after=0)
-    assert compiled.replanned == 1
-    assert compiled.events < 2000
-    assert told(compiled) == told(run(network, sends, mode="flits"))
+    compiled = Run(network, sends, compile_after=0)
+    assert compiled.fabric.replanned == 1
+    assert compiled.fabric.events < 2000
+    assert compiled.told() == Run(network, sends, mode="flits").told()
 
 
 def test_a_watched_run_and_a_small_one_do_without() -> None:
     network = hotspot(2)
     sends = [((s, "m", "z"), 8 * KIB, 0.0, {}) for s in range(2)]
-    assert run(network, sends, record=True, compile_after=0).engine.queues is None
-    assert run(network, sends, compile_after=MANY_EVENTS).engine.queues is None
+    assert Run(network, sends, record=True, compile_after=0).fabric.engine.queues is None
+    assert Run(network, sends, compile_after=MANY_EVENTS).fabric.engine.queues is None
 
 
 def test_without_numba_all_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +95,11 @@ def test_without_numba_all_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) ->
 
     network = hotspot(2)
     sends = [((s, "m", "z"), 8 * KIB, 0.0, {}) for s in range(2)]
-    expected = told(run(network, sends))
+    expected = Run(network, sends).told()
     monkeypatch.setattr(builtins, "__import__", no_numba)
-    plain = run(network, sends, compile_after=0)
-    assert plain.engine.queues is None
-    assert told(plain) == expected
+    plain = Run(network, sends, compile_after=0)
+    assert plain.fabric.engine.queues is None
+    assert plain.told() == expected
 
 
 def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
@@ -106,8 +111,8 @@ def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
         network.add_link(src, dst, 128.0, 100.0)
     network.add_channels("f", 8, 256, 8.0)
     sends: list[tuple[Any, ...]] = [("abcdef", 512 * KIB, 0.0, {"write_to": 0}), ("xcdef", 64 * KIB, 500.0, {})]
-    for compile_after in range(20, 900, 40):
-        fabrics = [run(network, sends, compile_after=compile_after), run(network, sends, mode="flits")]
-        assert fabrics[0].engine.queues is not None
-        compiled, plain = [(*told(fabric, "f"),) for fabric in fabrics]
-        assert compiled == plain, compile_after
+    expected = Run(network, sends, mode="flits").told("f")
+    for compile_after in range(50, 2500, 50):
+        compiled = Run(network, sends, step_ns=8.0, compile_after=compile_after)
+        assert compiled.is_compiled
+        assert compiled.told("f") == expected, compile_after
