@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from tests.collectives import Array, Machine, World, contents, one_each, only
 
+from kernbench.ccl.algorithms import hierarchical_all_pes
+from kernbench.ccl.algorithms.exchanges import direct_in_rows
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 
@@ -72,6 +74,22 @@ def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     arrays = [whole(rng, w * h, 333) for _ in range(2)]
     expected = np.broadcast_to(sum(a.sum(0, dtype=np.float16) for a in arrays), (w * h, 333))
     assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
+
+
+@pytest.mark.parametrize(("n", "rows", "count"), [(4, 6, 3000), (6, 7, 130), (6, 7, 5000), (5, 8, 3000), (15, 10, 130)])
+def test_sips_that_are_too_many_to_exchange_directly_do_so_in_rows_and_columns(
+    n: int, rows: int, count: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rows` rings are enough for rows and columns beside the mesh's four, and too few for all; 5 has no rows."""
+    asked: list[int] = []
+    monkeypatch.setattr(hierarchical_all_pes, "direct_in_rows", lambda *a: asked.append(1) or direct_in_rows(*a))
+    rings = {"n_slots": 4, "ring_bytes": (rows + 5) * 1024}  # five are for other collectives
+    world = World(Machine(sips=n, cube_w=2), ccl={"defaults": {**TINY["defaults"], **rings}})
+    arrays = [rng.standard_normal((2, count)).astype(np.float32) for _ in range(n)]
+    got = world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="hierarchical_all_pes")
+    np.testing.assert_allclose(got[0][0], sum(a.sum(0, dtype=np.float64) for a in arrays), rtol=1e-4, atol=1e-4)
+    assert_all([each[cube] for each in got for cube in (0, 1)], got[0][0])  # the same bits on all
+    assert bool(asked) == (n != 5)
 
 
 @pytest.mark.parametrize("algorithm", ["ring_allreduce", "tree", "hierarchical_all_pes"])

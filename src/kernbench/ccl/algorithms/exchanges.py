@@ -6,6 +6,7 @@ Every exchange ends with the same bits on all PEs: chunks are combined in one or
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isqrt
 
 from kernbench.ccl.algorithms.parts import Lane, Rounds, parts_of
 from kernbench.triton_emu.tl_context import TensorHandle
@@ -88,6 +89,48 @@ def direct(lane: Lane, x: TensorHandle, position: int, size: int, direction: Dir
 
 
 DIRECT_ROUNDS = 2
+
+
+def direct_in_rows(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+    """As `direct`, where so many peers at once are too many: PEs stand in rows and columns (`rows_of`). Those of a row
+    reduce a piece each, those of a column reduce their piece, and those of a row give each other the results.
+    """
+    tl, width = lane.tl, rows_of(size)
+    row, place = position - position % width, position % width
+    pieces = parts_of(x.size, width, lane.itemsize)
+    others = [(place + step) % width for step in range(1, width)]
+    first, count = pieces[place]
+    theirs = {k: tl.recv_async(direction(row + k), (count,), lane.dtype) for k in others if count}
+    for k in others:
+        if pieces[k][1]:
+            lane.send(direction(row + k), x[pieces[k][0] : sum(pieces[k])])
+    yield
+    mine = x[first : first + count]
+    del x
+    if count:
+        arrived = [mine if k == place else _tensor(tl.wait(theirs.pop(k))) for k in range(width)]
+        mine = arrived[0]
+        for part in arrived[1:]:
+            mine = lane.combine(mine, part)
+        del arrived
+        mine = yield from direct(lane, mine, position // width, size // width, lambda at: direction(at * width + place))
+        for k in others:
+            lane.send(direction(row + k), mine)
+    else:
+        for _ in range(DIRECT_ROUNDS):
+            yield
+    results = {k: tl.recv_async(direction(row + k), (pieces[k][1],), lane.dtype) for k in others if pieces[k][1]}
+    yield
+    found = [mine if k == place else _tensor(tl.wait(results.pop(k))) for k in range(width) if pieces[k][1]]
+    return tl.cat(found) if len(found) > 1 else found[0]
+
+
+IN_ROWS_ROUNDS = DIRECT_ROUNDS + 2
+
+
+def rows_of(size: int) -> int:
+    """How many stand in a row where rows are as nearly as many as their PEs as `size` allows; 1 for a prime number."""
+    return max(width for width in range(1, isqrt(size) + 1) if size % width == 0)
 
 
 def direct_whole(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:

@@ -6,14 +6,23 @@ to its root, the roots of all SIPs exchange, and the result goes back the same w
 split over the PEs, which exchange their shares with their peers on the other SIPs. Of a tensor that is replicated,
 every replica exchanges a share, and they then give each other what they have got.
 
-SIPs exchange directly, all with all: a few bytes in one round, more in two. They do so around a ring where that would
-take more rings than there are, and shares of which every SIP has a whole chunk.
+SIPs exchange directly, all with all: a few bytes in one round, more in two. Where that would take more rings than there
+are, they do so in rows and columns, or around a ring where their number is prime. Shares of which every SIP has a whole
+chunk go around a ring too.
 """
 
 from __future__ import annotations
 
 from kernbench.ccl.algorithms import rings, trees
-from kernbench.ccl.algorithms.exchanges import DIRECT_ROUNDS, direct, direct_whole, ring_pieces
+from kernbench.ccl.algorithms.exchanges import (
+    DIRECT_ROUNDS,
+    IN_ROWS_ROUNDS,
+    direct,
+    direct_in_rows,
+    direct_whole,
+    ring_pieces,
+    rows_of,
+)
 from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
@@ -70,7 +79,9 @@ def kernel(
     tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root) if is_mesh else trees.ALONE
     most = trees.MOST_IN_MESH if is_mesh else 0
     is_direct = n_sips - 1 + most <= n_rings
-    rounds = DIRECT_ROUNDS if is_direct else 2 * (n_sips - 1)
+    width = rows_of(n_sips)
+    in_rows = width > 1 and width - 1 + n_sips // width - 1 + most <= n_rings
+    rounds = DIRECT_ROUNDS if is_direct else IN_ROWS_ROUNDS if in_rows else 2 * (n_sips - 1)
     held = 3 * rounds  # chunks, in all rounds together
     window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
     live = trees.live_in_mesh(held, window) if is_mesh else max(trees.live(0) + held, rings.LIVE)
@@ -86,7 +97,10 @@ def kernel(
     )
 
     def exchange(x: TensorHandle) -> Rounds:
-        way = ring_pieces if not is_direct else direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct
+        if is_direct:
+            way = direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct
+        else:
+            way = direct_in_rows if in_rows else ring_pieces
         return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
     start = part + own_first * lane.itemsize
