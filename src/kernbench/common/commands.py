@@ -192,6 +192,7 @@ class WaitCmd:
 
 DmaCommand = DmaReadCmd | DmaWriteCmd | AtomicCmd
 IpcqCommand = SendCmd | RecvCmd
-ScheduledCommand = DmaCommand | GemmCmd | MathCmd | CompositeCmd  # those that PE_SCHEDULER takes
+SimpleCmd = DmaCommand | GemmCmd | MathCmd  # those of one stage, or of one per request
+ScheduledCommand = SimpleCmd | CompositeCmd  # those that PE_SCHEDULER takes
 EngineCommand = ScheduledCommand | IpcqCommand
 Command = EngineCommand | CpuCmd | WaitCmd

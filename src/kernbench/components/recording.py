@@ -80,6 +80,32 @@ class OpDescriber(Protocol):
         """How much each op did, added up over subjects of one kind: unit (`work_units.py`) and amount."""
 
 
+class OneOp:
+    """Describes single ops of one kind: the subject is how much one did and the values of its params."""
+
+    __slots__ = ("head", "pe", "stream", "unit")
+
+    def __init__(self, head: OpHead, stream: LaunchStream, unit: str) -> None:
+        self.head = head
+        self.unit = unit
+        self.pe = head[0].rpartition(".")[0]
+        self.stream = stream
+
+    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
+        assert isinstance(subject, tuple)
+        return (self.head,), subject[1:]
+
+    def kind(self, subject: object) -> object:
+        return self
+
+    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
+        total = 0
+        for subject in subjects:
+            assert isinstance(subject, tuple)
+            total += subject[0]
+        return ((self.unit, total),)
+
+
 class Recorder(Protocol):
     """Where an engine writes down what it did."""
 

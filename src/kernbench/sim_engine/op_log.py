@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
-from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OpDescriber, OpHead, Release
+from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
 from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
 
 _RELEASES = tuple(release.name.lower() for release in Release)
@@ -44,32 +44,6 @@ class OpRecord(NamedTuple):
     t_ready: float
     release: str
     released_by: int | None
-
-
-class OneOp:
-    """Describes single ops of one kind: the subject is how much one did and the values of its params."""
-
-    __slots__ = ("head", "pe", "stream", "unit")
-
-    def __init__(self, head: OpHead, stream: LaunchStream, unit: str) -> None:
-        self.head = head
-        self.unit = unit
-        self.pe = head[0].rpartition(".")[0]
-        self.stream = stream
-
-    def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
-        assert isinstance(subject, tuple)
-        return (self.head,), subject[1:]
-
-    def kind(self, subject: object) -> object:
-        return self
-
-    def amounts(self, subjects: Sequence[object]) -> Sequence[tuple[str, int]]:
-        total = 0
-        for subject in subjects:
-            assert isinstance(subject, tuple)
-            total += subject[0]
-        return ((self.unit, total),)
 
 
 class OpLog:

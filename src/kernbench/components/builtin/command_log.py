@@ -7,54 +7,78 @@ are made from the plan when somebody reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
+from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaCommand, DmaReadCmd, GemmCmd, MathCmd, SimpleCmd
 from kernbench.common.ids import PeId
 from kernbench.common.messages import LaunchStream
 from kernbench.components.builtin.pipeline import Fields, Stage, TilePlan, TileToken
-from kernbench.components.recording import FieldValue, OpHead, Recorder
+from kernbench.components.recording import Causes, FieldValue, OneOp, OpHead, Recorder
+
+_PRODUCT = (
+    "src_a_addr", "src_b_addr", "dst_addr", "shape_a", "shape_b", "shape_out", "dtype_in", "dtype_out", "src_a_space",
+    "src_b_space", "dst_space",
+)  # fmt: skip
+_GEMM = (*_PRODUCT, "m", "k", "n", "batch")
+_READ = ("src_addr", "nbytes", "handle_id")
+_WRITE = ("src_space", "src_addr", "shape", "dtype", "dst_space", "dst_addr", "nbytes", "handle_id")
+_ATOMIC = ("dst_space", "dst_addr", "nbytes", "dtype", "handle_id")
+_MATH = (
+    "input_addrs", "input_shapes", "input_spaces", "input_dtypes", "dst_addr", "dst_space", "shape_out", "dtype",
+    "axis", "elements",
+)  # fmt: skip
 
 
-def simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Fields]:
-    """Name and parameters of a simple command's record."""
-    name, params = _simple_entry(cmd)
-    return name, {**params, "line": cmd.line} if cmd.line else params
+class SimpleEntry(NamedTuple):
+    """What the record of a simple command says: its name, and its parameters in two parts, names and values."""
+
+    name: str
+    names: tuple[str, ...]
+    values: tuple[FieldValue, ...]
+
+    def plus(self, name: str, value: FieldValue) -> SimpleEntry:
+        """With one more parameter."""
+        return SimpleEntry(self.name, (*self.names, name), (*self.values, value))
 
 
-def _simple_entry(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd | GemmCmd | MathCmd) -> tuple[str, Fields]:
+def simple_entry(cmd: SimpleCmd, nbytes: int) -> SimpleEntry:
+    """The record of a simple command; `nbytes` is what it moves, where it moves something."""
+    if isinstance(cmd, MathCmd):
+        entry = _math_entry(cmd)
+    elif isinstance(cmd, GemmCmd):
+        entry = SimpleEntry(f"gemm_{cmd.a.dtype}", _GEMM, (*_product(cmd), cmd.m, cmd.k, cmd.n, cmd.batch))
+        if cmd.acc is not None:
+            entry = entry.plus("src_acc_addr", cmd.acc.address)
+    else:
+        entry = _dma_entry(cmd, nbytes)
+        if len(cmd.requests) > 1:
+            entry = entry.plus("requests", len(cmd.requests))
+    return entry.plus("line", cmd.line) if cmd.line else entry
+
+
+def _dma_entry(cmd: DmaCommand, nbytes: int) -> SimpleEntry:
     if isinstance(cmd, DmaReadCmd):
-        read: Fields = {"src_addr": cmd.source.address, "nbytes": moved_bytes(cmd), "handle_id": cmd.handle_id}
-        return "dma_read", read | _requests(cmd)
-    if isinstance(cmd, DmaWriteCmd):
-        return "dma_write", {
-            "src_space": cmd.source.space,
-            "src_addr": cmd.source.address,
-            "shape": cmd.source.shape,
-            "dtype": cmd.source.dtype,
-            "dst_space": cmd.target.space,
-            "dst_addr": cmd.target.address,
-            "nbytes": moved_bytes(cmd),
-            "handle_id": cmd.handle_id,
-        } | _requests(cmd)
+        return SimpleEntry("dma_read", _READ, (cmd.source.address, nbytes, cmd.handle_id))
+    target = cmd.target
     if isinstance(cmd, AtomicCmd):
-        target = cmd.target
-        atomic: Fields = {"dst_space": target.space, "dst_addr": target.address, "nbytes": moved_bytes(cmd)}
-        return f"atomic_{cmd.op}", {**atomic, "dtype": target.dtype, "handle_id": cmd.handle_id} | _requests(cmd)
-    if isinstance(cmd, GemmCmd):
-        params = {**_product(cmd), "m": cmd.m, "k": cmd.k, "n": cmd.n, "batch": cmd.batch}
-        return f"gemm_{cmd.a.dtype}", params if cmd.acc is None else {**params, "src_acc_addr": cmd.acc.address}
-    return cmd.op, {
-        "input_addrs": tuple(x.address for x in cmd.inputs),
-        "input_shapes": tuple(x.shape for x in cmd.inputs),
-        "input_spaces": tuple(x.space for x in cmd.inputs),
-        "input_dtypes": tuple(x.dtype for x in cmd.inputs),
-        "dst_addr": cmd.out.address,
-        "dst_space": cmd.out.space,
-        "shape_out": cmd.out.shape,
-        "dtype": cmd.out.dtype,
-        "axis": cmd.axis,
-        "elements": cmd.elements,
-    }
+        atomic = (target.space, target.address, nbytes, target.dtype, cmd.handle_id)
+        return SimpleEntry(f"atomic_{cmd.op}", _ATOMIC, atomic)
+    source = cmd.source
+    of_source = (source.space, source.address, source.shape, source.dtype)
+    return SimpleEntry("dma_write", _WRITE, (*of_source, target.space, target.address, nbytes, cmd.handle_id))
+
+
+def _math_entry(cmd: MathCmd) -> SimpleEntry:
+    inputs, out = cmd.inputs, cmd.out
+    of_inputs = (
+        tuple([x.address for x in inputs]),
+        tuple([x.shape for x in inputs]),
+        tuple([x.space for x in inputs]),
+        tuple([x.dtype for x in inputs]),
+    )
+    return SimpleEntry(
+        cmd.op, _MATH, (*of_inputs, out.address, out.space, out.shape, out.dtype, cmd.axis, cmd.elements)
+    )
 
 
 def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str, Fields]:
@@ -65,75 +89,48 @@ def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str,
     if cmd.line:
         params["line"] = cmd.line
     if cmd.op == "gemm":
-        return "gemm", "composite_gemm", {**params, **_product(cmd)}
+        return "gemm", "composite_gemm", {**params, **dict(zip(_PRODUCT, _product(cmd), strict=True))}
     params["math_op"] = cmd.math_op
     params["input_addrs"] = tuple(x.address for x in cmd.inputs)
     params["input_shapes"] = tuple(x.shape for x in cmd.inputs)
     return "math", "composite_math", params
 
 
-def _product(cmd: GemmCmd | CompositeCmd) -> Fields:
-    a, b = (cmd.a, cmd.b) if isinstance(cmd, GemmCmd) else cmd.inputs
-    return {
-        "src_a_addr": a.address,
-        "src_b_addr": b.address,
-        "dst_addr": cmd.out.address,
-        "shape_a": a.shape,
-        "shape_b": b.shape,
-        "shape_out": cmd.out.shape,
-        "dtype_in": a.dtype,
-        "dtype_out": cmd.out.dtype,
-        "src_a_space": a.space,
-        "src_b_space": b.space,
-        "dst_space": cmd.out.space,
-    }
+def _product(cmd: GemmCmd | CompositeCmd) -> tuple[FieldValue, ...]:
+    """The values of `_PRODUCT`."""
+    (a, b), out = (cmd.a, cmd.b) if isinstance(cmd, GemmCmd) else cmd.inputs, cmd.out
+    places = (a.address, b.address, out.address, a.shape, b.shape, out.shape)
+    return (*places, a.dtype, out.dtype, a.space, b.space, out.space)
 
 
-def moved_bytes(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> int:
-    return sum(nbytes for request in cmd.requests for _, nbytes in request)
+class SimpleRecords:
+    """Writes down the simple commands of one PE: one record each."""
 
+    __slots__ = ("_describers", "_log", "_pe")
 
-def _requests(cmd: DmaReadCmd | DmaWriteCmd | AtomicCmd) -> Fields:
-    """How a command is cut, where it is."""
-    return {} if len(cmd.requests) == 1 else {"requests": len(cmd.requests)}
+    def __init__(self, log: Recorder, pe: PeId) -> None:
+        self._log = log
+        self._pe = pe
+        self._describers: dict[tuple[object, ...], OneOp] = {}
 
-
-def simple_record(
-    log: Recorder,
-    pe: PeId,
-    stages: Sequence[Stage],
-    name: str,
-    params: Fields,
-    deps: tuple[int, ...],
-    stream: LaunchStream,
-) -> Callable[[TileToken], int]:
-    """Writes down a simple command: one record, from the start of its first request to the end of its last."""
-    component, kind = pe.part(stages[0].component), stages[0].op_kind
-    unit, amount = stages[0].unit, sum(stage.amount for stage in stages)
-    first: TileToken | None = None
-
-    def record(token: TileToken) -> int:
-        nonlocal first
-        if first is None or token.times[0] < first.times[0]:
-            first = token
-        if token.context.completed_tiles < token.context.total_tiles:
-            return -1
-        return log.record(
-            first.times[0],
-            token.times[1],
-            component,
-            kind,
-            name,
-            params,
-            deps,
-            unit=unit,
-            amount=amount,
-            token=token.number,
-            causes=first.causes,
-            stream=stream,
-        )
-
-    return record
+    def record(
+        self,
+        cmd: SimpleCmd,
+        stage: Stage,
+        amount: int,
+        times: Sequence[float],
+        token: int,
+        causes: Causes,
+        stream: LaunchStream,
+    ) -> int:
+        """Note a command of such stages, which did `amount` in all; returns the number of its record."""
+        name, names, values = simple_entry(cmd, amount)
+        key = (stage.component, name, names, stage.unit, stream)
+        describer = self._describers.get(key)
+        if describer is None:
+            head = (self._pe.part(stage.component), stage.op_kind, name, names)
+            describer = self._describers[key] = OneOp(head, stream, stage.unit)
+        return self._log.record_chain(describer, (amount, *values), times, cmd.deps, token, causes)
 
 
 def tile_record(

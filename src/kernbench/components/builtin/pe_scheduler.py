@@ -24,12 +24,13 @@ from kernbench.common.commands import (
     GemmCmd,
     MathCmd,
     ScheduledCommand,
+    SimpleCmd,
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.components.base import Context
-from kernbench.components.builtin.command_log import composite_entry, simple_entry, simple_record, tile_record
+from kernbench.components.builtin.command_log import SimpleRecords, composite_entry, tile_record
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -47,6 +48,7 @@ from kernbench.components.builtin.pipeline import (
     TilePlan,
     TileToken,
 )
+from kernbench.components.builtin.simple_command import SimpleCommand
 from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, plan_of, rates_of
 from kernbench.components.builtin.tile_model import PeRates
 from kernbench.components.builtin.tiling import (
@@ -112,6 +114,8 @@ class PeSchedulerComponent(PeEngine):
         self._held_up: int | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
+        self._records = None if ctx.log is None else SimpleRecords(ctx.log, self.pe)
+        self._compute_plans: dict[tuple[object, ...], tuple[TilePlan]] = {}  # of simple commands, by their work
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
         self._commands = 0  # under way
@@ -152,47 +156,36 @@ class PeSchedulerComponent(PeEngine):
             self._commands += 1
             self.ctx.at(self.env.now + self.overhead_ns, self._begin, feed)
             return
-        stages = self._stages(cmd)
-        name, params = simple_entry(cmd)
-        log = self.ctx.log
-
-        def finished(token: TileToken) -> None:
-            if token.context.completed_tiles == token.context.total_tiles:
-                self._commands -= 1
-                done(() if log is None else (token.record,))
-
+        plans = self._plans(cmd)
         self._commands += 1
-        context = PipelineContext(
-            self.engines,
-            len(stages),
-            finished,
-            request,
-            record=None
-            if log is None
-            else simple_record(log, self.pe, stages, name, params, cmd.deps, stream_of(request)),
-        )
+        command = SimpleCommand(self.engines, plans, request, cmd, self._records, self._ended, done)
         number, asked_ns = self._new_token(), self.env.now
-        for stage in stages:
-            token = TileToken(TilePlan(0, (stage,)), context, number, asked_ns, *cause)
-            self.ctx.at(asked_ns + self.overhead_ns, self.engines[stage.component].take, token)
+        for plan in plans:
+            token = TileToken(plan, command, number, asked_ns, *cause)
+            self.ctx.at(asked_ns + self.overhead_ns, self.engines[plan.stages[0].component].take, token)
 
-    def _stages(self, cmd: DmaCommand | GemmCmd | MathCmd) -> list[Stage]:
-        """The one stage of a simple command; of one that moves bytes, a stage for each request."""
-        if isinstance(cmd, GemmCmd):
-            return [GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)]
-        if isinstance(cmd, MathCmd):
-            return [self.servers.get(cmd.op, LANES).stage_of(cmd.op, cmd.elements, cmd.dtype)]
+    def _ended(self) -> None:
+        """A simple command is over."""
+        self._commands -= 1
+
+    def _plans(self, cmd: SimpleCmd) -> Sequence[TilePlan]:
+        """The one stage of a simple command, as a tile; of one that moves bytes, one for each request."""
+        if isinstance(cmd, GemmCmd | MathCmd):
+            key = _work_of(cmd)
+            found = self._compute_plans.get(key)
+            if found is None:
+                found = self._compute_plans[key] = (TilePlan(0, (self._compute_stage(cmd),)),)
+            return found
         kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
         return [
-            RunsStage(
-                kind,
-                DMA,
-                runs,
-                sum(nbytes for _, nbytes in runs),
-                partial(cmd.apply, number) if isinstance(cmd, AtomicCmd) else None,
-            )
+            TilePlan(0, (RunsStage(kind, DMA, runs, sum([nbytes for _, nbytes in runs]), _change(cmd, number)),))
             for number, runs in enumerate(cmd.requests)
         ]
+
+    def _compute_stage(self, cmd: GemmCmd | MathCmd) -> Stage:
+        if isinstance(cmd, GemmCmd):
+            return GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)
+        return self.servers.get(cmd.op, LANES).stage_of(cmd.op, cmd.elements, cmd.dtype)
 
     # ---- composites
 
@@ -358,3 +351,15 @@ class PeSchedulerComponent(PeEngine):
             self._fed += 1
             engine.take(token)
         self._feeding = False
+
+
+def _work_of(cmd: GemmCmd | MathCmd) -> tuple[object, ...]:
+    """What a command's stage depends on: commands in a loop have the same."""
+    if isinstance(cmd, GemmCmd):
+        return cmd.batch, cmd.m, cmd.k, cmd.n, cmd.dtype
+    return cmd.op, cmd.elements, cmd.dtype
+
+
+def _change(cmd: DmaCommand, number: int) -> Callable[[], object] | None:
+    """What the request of a number does to memory, where it does something."""
+    return partial(cmd.apply, number) if isinstance(cmd, AtomicCmd) else None

@@ -241,21 +241,45 @@ class PipelinePlan:
             yield made[at]
 
 
-class PipelineContext:
-    """One command under way: where its tokens go, how many are done, what to call at the end."""
+class CommandContext:
+    """One command under way: where its tokens go, and how many are done. Subclasses say what happens at its end."""
 
     __slots__ = (
-        "addresses",
-        "completed_tiles",
-        "engines",
-        "is_communication",
-        "on_done",
-        "on_fetched",
-        "operands",
-        "record",
-        "request",
-        "total_tiles",
-    )
+        "completed_tiles", "engines", "is_communication", "on_fetched", "operands", "request", "stream", "total_tiles",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        engines: Mapping[str, StageServer],
+        total_tiles: int,
+        request: Request,
+        operands: Sequence[OperandAccess | None] = (),
+        on_fetched: Callable[[TileToken], None] | None = None,
+    ) -> None:
+        self.engines = engines  # by part of the PE
+        self.total_tiles = total_tiles
+        self.completed_tiles = 0
+        self.request = request
+        self.stream = stream = stream_of(request)
+        self.is_communication = stream == "communication"
+        self.operands = operands  # how the DMA reaches each of a composite's; None for one that is pinned
+        self.on_fetched = on_fetched
+
+    def complete_tile(self, token: TileToken) -> None:
+        """The token's last stage is over; raises ComponentError when that was said before."""
+        if token.done:
+            raise ComponentError(
+                f"tile {token.plan.tile_id} is reported done twice",
+                hint="an engine must hand each token on exactly once",
+            )
+        token.done = True
+        self.completed_tiles += 1
+
+
+class PipelineContext(CommandContext):
+    """The tiles of a composite: each is written down when it is done, and reported."""
+
+    __slots__ = ("addresses", "on_done", "record")
 
     def __init__(
         self,
@@ -269,26 +293,13 @@ class PipelineContext:
         record: Callable[[TileToken], int] | None = None,
         on_fetched: Callable[[TileToken], None] | None = None,
     ) -> None:
-        self.engines = engines  # by part of the PE
-        self.total_tiles = total_tiles
+        super().__init__(engines, total_tiles, request, operands, on_fetched)
         self.addresses = addresses  # of the command's operands, as the kernel gave them
-        self.operands = operands  # how the DMA reaches each; None for one that is pinned
-        self.completed_tiles = 0
         self.on_done = on_done  # called for every tile, after it is counted
-        self.request = request
-        self.is_communication = stream_of(request) == "communication"
         self.record = record  # writes a tile down, returns the op-log id of its last stage; None without a log
-        self.on_fetched = on_fetched
 
     def complete_tile(self, token: TileToken) -> None:
-        """The token's last stage is over; raises ComponentError when that was said before."""
-        if token.done:
-            raise ComponentError(
-                f"tile {token.plan.tile_id} is reported done twice",
-                hint="an engine must hand each token on exactly once",
-            )
-        token.done = True
-        self.completed_tiles += 1
+        super().complete_tile(token)
         if self.record is not None:
             token.record = self.record(token)
         self.on_done(token)
@@ -305,7 +316,7 @@ class TileToken:
     def __init__(
         self,
         plan: TilePlan,
-        context: PipelineContext,
+        context: CommandContext,
         number: int = NOBODY,
         asked_ns: float = 0.0,
         release: int = Release.PROGRAM,
