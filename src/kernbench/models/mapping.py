@@ -44,6 +44,7 @@ MOST_QUERIES = 64  # of a block at prefill: as many of its own keys are worked o
 MOST_QUERY_ROWS = 256  # tokens times heads that share a key head
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
+UNITS_JOINED = 3  # of one product over streamed caches: with more, scores that nobody reads are what fills TCM
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
 
 
@@ -236,7 +237,7 @@ class DecodeAttention:
     block_keys: int
     streamed: bool = False
     units_at_once: int = 1  # of which queries and results are in TCM
-    units_together: int = 1  # of which scores are, where they are streamed
+    units_together: int = 1  # of which the softmax is one, where they are streamed
 
     @property
     def part(self) -> int:
@@ -372,7 +373,9 @@ class StudiedMapping:
             most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
         keys = -(-context // splits) + 1  # with the new token's
-        block, together = max(1, min(most, keys)), max(1, most // keys) if streamed else 1
+        block = max(1, min(most, keys))
+        joined = sip.tcm_bytes * 25 // 32 // (shared * (UNITS_JOINED + 1) * F32_BYTES)  # scores, and each unit's own
+        together = max(1, joined // (keys + CACHE_ROWS)) if streamed else 1
         return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
 
 

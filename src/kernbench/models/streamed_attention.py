@@ -1,20 +1,27 @@
 """Attention at decode for few queries per key head: their scores fit in TCM, so the cache is streamed past them by two
 composites, one for keys and one for values, instead of block by block.
 
+Caches of a PE lie end to end, and the GEMM engine takes the queries of several units as fast as those of one. So some
+units are one product: all their queries by all their keys, of which each unit's own block of scores is used, and
+weights with zeros for the keys of others by all their values. It costs scores that nobody reads, and saves commands,
+and the time in which streams begin and end. Rows of a cache without a key are zeros; their scores are far below others.
+
 The new tokens join their caches first. Queries are loaded, and results stored, for many units together: a stream that
-begins while other transfers of its PE are under way would share the link with them. The softmax of several units is
-one, after the keys of all of them.
+begins while other transfers of its PE are under way would share the link with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import groupby
 
-from kernbench.models.attention import units_here
-from kernbench.models.mapping import DecodeAttention
+from kernbench.models.attention import FAR_BELOW, units_here
+from kernbench.models.mapping import UNITS_JOINED, DecodeAttention
+from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
+
+FAR_ABOVE = 1e30
 
 
 def attend_streamed(
@@ -30,31 +37,36 @@ def attend_streamed(
     tl: TLContext,
 ) -> None:
     """What `attention.attend_decode` does."""
-    d, units = head_dim, units_here(plan, tl)
+    units, apart = units_here(plan, tl), _Apart(plan.room, tl)
     for first in range(0, len(units), plan.units_at_once):
         some = units[first : first + plan.units_at_once]
-        queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, d, plan, tl)
+        queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, head_dim, plan, tl)
         results: list[TensorHandle] = []
-        for at, count, keys in _alike(some, plan):
-            caches = [(first + at + number) * plan.room * d for number in range(count)]
-            streams = _Streams(queries[at : at + count], key_cache, value_cache, caches, tl)
-            streams.run(keys, plan.block_keys, None if parts else out.dtype)
-            results += streams.results if parts is None else streams.parts()
-            del streams
+        for a, b in in_turns(len(some), plan.units_together):
+            keys = [plan.keys_with_token(plan.unit(unit)[2]) for unit in some[a:b]]
+            joined = _columns(queries, a, b, tl)
+            streams = _Streams(joined, key_cache, value_cache, (first + a) * plan.room, apart, tl)
+            streams.run(keys, plan, None if parts else out.dtype)
+            results += streams.results if parts is None else [streams.parts()]
+            del streams, joined
         _store(results, out, parts, some, plan, tl)
     tl.wait()
 
 
-def _alike(units: range, plan: DecodeAttention) -> Iterator[tuple[int, int, int]]:
-    """Units one after the other that have as many keys, `units_together` at most: the first, how many, and the keys."""
-    keys = [plan.keys_with_token(plan.unit(unit)[2]) for unit in units]
-    at = 0
-    while at < len(units):
-        count = 1
-        while count < plan.units_together and at + count < len(units) and keys[at + count] == keys[at]:
-            count += 1
-        yield at, count, keys[at]
-        at += count
+def in_turns(units: int, most: int) -> list[Range]:
+    """Some units, at most so many at a time, in turns of one size or nearly."""
+    return parts_of(units, -(-units // most))
+
+
+def _columns(pieces: Sequence[TensorHandle], first: int, end: int, tl: TLContext) -> TensorHandle:
+    """From `first` to `end` along the second axis of tensors that follow one another there."""
+    found, at = list[TensorHandle](), 0
+    for piece in pieces:
+        a, b = max(first - at, 0), min(end - at, piece.shape[1])
+        if a < b:
+            found.append(piece if b - a == piece.shape[1] else piece[:, a:b])
+        at += piece.shape[1]
+    return _joined(found, tl)
 
 
 def _store(
@@ -66,18 +78,17 @@ def _store(
     tl: TLContext,
 ) -> None:
     """Results of units that lie end to end go out together."""
-    shared, width = results[0].shape
+    shared, _, width = results[0].shape
     at = 0
     for run in [list(units)] if parts is not None else _runs(units, plan):
-        found = results[at : at + len(run)]
+        joined = _columns(results, at, at + len(run), tl)
         at += len(run)
-        joined = tl.cat(found, axis=0) if len(found) > 1 else found[0]
         if parts is not None:
             place = parts + run[0] * shared * width * parts.itemsize
         else:
             sequence, kv_head, _ = plan.unit(run[0])
             place = out + (sequence * out.shape[1] + kv_head * shared * width) * out.itemsize
-        tl.store_async(place, joined)
+        tl.store_async(place, joined, strides=(width, shared * width, 1))
 
 
 def _join_caches(
@@ -90,13 +101,15 @@ def _join_caches(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> list[TensorHandle]:
-    """The queries of some units, the first of which is the PE's `first`, once the new tokens are in their caches."""
+    """The queries of some units, by number and then by unit, the first of which is the PE's `first`, once the new
+    tokens are in their caches.
+    """
     shared, item = heads // plan.kv_heads, qkv.itemsize
     asked: list[tuple[list[int], list[TransferHandle]]] = []
     for run in _runs(units, plan):
         sequence, kv_head, split = plan.unit(run[0])
         row, n = qkv + sequence * qkv.shape[1] * item, len(run)
-        handles = [tl.load_async(row + kv_head * shared * d * item, (n * shared, d))]
+        handles = [tl.load_async(row + kv_head * shared * d * item, (shared, n, d), strides=(d, shared * d, 1))]
         if split == plan.splits - 1:
             new = (heads + kv_head) * d
             handles += [tl.load_async(row + (new + more * d) * item, (n, d)) for more in (0, plan.kv_heads)]
@@ -105,7 +118,7 @@ def _join_caches(
     for run, handles in asked:
         queries, *new_rows = (tl.wait(handle) for handle in handles)
         assert queries is not None
-        found += [queries[at * shared : (at + 1) * shared] for at in range(len(run))]
+        found.append(queries)
         begin = (first + run[0] - units[0]) * plan.room + plan.keys_of(plan.unit(run[0])[2])
         for cache, rows in zip(caches, new_rows, strict=bool(new_rows)):
             assert rows is not None
@@ -121,88 +134,134 @@ def _runs(units: range, plan: DecodeAttention) -> list[list[int]]:
     return [list(run) for _, run in groupby(units, lambda unit: plan.unit(unit)[0])]
 
 
+class _Apart:
+    """What keeps units of one product apart, made once."""
+
+    def __init__(self, room: int, tl: TLContext) -> None:
+        self._room, self._tl = room, tl
+        self._own: dict[int, TensorHandle] = {}
+        self._limits: dict[tuple[int, ...], TensorHandle] = {}
+
+    def limits(self, keys: tuple[int, ...]) -> TensorHandle:
+        """What the scores of some units are at most, one unit after the other: far below where there is no key."""
+        tl, room = self._tl, self._room
+        if keys not in self._limits:
+            if len(keys) == 1:
+                there = tl.arange(0, room) < keys[0]
+                self._limits[keys] = tl.where(there, FAR_ABOVE, tl.full((1,), FAR_BELOW, "f32"))
+            elif len(set(keys)) == 1:
+                each = tl.reshape(self.limits(keys[:1]), (1, room))
+                self._limits[keys] = tl.reshape(tl.broadcast_to(each, (len(keys), room)), (len(keys) * room,))
+            else:
+                self._limits[keys] = tl.cat([self.limits((size,)) for size in keys])
+        return self._limits[keys]
+
+    def weights(self, powers: TensorHandle) -> TensorHandle:
+        """(queries, units, keys) as rows: the weights of every unit's keys, and zeros for those of others."""
+        tl, (shared, n, count) = self._tl, powers.shape
+        if n > 1:
+            if n not in self._own:
+                units = tl.arange(0, n)
+                self._own[n] = tl.reshape(units, (1, n, 1, 1)) == tl.reshape(units, (1, 1, n, 1))
+            powers = tl.where(self._own[n], tl.reshape(powers, (shared, n, 1, count)), 0.0)
+        return tl.reshape(powers, (shared * n, n * count))
+
+
 class _Streams:
-    """Units with as many keys: the largest score of each query, the sum of its weights, and by unit the values,
-    weighted. Softmax is that of all of them; products are by unit.
+    """Units whose caches lie end to end, from row `begin` on. Everything is (queries of a unit, units, ...): of each
+    query the largest score, the sum of its weights, and the values, weighted. The softmax of all is one.
     """
 
     best: TensorHandle
     total: TensorHandle
-    results: list[TensorHandle]
+    results: list[TensorHandle]  # one after the other
 
     def __init__(
-        self,
-        queries: list[TensorHandle],
-        key_cache: TensorPtr,
-        value_cache: TensorPtr,
-        caches: list[int],
+        self, queries: TensorHandle, key_cache: TensorPtr, value_cache: TensorPtr, begin: int, apart: _Apart,
         tl: TLContext,
-    ) -> None:
-        self._queries, self._keys, self._values, self._caches, self._tl = queries, key_cache, value_cache, caches, tl
-        self._shared, self._d = queries[0].shape
+    ) -> None:  # fmt: skip
+        self._queries, self._keys, self._values, self._begin = queries, key_cache, value_cache, begin
+        self._shared, self._units, self._d = queries.shape
+        self._apart, self._tl = apart, tl
 
-    def run(self, keys: int, block: int, out_dtype: str | None) -> None:
-        """All keys, in as few blocks as scores fit in TCM; with `out_dtype` over the sum of weights."""
-        for first in range(0, keys, block):
-            count = min(block, keys - first)
-            self._take(first, count, out_dtype if count == keys else None)
-        if out_dtype is not None and keys > block:
-            totals = self._by_unit(self.total)
-            self.results = [
-                self._tl.cast(result / total, out_dtype) for result, total in zip(self.results, totals, strict=True)
-            ]
+    def run(self, keys: Sequence[int], plan: DecodeAttention, out_dtype: str | None) -> None:
+        """All keys of each unit: those of several units in one block, of one in as few as scores fit in TCM. With
+        `out_dtype` over the sum of weights.
+        """
+        if self._units > 1:
+            self._take(0, plan.room, keys, out_dtype)
+            return
+        for first in range(0, keys[0], plan.block_keys):
+            count = min(plan.block_keys, keys[0] - first)
+            self._take(first, count, (count,), out_dtype if count == keys[0] else None)
+        if out_dtype is not None and keys[0] > plan.block_keys:
+            self.results = [self._tl.cast(self.results[0] / self.total, out_dtype)]
 
-    def parts(self) -> list[TensorHandle]:
+    def parts(self) -> TensorHandle:
         """By unit what `attention.merge_parts` takes."""
-        tl = self._tl
-        rows = zip(self.results, self._by_unit(self.total), self._by_unit(self.best), strict=True)
-        return [tl.cat(row, axis=1) for row in rows]
+        return self._tl.cat([_joined(self.results, self._tl), self.total, self.best], axis=2)
 
-    def _by_unit(self, x: TensorHandle) -> list[TensorHandle]:
-        size = self._shared
-        return [x[at : at + size] for at in range(0, x.shape[0], size)]
-
-    def _take(self, first: int, count: int, out_dtype: str | None) -> None:
-        """The block from `first` on; with `out_dtype` it is the only one."""
-        tl = self._tl
-        scale: dict[str, object] = {"op": "scale", "factor": self._d**-0.5}
-        found = [
-            self._product(query, self._block(self._keys, cache, first, count).T, scale, "f32")
-            for query, cache in zip(self._queries, self._caches, strict=True)
-        ]
-        scores = tl.cat(found, axis=0) if len(found) > 1 else found[0]
-        del found
-        best = tl.max(scores, axis=1)
+    def _take(self, first: int, count: int, keys: Sequence[int], out_dtype: str | None) -> None:
+        """A block of `count` keys of every unit, of which the last `keys` say how many there are; with `out_dtype` it
+        is the only one.
+        """
+        tl, groups = self._tl, in_turns(self._units, UNITS_JOINED)
+        scores = _joined([self._scores(group, first, count, keys) for group in groups], tl)
+        best = tl.max(scores, axis=2)
         if first:
             best = tl.maximum(self.best, best)
         scores = tl.exp(scores - best)
-        total = tl.sum(scores, axis=1)
-        powers = self._by_unit(tl.cast(scores, self._values.dtype))
+        total = tl.sum(scores, axis=2)
+        powers = tl.cast(scores, self._values.dtype)
         del scores
-        steps: list[dict[str, object] | None] = [None] * len(powers)
+        last: tuple[str, TensorHandle] | None = None
         if first:
             fade = tl.exp(self.best - best)
             total = self.total * fade + total
-            faded = zip(self.results, self._by_unit(fade), strict=True)
-            steps = [{"op": "add", "other": result * by} for result, by in faded]
+            last = "add", self.results[0] * fade
         elif out_dtype is not None:
-            steps = [{"op": "div", "other": each} for each in self._by_unit(total)]
-        self.results = [
-            self._product(power, self._block(self._values, cache, first, count), step, out_dtype or "f32")
-            for power, cache, step in zip(powers, self._caches, steps, strict=True)
-        ]
+            last = "div", total
+        self.results = [self._weighted(powers, group, first, last, out_dtype or "f32") for group in groups]
         self.best, self.total = best, total
 
-    def _block(self, tensor: TensorPtr, cache: int, first: int, count: int) -> TensorHandle:
-        at = cache + first * self._d
-        return self._tl.ref(tensor.local + at * tensor.itemsize, (count, self._d))
+    def _scores(self, group: Range, first: int, count: int, keys: Sequence[int]) -> TensorHandle:
+        """The queries of some units, each by its own keys."""
+        tl, n, own = self._tl, group[1] - group[0], tuple(keys[slice(*group)])
+        steps: list[dict[str, object]] = [{"op": "scale", "factor": self._d**-0.5}]
+        if min(own) < count:
+            steps.append({"op": "minimum", "other": self._apart.limits(own)})
+        queries = tl.reshape(self._queries[:, slice(*group)], (self._shared * n, self._d))
+        found = self._product(queries, self._block(self._keys, group, first, count).T, steps, "f32")
+        by_unit = tl.reshape(found, (self._shared, n * n, count))  # of queries, then of keys
+        return by_unit[:, :: n + 1]
+
+    def _weighted(
+        self, powers: TensorHandle, group: Range, first: int, last: tuple[str, TensorHandle] | None, out_dtype: str
+    ) -> TensorHandle:
+        """The values of some units, weighted; `last` is a step that follows."""
+        tl, n, count = self._tl, group[1] - group[0], powers.shape[2]
+        steps: list[dict[str, object]] = []
+        if last is not None:
+            other = last[1][:, slice(*group)]
+            steps = [{"op": last[0], "other": tl.reshape(other, (self._shared * n, other.shape[2]))}]
+        weights = self._apart.weights(powers[:, slice(*group)])
+        found = self._product(weights, self._block(self._values, group, first, count), steps, out_dtype)
+        return tl.reshape(found, (self._shared, n, self._d))
+
+    def _block(self, tensor: TensorPtr, group: Range, first: int, count: int) -> TensorHandle:
+        """Rows of some units: of one, `count` from `first` on, or all room of several, of which there are `count`."""
+        at = (self._begin + group[0] * count + first) * self._d * tensor.itemsize
+        return self._tl.ref(tensor.local + at, ((group[1] - group[0]) * count, self._d))
 
     def _product(
-        self, a: TensorHandle, b: TensorHandle, step: dict[str, object] | None, out_dtype: str
+        self, a: TensorHandle, b: TensorHandle, steps: list[dict[str, object]], out_dtype: str
     ) -> TensorHandle:
         """With nothing beside it."""
-        steps = [step] if step else []
         asked = self._tl.composite("gemm", a, b, epilogue=steps, out_dtype=out_dtype, tile_shape="auto")
         found = self._tl.wait(asked)
         assert found is not None
         return found
+
+
+def _joined(pieces: list[TensorHandle], tl: TLContext) -> TensorHandle:
+    return tl.cat(pieces, axis=1) if len(pieces) > 1 else pieces[0]
