@@ -240,7 +240,7 @@ class DecoderLayer:
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
         self._launch(partial(prefill_attention.take_queries, plan=plan), queries, t.own_queries, width)
         attend = partial(prefill_attention.attend_blocks, plan=plan)
-        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, width)
+        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, t.masks, width)
         hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
         self._launch(hand_over, t.own_queries, t.attended, width)
 

@@ -26,12 +26,11 @@ from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from heapq import heapify, heapreplace
-from math import gcd
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from kernbench.common.errors import UsageError
 from kernbench.models.plans import ColumnsPlan, SipShape, columns_plan
+from kernbench.models.query_blocks import PrefillAttention, prefill_attention
 from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
@@ -40,8 +39,6 @@ RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it t
 RELAYED_CUBES = 8  # and so it does with fewer of these
 RELAYED_BLOCKS = 4
 KEYS_AT_ONCE = 128  # at decode
-MOST_QUERIES = 64  # of a block at prefill: as many of its own keys are worked on though only half are seen
-MOST_QUERY_ROWS = 256  # tokens times heads that share a key head
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 UNITS_JOINED = 3  # of one product over streamed caches: with more, scores that nobody reads are what fills TCM
@@ -162,68 +159,6 @@ ProductPlan = ColumnsPlan | SplitKPlan
 InputOrder = Literal["rows", "columns"]
 
 
-class QueryBlock(NamedTuple):
-    """Queries of a sequence, from `first` on, of the heads that share a key head."""
-
-    sequence: int
-    kv_head: int
-    first: int
-    queries: int
-
-
-@dataclass(frozen=True)
-class PrefillAttention:
-    """Blocks of queries by PE, cube by cube. Cubes form teams, of as many cubes as makes the (sequence, key head) pairs
-    of all teams as many; a PE has blocks of its team's pairs, and gets all their keys and values.
-    """
-
-    sip: SipShape
-    batch: int
-    tokens: int
-    kv_heads: int
-    blocks: tuple[tuple[QueryBlock, ...], ...]
-
-    @property
-    def teams(self) -> int:
-        return teams_of(self.sip, self.batch * self.kv_heads)
-
-    @property
-    def cubes_per_team(self) -> int:
-        return self.sip.cubes // self.teams
-
-    @property
-    def team_rows(self) -> int:
-        """Keys of all pairs of a team."""
-        return self.batch * self.kv_heads // self.teams * self.tokens
-
-    def rows_at(self, place: int, pe: int) -> Range:
-        """The keys of a team that lie with a PE of its cube number `place`."""
-        first, end = parts_of(self.team_rows, self.cubes_per_team)[place]
-        a, b = parts_of(end - first, self.sip.pes)[pe]
-        return first + a, first + b
-
-    def copies_of(self, cube: int, pe: int) -> int:
-        """The row at which a PE's copies of its team's keys begin."""
-        return (cube * self.sip.pes + pe) * self.team_rows
-
-    def pair_of(self, block: QueryBlock) -> int:
-        return block.sequence * self.kv_heads + block.kv_head
-
-    def head_at(self, block: QueryBlock) -> int:
-        """The row at which a block's keys begin within its team's."""
-        return self.pair_of(block) * self.tokens % self.team_rows
-
-    @property
-    def most_tokens(self) -> int:
-        """Of all blocks of a PE."""
-        return max(1, *(sum(block.queries for block in some) for some in self.blocks))
-
-    @property
-    def most_queries(self) -> int:
-        """Of a block."""
-        return max((block.queries for some in self.blocks for block in some), default=1)
-
-
 @dataclass(frozen=True)
 class DecodeAttention:
     """The cache of every sequence and key head in `splits` parts of `part` keys; units are dealt over PEs in order.
@@ -303,36 +238,6 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     return plan
 
 
-def teams_of(sip: SipShape, pairs: int) -> int:
-    """Teams of cubes that have equally many pairs of sequence and key head, as many teams as can be."""
-    return gcd(pairs, sip.cubes)
-
-
-def deal_queries(
-    sip: SipShape, batch: int, seq: int, kv_heads: int, most_queries: int
-) -> tuple[tuple[QueryBlock, ...], ...]:
-    """Causal attention's blocks within each team of cubes: the longest first, each to the PE with the least to do; of
-    equals, the first.
-    """
-    pairs, teams = batch * kv_heads, teams_of(sip, batch * kv_heads)
-    pes, own = sip.size // teams, pairs // teams
-    enough = -(-own * seq // (2 * pes))  # two blocks for each PE, where there are as many queries
-    count = max(1, min(seq, most_queries, max(enough, 8)))
-    dealt: list[tuple[QueryBlock, ...]] = []
-    for team in range(teams):
-        load = [(0, pe) for pe in range(pes)]
-        heapify(load)
-        found: list[list[QueryBlock]] = [[] for _ in range(pes)]
-        for at in reversed(range(0, seq, count)):
-            for pair in range(team * own, (team + 1) * own):
-                block = QueryBlock(*divmod(pair, kv_heads), at, min(count, seq - at))
-                done, pe = load[0]
-                found[pe].append(block)
-                heapreplace(load, (done + (block.first + block.queries) * block.queries, pe))
-        dealt += map(tuple, found)
-    return tuple(dealt)
-
-
 @dataclass(frozen=True)
 class StudiedMapping:
     """`groups` of cubes for many rows (0: one for each cube); split_k for few rows where `split_k_rows` says so."""
@@ -351,11 +256,7 @@ class StudiedMapping:
     def prefill_attention(
         self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
     ) -> PrefillAttention:
-        shared = heads // kv_heads
-        count = max(1, min(MOST_QUERIES, MOST_QUERY_ROWS // shared))
-        while count > 1 and count * shared * 4 * F32_BYTES * max(count, head_dim) > sip.tcm_bytes * 3 // 4:
-            count //= 2
-        return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
+        return prefill_attention(sip, batch, seq, heads, kv_heads, head_dim, itemsize)
 
     def decode_attention(
         self, sip: SipShape, batch: int, context: int, heads: int, kv_heads: int, head_dim: int, itemsize: int

@@ -12,17 +12,16 @@ multiplied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import Mover, cut, put
+from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, put
 from kernbench.models.layouts import Layout
-from kernbench.models.mapping import PrefillAttention, QueryBlock
 from kernbench.models.plans import exchange_rounds
+from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-FAR_BELOW = -1e30  # a score that no exponential sees
-FAR_KEYS = 128  # keys before a block are taken as a multiple of these: few different products to foresee
+PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
 
 
 # ---- keys and values
@@ -86,15 +85,13 @@ def take_queries(queries: TensorPtr, copies: TensorPtr, width: int, *, plan: Pre
 
 
 def attend_blocks(
-    queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, width: int, *,
-    plan: PrefillAttention, tl: TLContext,
+    queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr,
+    width: int, *, plan: PrefillAttention, tl: TLContext,
 ) -> None:  # fmt: skip
     """This PE's blocks, against the keys and values in its own slice. Results take the places of the queries."""
     for block, at in _blocks_here(queries, width, plan, tl):
         place = queries + at * queries.itemsize
-        result = _Block(place, width, keys, values, block, plan, tl).attend(scores, powers)
-        tl.store(place, result)
-        del result
+        _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
 
 
 def hand_over(
@@ -124,11 +121,13 @@ def _blocks_here(
 
 
 class _Block:
-    """One block of queries, of all heads that share a key head; its rows are tokens, and heads of a token."""
+    """One block of queries, of all heads that share a key head. Scores have a row for each key and a column for each
+    query, heads of a token side by side: so keys of all kinds lie one after the other.
+    """
 
     def __init__(
         self,
-        queries: int,
+        place: int,
         width: int,
         keys: TensorPtr,
         values: TensorPtr,
@@ -136,92 +135,77 @@ class _Block:
         plan: PrefillAttention,
         tl: TLContext,
     ) -> None:
-        self._tl, self._block, self._plan = tl, block, plan
+        self._tl, self._block, self._plan, self._place = tl, block, plan, place
         self._d = d = keys.local_shape[1] // plan.team_rows
-        self._shared = width // d
-        self._rows = block.queries * self._shared
-        self._far = block.first - block.first % FAR_KEYS
-        self._near = block.first + block.queries - self._far
+        self._queries = block.queries * width // d
+        self._seen = block.first + block.queries
         first = plan.head_at(block)
         self._keys = keys.local + first * d * keys.itemsize
         self._values = values.local + first * d * values.itemsize
         self._item, self._dtype = keys.itemsize, keys.dtype
-        self._queries = tl.cast(tl.load(queries, (self._rows, d)) * d**-0.5, keys.dtype)
 
-    def attend(self, scores: TensorPtr, powers: TensorPtr) -> TensorHandle:
-        """The block's result, (rows, head_dim)."""
-        tl, before, dtype = self._tl, self._far, self._dtype
-        near = self._near_scores()
-        best = tl.max(near, axis=1)
-        if not before:
-            weights = tl.exp(near - best)
-            del near
-            total, found = tl.sum(weights, axis=1), self._near_values(weights)
-            del weights
-            return tl.cast(found / total, dtype)
-        shape = self._rows, before
-        keys = tl.ref(self._keys, (before, self._d))
-        tl.wait(tl.composite("gemm", self._queries, keys.T, out_ptr=scores.local, tile_shape="auto"))
-        del self._queries  # TCM for what follows
-        best = tl.maximum(best, self._reduced(scores, before, tl.max, tl.maximum))
-        steps: list[dict[str, object]] = [{"op": "exp"}]
-        far = tl.ref(scores.local, shape)
-        tl.wait(tl.composite("math", far, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto"))
-        weights = tl.exp(near - best)
-        del near
-        total = tl.sum(weights, axis=1) + self._reduced(powers, before, tl.sum, tl.add)
-        steps = [{"op": "add", "other": self._near_values(weights)}, {"op": "div", "other": total}]
-        del weights
-        values = tl.ref(self._values, (before, self._d))
-        asked = tl.composite(
-            "gemm", tl.ref(powers.local, shape), values, epilogue=steps, out_dtype=dtype, tile_shape="auto"
+    def attend(self, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr) -> None:
+        """The block's result takes the place of its queries."""
+        tl, shape = self._tl, (self._seen, self._queries)
+        self._find_scores(scores, masks)
+        best = self._largest(scores)
+        steps: Steps = [{"op": "exp"}]
+        found = tl.ref(scores.local, shape)
+        tl.wait(
+            tl.composite("math", found, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto")
         )
-        result = tl.wait(asked)
-        assert result is not None
-        return result
+        weights = tl.ref(powers.local, shape).T
+        ones = tl.full((self._seen, 1), 1, self._dtype)
+        total = tl.wait(tl.composite("gemm", weights, ones, out_dtype="f32", tile_shape="auto"))
+        values = tl.ref(self._values, (self._seen, self._d))
+        steps = [{"op": "div", "other": total}]
+        tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
-    def _near_scores(self) -> TensorHandle:
-        """Of the near keys, as far as each query sees them."""
-        tl, n, shared = self._tl, self._block.queries, self._shared
-        keys = tl.load(self._keys + self._far * self._d * self._item, (self._near, self._d))
-        scores = tl.dot(self._queries, keys.T, out_dtype="f32")
-        tokens = tl.arange(self._block.first, self._block.first + n)
-        tokens = tl.reshape(tl.broadcast_to(tl.reshape(tokens, (n, 1)), (n, shared)), (n * shared, 1))
-        return tl.where(tokens >= tl.arange(self._far, self._far + self._near), scores, FAR_BELOW)
+    def _find_scores(self, scores: TensorPtr, masks: TensorPtr) -> None:
+        """Of the keys before the block, which all of its queries see, and of its own."""
+        tl, block, d = self._tl, self._block, self._d
+        queries = tl.load(self._place, (self._queries, d)) * d**-0.5
+        if queries.dtype != self._dtype:
+            queries = tl.cast(queries, self._dtype)
+        if block.first:
+            before = tl.ref(self._keys, (block.first, d))
+            tl.wait(tl.composite("gemm", before, queries.T, out_ptr=scores.local, tile_shape="auto"))
+        own = tl.ref(self._keys + block.first * d * self._item, (block.queries, d))
+        at = self._plan.mask_at(block) * self._queries // block.queries
+        mask = tl.ref(masks.local + at * masks.itemsize, (block.queries, self._queries))
+        steps: Steps = [{"op": "add", "other": mask}]
+        place = scores.local + block.first * self._queries * scores.itemsize
+        tl.wait(tl.composite("gemm", own, queries.T, out_ptr=place, epilogue=steps, tile_shape="auto"))
 
-    def _near_values(self, weights: TensorHandle) -> TensorHandle:
-        tl = self._tl
-        values = tl.load(self._values + self._far * self._d * self._item, (self._near, self._d))
-        return tl.dot(tl.cast(weights, self._dtype), values, out_dtype="f32")
+    def _largest(self, scores: TensorPtr) -> TensorHandle:
+        """Of every query's scores, (1, queries): those of several keys at a time pass those found before in TCM."""
+        tl, n = self._tl, self._queries
+        at_once = max(1, min(self._seen, self._plan.sip.tcm_bytes // 4 // (n * F32_BYTES)))
+        whole = self._seen // at_once
+        parts = [tl.ref(scores.local + at * at_once * n * F32_BYTES, (at_once, n)) for at in range(whole)]
+        rest = self._seen - whole * at_once
+        found: TensorHandle | None = None
+        while parts:
+            some, parts = parts[:PARTS_AT_ONCE], parts[PARTS_AT_ONCE:]
+            if found is not None:
+                some.append(found)
+            found = self._larger(some)
+            del some
+        assert found is not None
+        best = tl.max(found, axis=0)
+        del found
+        if rest:
+            others = tl.load(scores.local + whole * at_once * n * F32_BYTES, (rest, n))
+            best = tl.maximum(best, tl.max(others, axis=0))
+        return best
 
-    def _reduced(
-        self,
-        x: TensorPtr,
-        width: int,
-        over: Callable[..., TensorHandle],
-        join: Callable[[TensorHandle, TensorHandle], TensorHandle],
-    ) -> TensorHandle:
-        """Every row of x, in this PE's own slice, as one number; the next rows come while some are worked on."""
-        tl, most = self._tl, self._plan.sip.tcm_bytes // 5 // x.itemsize
-        spans = list(cut(0, width, most))
-        blocks = [(rows, span) for rows in cut(0, self._rows, most // min(width, most)) for span in spans]
-
-        def ask(number: int) -> TransferHandle:
-            (top, bottom), (left, right) = blocks[number]
-            at = x.local + (top * width + left) * x.itemsize
-            return tl.load_async(at, (bottom - top, right - left), strides=(width, 1))
-
-        found: list[TensorHandle] = []
-        coming = ask(0)
-        for number, (_, span) in enumerate(blocks):
-            here = tl.wait(coming)
-            assert here is not None
-            if number + 1 < len(blocks):
-                coming = ask(number + 1)
-            value = over(here, axis=1)
-            del here
-            if span[0]:
-                found[-1] = join(found[-1], value)
-            else:
-                found.append(value)
-        return tl.cast(found[0] if len(found) == 1 else tl.cat(found, axis=0), "f32")
+    def _larger(self, parts: Sequence[TensorHandle]) -> TensorHandle:
+        """Element by element, in TCM."""
+        tl, (first, *others) = self._tl, parts
+        if not others:
+            return tl.load(first.address, first.shape)
+        steps: Steps = [{"op": "maximum", "other": part} for part in others[1:]]
+        asked = tl.composite("math", first, others[0], math_op="maximum", epilogue=steps, tile_shape="auto")
+        found = tl.wait(asked)
+        assert found is not None
+        return found

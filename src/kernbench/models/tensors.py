@@ -302,6 +302,9 @@ class LayerTensors:
             self.own_queries = self._empty("own_queries", own)
             scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
             self.scores = [self._empty("scores", scores, "f32"), self._empty("powers", scores)]
+            table = plan.mask_table(self.head_layout.shared)
+            masks = None if job.weights is None else self._parts(self.values.constant(table))
+            self.masks = self._held("masks", masks, table.shape, self.grid.everywhere, "f32")
             return
         decode = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
         self.decode = decode

@@ -17,11 +17,11 @@ from kernbench.models.mapping import (
     SplitKPlan,
     StudiedMapping,
     choose_mapping,
-    deal_queries,
     split_k_plan,
 )
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import ColumnsPlan, Job, SipShape, columns_plan, exchange_rounds
+from kernbench.models.query_blocks import deal_queries
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import ValueGraph

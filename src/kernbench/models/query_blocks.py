@@ -1,0 +1,138 @@
+"""Causal attention's blocks of queries: how large they are, and which PE has which. Pure functions of sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heapreplace
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.models.plans import SipShape
+from kernbench.policy.placement.dp import Range, parts_of
+
+FAR_BELOW = -1e30  # a score that no exponential sees
+MOST_QUERIES = 128  # of a block: as many of its own keys are worked on though only half are seen
+MOST_COLUMNS = 512  # tokens times heads that share a key head
+F32_BYTES = 4
+
+
+class QueryBlock(NamedTuple):
+    """Queries of a sequence, from `first` on, of the heads that share a key head."""
+
+    sequence: int
+    kv_head: int
+    first: int
+    queries: int
+
+
+@dataclass(frozen=True)
+class PrefillAttention:
+    """Blocks of queries by PE, cube by cube. Cubes form teams, of as many cubes as makes the (sequence, key head) pairs
+    of all teams as many; a PE has blocks of its team's pairs, and gets all their keys and values.
+    """
+
+    sip: SipShape
+    batch: int
+    tokens: int
+    kv_heads: int
+    blocks: tuple[tuple[QueryBlock, ...], ...]
+
+    @property
+    def teams(self) -> int:
+        return teams_of(self.sip, self.batch * self.kv_heads)
+
+    @property
+    def cubes_per_team(self) -> int:
+        return self.sip.cubes // self.teams
+
+    @property
+    def team_rows(self) -> int:
+        """Keys of all pairs of a team."""
+        return self.batch * self.kv_heads // self.teams * self.tokens
+
+    def rows_at(self, place: int, pe: int) -> Range:
+        """The keys of a team that lie with a PE of its cube number `place`."""
+        first, end = parts_of(self.team_rows, self.cubes_per_team)[place]
+        a, b = parts_of(end - first, self.sip.pes)[pe]
+        return first + a, first + b
+
+    def copies_of(self, cube: int, pe: int) -> int:
+        """The row at which a PE's copies of its team's keys begin."""
+        return (cube * self.sip.pes + pe) * self.team_rows
+
+    def pair_of(self, block: QueryBlock) -> int:
+        return block.sequence * self.kv_heads + block.kv_head
+
+    def head_at(self, block: QueryBlock) -> int:
+        """The row at which a block's keys begin within its team's."""
+        return self.pair_of(block) * self.tokens % self.team_rows
+
+    @property
+    def most_tokens(self) -> int:
+        """Of all blocks of a PE."""
+        return max(1, *(sum(block.queries for block in some) for some in self.blocks))
+
+    @cached_property
+    def mask_sizes(self) -> tuple[int, ...]:
+        """How many queries blocks have, the most first."""
+        return tuple(sorted({block.queries for some in self.blocks for block in some}, reverse=True))
+
+    @property
+    def most_queries(self) -> int:
+        """Of a block."""
+        return max(self.mask_sizes, default=1)
+
+    def mask_at(self, block: QueryBlock) -> int:
+        """Where the mask of a block's size begins in `mask_table`, for one head."""
+        return sum(size * size for size in self.mask_sizes if size > block.queries)
+
+    def mask_table(self, shared: int) -> NDArray[np.float32]:
+        """For each size of blocks what is added to the scores of a block's own keys: a row for each key, a column for
+        each query and head that shares it.
+        """
+        masks = [np.repeat(np.tril(np.ones((n, n), bool)).T, shared, axis=1) for n in self.mask_sizes]
+        return np.where(np.concatenate([mask.ravel() for mask in masks]), 0.0, FAR_BELOW).astype(np.float32)
+
+
+def teams_of(sip: SipShape, pairs: int) -> int:
+    """Teams of cubes that have equally many pairs of sequence and key head, as many teams as can be."""
+    return gcd(pairs, sip.cubes)
+
+
+def deal_queries(
+    sip: SipShape, batch: int, seq: int, kv_heads: int, most_queries: int
+) -> tuple[tuple[QueryBlock, ...], ...]:
+    """Causal attention's blocks within each team of cubes: the longest first, each to the PE with the least to do; of
+    equals, the first.
+    """
+    pairs, teams = batch * kv_heads, teams_of(sip, batch * kv_heads)
+    pes, own = sip.size // teams, pairs // teams
+    enough = -(-own * seq // (2 * pes))  # two blocks for each PE, where there are as many queries
+    count = max(1, min(seq, most_queries, max(enough, 8)))
+    dealt: list[tuple[QueryBlock, ...]] = []
+    for team in range(teams):
+        load = [(0, pe) for pe in range(pes)]
+        heapify(load)
+        found: list[list[QueryBlock]] = [[] for _ in range(pes)]
+        for at in reversed(range(0, seq, count)):
+            for pair in range(team * own, (team + 1) * own):
+                block = QueryBlock(*divmod(pair, kv_heads), at, min(count, seq - at))
+                done, pe = load[0]
+                found[pe].append(block)
+                heapreplace(load, (done + (block.first + block.queries) * block.queries, pe))
+        dealt += map(tuple, found)
+    return tuple(dealt)
+
+
+def prefill_attention(
+    sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
+) -> PrefillAttention:
+    """Blocks as large as makes no PE wait, and as TCM has room for: the queries, twice, and a key's scores."""
+    shared = heads // kv_heads
+    room = sip.tcm_bytes // (shared * max(8 * F32_BYTES, 2 * head_dim * max(itemsize, F32_BYTES)))
+    count = max(1, min(MOST_QUERIES, MOST_COLUMNS // shared, room))
+    return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
