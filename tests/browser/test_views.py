@@ -138,7 +138,7 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
         assert sum(cells) == pytest.approx(100.0, abs=0.05 * len(cells) + 0.1), by
 
 
-def test_a_what_if_that_was_measured_stands_beside_its_bound(page: Opened, served: Served) -> None:
+def test_a_what_if_that_was_measured_stands_beside_what_the_path_foresaw(page: Opened, served: Served) -> None:
     page.go(f"#/explain?a={served.ids['flash']}")
     rows = page.page.eval_on_selector_all(
         "#view-explain tr:has(button[title^=Compare])", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
