@@ -138,7 +138,7 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
         assert sum(cells) == pytest.approx(100.0, abs=0.05 * len(cells) + 0.1), by
 
 
-def test_a_what_if_that_was_measured_stands_beside_its_bound(page: Opened, served: Served) -> None:
+def test_a_what_if_that_was_measured_stands_beside_what_the_path_foresaw(page: Opened, served: Served) -> None:
     page.go(f"#/explain?a={served.ids['flash']}")
     rows = page.page.eval_on_selector_all(
         "#view-explain tr:has(button[title^=Compare])", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
@@ -254,6 +254,34 @@ def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> 
     assert "24.2 ns" in text  # 11 routers of 2 ns and 22 mm of 0.1 ns
     assert "12 links, 22.00 mm" in text
     assert page.page.locator(".level .way").count() == 12
+
+
+def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['ccl']}&open=")
+    box, launches = page.ask("(() => { const b = kb.tl.canvas.getBoundingClientRect(); return [b.x, b.y]; })()"), 18
+    assert page.ask("kb.tl.launchRows") == 2  # one for each rank: they overlap
+    assert page.ask("kb.tl.messages || null") is None
+    page.page.mouse.click(box[0] + 600, box[1] + launches + 14 + 7)  # the second row
+    page.settle()
+    page.until("kb.tl.messages")
+    assert (page.ask("kb.state.sel"), page.ask("kb.state.scope")) == ("launch:1", "launch:1")
+    table = pq.read_table(served.folder / "ccl" / "ops.parquet").to_pylist()
+    sends = {op["id"]: op for op in table if op["name"] == "ipcq_send"}
+    pairs = [(sends[dep], op) for op in table if op["name"] == "ipcq_recv" for dep in op["deps"]]
+    mine = [pair for pair in pairs if 1 in (pair[0]["launch"], pair[1]["launch"])]
+    shown = page.ask("kb.tl.messages.bundles")
+    assert sorted((one["from"], one["to"]) for one in shown) == sorted((a["lane"], b["lane"]) for a, b in mine)
+    text = page.page.inner_text("#pane-details")
+    assert f"{len(mine)}, {sum(a['nbytes'] for a, _ in mine) / 1024:.0f} KiB in all" in text
+    page.change(root="tray")
+    assert page.page.locator(".level .way").count() >= 2  # from SIP to SIP by the switch
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("a")  # all of them
+    page.settle()
+    page.until("kb.tl.messages && kb.tl.messages.count")
+    assert page.ask("kb.tl.messages.count") == len(pairs)
+    page.page.keyboard.press("a")
+    page.until("!kb.tl.messages")
 
 
 @pytest.mark.parametrize(("size", "theme"), [(WIDE, "dark"), (MIDDLE, "light"), (NARROW, "light"), (NARROW, "dark")])

@@ -17,6 +17,7 @@ RUNS = {
     "ccl": ("ccl-allreduce", *TWO_CUBES),  # a collective on 2 SIPs
     "flash": ("flash-attention", *ONE_SIP, "--param", "pes=0", "--param", "seq_k=128"),
     "qkv": ("qkv-gemm-multi-pe", *ONE_SIP, "--param", "seq=32"),
+    "shifted": ("va-offset-verify", *TWO_CUBES, "--device", "sip:0"),  # the same over UCIe
     "va": ("va-offset-verify", *ONE_SIP),  # every PE reads another PE's part
 }
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from tests.integration.conftest import ONE_SIP, save_run
 
 from kernbench.cli.main import kernbench
+from kernbench.common.units import format_ns
 from kernbench.report.explain.diff import TABLES, diff_runs
 
 KERNEL = """
@@ -43,10 +44,11 @@ def two(tmp_path_factory):
 @pytest.mark.parametrize("table", TABLES)
 def test_the_rows_of_every_table_sum_to_the_change(two, saved_runs, table):
     for a, b in (two, two[::-1], (saved_runs["qkv"], saved_runs["flash"])):
-        found = diff_runs(a, b)
-        rows = found.tables[table]
-        assert sum(row.delta_ns for row in rows) == found.delta_ns == b.total_ns - a.total_ns
-        assert sum(row.a_ns or 0.0 for row in rows) == a.total_ns
+        for whole, before, after in ((True, a, b), (False, a.launches[0], b.launches[0])):
+            found = diff_runs(a, b, whole=whole)
+            rows = found.tables[table]
+            assert sum(row.delta_ns for row in rows) == found.delta_ns == after.total_ns - before.total_ns
+            assert sum(row.a_ns or 0.0 for row in rows) == before.total_ns
         assert [abs(row.delta_ns) for row in rows] == sorted((abs(row.delta_ns) for row in rows), reverse=True)
 
 
@@ -73,7 +75,10 @@ def test_the_command_prints_the_same_table_as_text_and_as_json(two):
     text = CliRunner().invoke(kernbench, ["diff", *paths], catch_exceptions=False).output
     assert "B - A: +34.00 ns" in text
     assert "only in B" in text
+    assert "A twice, launch 0: twice: " in text
+    assert f"take {format_ns(two[0].total_ns)} and {format_ns(two[1].total_ns)}: --whole." in text
     data = json.loads(CliRunner().invoke(kernbench, ["diff", *paths, "--json"]).output)
     assert data["delta_ns"] == 34.0
+    assert (data["a"]["scope"], data["a"]["total_ns"]) == ("launch:0", two[0].launches[0].total_ns)
     assert list(data["tables"]) == list(TABLES)
     assert {"name", "a_ns", "b_ns", "delta_ns", "only"} == set(data["tables"]["line"][0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from kernbench.cli.options import print_json
+from kernbench.cli.options import print_json, refuse_two_scopes
 from kernbench.cli.terminal import in_colour, paint
 from kernbench.common.units import format_ns
 from kernbench.report.explain.diff import Difference, Row, diff_runs
@@ -30,13 +30,16 @@ TITLES = {
 @click.option(
     "--launch", type=int, metavar="N", help="Compare launch N of A, from 0 on, with the launch of that name in B."
 )
+@click.option("--whole", is_flag=True, help="Compare the whole runs, with what the host did around the launches.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(a: str, b: str, launch: int | None, as_json: bool) -> int:
+def diff(a: str, b: str, launch: int | None, whole: bool, as_json: bool) -> int:
     """What is different in run B from run A: in total, and on the critical path by class, launch, engine, link, line.
 
-    A and B are folders that `kernbench run --save` wrote. The rows of each table sum to the change of the total.
+    A and B are folders that `kernbench run --save` wrote. Compared is what a run is judged by, as in `kernbench web`:
+    its launch, or the time from the first of several to the end of the last. The rows of each table sum to the change.
     """
-    found = diff_runs(open_run(a), open_run(b), launch)
+    refuse_two_scopes(launch, whole)
+    found = diff_runs(open_run(a), open_run(b), launch, whole=whole)
     if as_json:
         print_json(found.as_json())
     else:
@@ -52,6 +55,8 @@ def _text(found: Difference) -> Iterator[str]:
         yield f"{letter} {side.name}: {format_ns(side.total_ns)}"
         yield wrapped(side.sentence)
     yield f"B - A: {_signed(found.delta_ns)}{share}"
+    if (runs := (a.run.total_ns, b.run.total_ns)) != (a.total_ns, b.total_ns):
+        yield f"The whole runs, with what the host did, take {format_ns(runs[0])} and {format_ns(runs[1])}: --whole."
     for name, rows in found.tables.items():
         yield ""
         yield title(TITLES[name], "title")

@@ -10,7 +10,7 @@ import click
 
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import resolve
-from kernbench.cli.options import print_json, stdout_for_json
+from kernbench.cli.options import print_json, refuse_two_scopes, stdout_for_json
 from kernbench.cli.terminal import in_colour, paint
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
@@ -18,6 +18,7 @@ from kernbench.report.explain.as_json import explanation_as_json
 from kernbench.report.explain.as_text import explanation_as_text
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.explanation import explain as explain_run
+from kernbench.report.explain.headline import main_scope, scope_id, scope_name
 from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
 from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import SavedRun, open_run
@@ -28,6 +29,7 @@ from kernbench.topology import load_topology
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.option("--launch", type=int, default=None, metavar="N", help="Explain one launch, by its number from 0 on.")
+@click.option("--whole", is_flag=True, help="Explain the whole run, with what the host did around the launches.")
 @click.option(
     "--what-if",
     "patterns",
@@ -45,20 +47,28 @@ from kernbench.topology import load_topology
 @click.option("--picture", metavar="FILE.svg", default=None, help="Also draw the critical path.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
-    run: str, launch: int | None, patterns: tuple[str, ...], save: str | None, picture: str | None, as_json: bool
+    run: str,
+    launch: int | None,
+    whole: bool,
+    patterns: tuple[str, ...],
+    save: str | None,
+    picture: str | None,
+    as_json: bool,
 ) -> int:
     """Where the time of RUN went: its critical path from launch to completion, by class, engine, link and kernel line.
 
-    RUN is a folder that `kernbench run --save` wrote. The parts of each table sum to the run's time.
+    RUN is a folder that `kernbench run --save` wrote. Explained is its launch, or the time from the first of several to
+    the end of the last, as `kernbench web` shows first. The parts of each table sum to that time.
     """
+    refuse_two_scopes(launch, whole)
     if save is not None and not patterns:
         raise UsageError("--save without --what-if", hint="give --what-if COMPONENT: RUN itself is saved already")
     saved = open_run(run)
-    explanation = explain_run(saved, launch)
+    explanation = explain_run(saved, launch) if whole or launch is not None else main_scope(saved)
     foreseen = what_ifs(saved, explanation, patterns)
     with stdout_for_json(as_json):
         measured = [_measured(saved, explanation, one, save) for one in foreseen]
-    title = saved.name if launch is None else f"{saved.name}, launch {launch}: {saved.launches[launch].name}"
+    title = ", ".join(filter(None, (saved.name, scope_name(saved, explanation.scope))))
     if picture is not None:
         _draw(explanation, title, picture)
     if as_json:
@@ -69,7 +79,7 @@ def explain(
         return 0
     click.echo(explanation_as_text(explanation, title, paint if in_colour() else plain))
     if measured:
-        click.echo("\nWhat if")
+        click.echo("\nWhat if (foreseen is an estimate: it takes the component out of this path alone)")
         for one in measured:
             click.echo(f"  {one}")
             if one.saved is not None:
@@ -96,7 +106,7 @@ class Measured:
         gained = self.gained_ns / one.total_ns if one.total_ns else 0.0
         return (
             f"{one.name} free: {format_ns(self.total_ns)} instead of {format_ns(one.total_ns)} ({-gained:+.1%}); "
-            f"the path says at best {format_ns(one.at_best_ns)} ({-one.share:+.1%})"
+            f"foreseen along the path: {format_ns(one.foreseen_ns)} ({-one.share:+.1%})"
         )
 
     def as_json(self) -> dict[str, object]:
@@ -106,7 +116,7 @@ class Measured:
             "settings": dict(one.settings),
             "total_ns": one.total_ns,
             "gain_ns": one.gain_ns,
-            "at_best_ns": one.at_best_ns,
+            "foreseen_ns": one.foreseen_ns,
             "measured_ns": self.total_ns,
         }
 
@@ -115,16 +125,18 @@ def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf, save:
     """Run the bench again on a machine where the component is free."""
     target = None if save is None else Path(save) / foreseen.name.replace(" and ", "+")
     result = _run_again(saved, foreseen, target)
-    scope = explanation.scope
-    if scope.launch < 0:
+    scope, launches = explanation.scope, result.launches
+    if scope_id(saved, scope) == "run":
         return Measured(foreseen, result.total_ns, target)
-    if scope.launch >= len(result.launches):
+    if len(launches) != len(saved.launches):
         raise UsageError(
-            "the bench launched less when it ran again",
+            f"the bench launched {len(launches)} kernels when it ran again, not {len(saved.launches)}",
             where=saved.manifest.identifier,
             hint="is it the same file?",
         )
-    return Measured(foreseen, result.launches[scope.launch].total_ns, target)
+    chosen = launches if scope.launch < 0 else [launches[scope.launch]]
+    took = max(launch.end_ns for launch in chosen) - min(launch.start_ns for launch in chosen)
+    return Measured(foreseen, took, target)
 
 
 def _run_again(saved: SavedRun, foreseen: WhatIf, target: Path | None) -> BenchResult:

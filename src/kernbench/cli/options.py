@@ -51,6 +51,13 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
     return load_topology(topology, overrides)
 
 
+def refuse_two_scopes(launch: int | None, whole: bool) -> None:
+    """`--launch N` and `--whole` name two scopes of a saved run."""
+    if whole and launch is not None:
+        raise UsageError("--launch and --whole together", hint="give one of them, or neither: the launches, from "
+                         "the first one's begin to the last one's end")  # fmt: skip
+
+
 @contextmanager
 def stdout_for_json(as_json: bool) -> Iterator[None]:
     """While a user's code runs: what it prints goes to standard error if standard output is to be JSON alone."""

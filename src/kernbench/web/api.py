@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from kernbench.common.errors import UsageError
 from kernbench.web.answers import arrays_answer
+from kernbench.web.flows import flows, message_totals
 from kernbench.web.heat import heat
 from kernbench.web.machine_map import TRAY, Json, MachineMap
 from kernbench.web.op_view import longest_ops, op_at, op_details, selected_rows, totals
@@ -113,7 +114,19 @@ def _totals(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     t0, t1 = _window(request, view)
     sums = path_sums(view, request.query_params.get("scope"), t0, t1)
-    return {**totals(view, t0, t1, request.query_params.get("sel")), "path": sums}
+    selection = request.query_params.get("sel")
+    found = {**totals(view, t0, t1, selection), "path": sums}
+    if selection and selection.startswith("launch:"):
+        found["messages"] = message_totals(view, selection)
+    return found
+
+
+def _flows(shelf: Shelf, request: Request) -> Json:
+    """`closed=sip0.cube1,...`: cubes whose PEs are drawn as one row."""
+    view = _view(shelf, request)
+    closed = frozenset(request.query_params.get("closed", "").split(","))
+    px = int(_number(request, "px", 1024))
+    return flows(view, *_window(request, view), px, request.query_params.get("sel"), closed)
 
 
 def _sources(shelf: Shelf, request: Request) -> Json:
@@ -175,6 +188,7 @@ ROUTES: Final[Mapping[str, Handler]] = {
     "/runs/{r}/tiles": _tiles,
     "/runs/{r}/groups": _groups,
     "/runs/{r}/heat": _heat,
+    "/runs/{r}/flows": _flows,
     "/runs/{r}/op/{op}": _op,
     "/runs/{r}/at": _at,
     "/runs/{r}/ops": _ops,

@@ -174,14 +174,14 @@ def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_]
 def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
     """Of every row of ops, whether it belongs to a selection.
 
-    That is `op:16`, `line:3`, `lane:4`, `kind:G`, `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
+    That is `op:16`, `line:3`, `lane:4`, `launch:0`, `kind:G`, `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
     """
     what, _, name = selection.partition(":")
     ops = view.run.ops
 
     def make() -> NDArray[np.bool_]:
-        if what in ("op", "line", "lane") and name.isdecimal():
-            column = {"op": ops.id, "line": ops.line, "lane": ops.lane}[what]
+        if what in ("op", "line", "lane", "launch") and name.isdecimal():
+            column = {"op": ops.id, "line": ops.line, "lane": ops.lane, "launch": ops.launch}[what]
             return np.equal(column, int(name))
         if what == "q":
             return matching(view, name)
@@ -192,7 +192,9 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
             return np.isin(ops.lane, lanes) if lanes else passed(view, name)
         if what == "link":
             return passed(view, name)
-        raise UsageError(f"no selection '{selection[:60]}'", hint="use op:N, line:N, lane:N, node:NAME or link:A>B")
+        raise UsageError(
+            f"no selection '{selection[:60]}'", hint="use op:N, line:N, lane:N, launch:N, node:NAME or link:A>B"
+        )
 
     return view.keep("selected", selection, 8, make)
 

@@ -273,8 +273,8 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
 
 
 def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunView]) -> list[Json]:
-    """What would be gained at best if a component were free, as long as ops keep their order, and what a run on such a
-    machine took, where one is open; largest first."""
+    """What of this path would be gone if a component were free, and what a run on such a machine took, where one is
+    open; largest first."""
     about = view.run.manifest
     same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
@@ -284,7 +284,7 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
         other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None
         if one.gain_ns > 0 or other is not None:
             measured = _measured(view, scope, other) if other is not None else None
-            rows.append({"name": one.name, "gain_ns": one.gain_ns, "at_best_ns": one.at_best_ns, "share": one.share,
+            rows.append({"name": one.name, "gain_ns": one.gain_ns, "foreseen_ns": one.foreseen_ns, "share": one.share,
                          "measured": measured})  # fmt: skip
     return rows
 

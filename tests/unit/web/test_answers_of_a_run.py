@@ -12,10 +12,13 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("starlette")
 
+from click.testing import CliRunner
 from tests.browser.generated_run import write_generated_run
 
+from kernbench.cli.main import kernbench
 from kernbench.report.runs.saved_run import open_run
 from kernbench.topology import load_topology
+from kernbench.web.flows import flows, message_totals, messages
 from kernbench.web.heat import heat, totals_of_link
 from kernbench.web.machine_map import MachineMap
 from kernbench.web.op_view import op_at, op_details, selected_rows, totals
@@ -193,3 +196,78 @@ def test_a_route_adds_up_nodes_and_wires() -> None:
     assert (found["nodes_ns"], found["ns"]) == (2.0, 2.0 + found["wire_ns"])  # type: ignore[operator]
     far = machine.route("sip0.cube0", "sip1.cube3")
     assert far["narrowest"]["gbs"] == 128.0  # type: ignore[index]
+
+
+# ---- messages
+
+
+REDUCE = """
+from kernbench.benches.registry import bench
+from kernbench.policy.placement.dp import DPPolicy
+
+
+def worker(rank, torch):
+    x = torch.full((1024,), rank + 1, dtype="f32", dp=DPPolicy(cube="row_wise", pe="row_wise"))
+    torch.distributed.all_reduce(x)
+
+
+@bench(name="reduce", description="for a test")
+def run(torch):
+    torch.distributed.init_process_group("ahbm")
+    torch.multiprocessing.spawn(worker, args=(torch,), nprocs=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def collective(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    """An all-reduce by the eight PEs of a cube on each of two SIPs."""
+    folder = tmp_path_factory.mktemp("run") / "collective"
+    bench = folder.with_name("reduce.py")
+    bench.write_text(REDUCE)
+    args = ["run", "--bench", str(bench), "--device", "whole"]
+    args += ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+    done = CliRunner().invoke(kernbench, [*args, "--save", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0
+    return RunView(open_run(folder))
+
+
+def test_every_receive_has_the_send_of_its_message(collective: RunView) -> None:
+    found, ops = messages(collective), collective.run.ops
+    assert len(found) == (ops.name.codes == ops.name.words.index("ipcq_recv")).sum() > 0
+    for sent, received in zip(found.sent[:40], found.received[:40], strict=True):
+        assert (ops.name[int(sent)], ops.name[int(received)]) == ("ipcq_send", "ipcq_recv")
+        there = collective.run.lanes[int(ops.lane[received])].component
+        assert ops.params(int(sent))["peer"] == there.rpartition(".")[0]
+    assert (found.arrived >= found.left).all()
+
+
+def test_messages_of_a_collective_are_few_bundles_and_fall_apart_in_a_short_window(
+    collective: RunView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = messages(collective)
+    cubes = frozenset(("sip0.cube0", "sip1.cube0"))
+    t0, t1 = collective.scope("kernels")
+    monkeypatch.setattr("kernbench.web.flows.ENOUGH", 6)  # of sixteen
+    whole = flows(collective, t0, t1, 1000, None, cubes)
+    assert whole["count"] == len(every) == sum(one["count"] for one in whole["bundles"])
+    assert 2 <= len(whole["bundles"]) <= 6 < len(every) == 16
+    assert sum(one["nbytes"] for one in whole["bundles"]) == collective.run.ops.nbytes[every.sent].sum()
+    left, arrived = float(every.left.min()), float(every.arrived.min())
+    near = flows(collective, left, arrived, 100_000 // 16, None, frozenset())
+    assert {one["count"] for one in near["bundles"]} == {1}
+    first = min(near["bundles"], key=lambda one: one["t0"])
+    assert first["t0"] == left
+    far = flows(collective, t0, t1, 1, None, cubes)  # all of it in a pixel
+    assert [(one["count"], one["from"] == one["to"]) for one in far["bundles"]] == [(len(every) / 2, False)] * 2
+    assert message_totals(collective, "line:999") is None
+
+
+def test_a_launch_has_the_messages_it_sent_or_received_and_their_links(collective: RunView) -> None:
+    last = len(collective.run.launches) - 1
+    found = message_totals(collective, f"launch:{last}")
+    assert found is not None
+    every = messages(collective)
+    launches = collective.run.ops.launch
+    assert found["count"] == ((launches[every.sent] == last) | (launches[every.received] == last)).sum()
+    assert found["max_ns"] == found["slowest"][0]["ns"] >= found["mean_ns"] > 0
+    assert ["sip0.io0.pcie_ep", "fabric.switch0"] in found["links"]  # SIP to SIP

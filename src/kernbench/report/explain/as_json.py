@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
+from kernbench.report.explain.headline import scope_id
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
-SCHEMA = 1
+SCHEMA = 2
 TABLES = ("class", "lane", "link", "place", "line", "launch", "wait")
 
 
@@ -17,7 +18,12 @@ def explanation_as_json(explanation: Explanation) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "command": "explain",
-        "scope": {"launch": scope.launch, "begin_ns": scope.begin_ns, "end_ns": scope.end_ns},
+        "scope": {
+            "id": scope_id(explanation.run, scope),
+            "launch": scope.launch,
+            "begin_ns": scope.begin_ns,
+            "end_ns": scope.end_ns,
+        },
         "total_ns": scope.total_ns,
         "sentence": bound.sentence,
         "bound": {"class": bound.cls, "link": bound.link_class, "ns": bound.ns, "share": bound.share},

@@ -8,7 +8,7 @@ from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.finish import finish_of
-from kernbench.report.explain.headline import headline, wrapped
+from kernbench.report.explain.headline import headline, scope_id, wrapped
 from kernbench.report.explain.sentence import bound_of, stalls_of
 
 Paint = Callable[[str, str], str]  # text, role
@@ -18,13 +18,13 @@ MOST_LINES = 12
 
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
     """The whole explanation."""
-    is_whole = explanation.scope.launch < 0 and bool(explanation.run.launches)
-    sentence = bound_of(explanation).sentence
-    lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", wrapped(f"{'All: ' * is_whole}{sentence}")]
-    if is_whole:
-        lines.append(wrapped(headline(explanation.run)))
+    lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", *_sentences(explanation)]
+    run = explanation.run
     if (finish := finish_of(explanation)) is not None:
         lines.append(wrapped(finish.sentence))
+    if scope_id(run, explanation.scope) != "run":  # so that the two are not taken for each other
+        whole = format_ns(run.total_ns)
+        lines.append(wrapped(f"The whole run, with what the host did around it, takes {whole}: --whole."))
     lines += [
         "",
         paint("Critical path by class (# work, / waiting)", "title"),
@@ -44,6 +44,15 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> s
     lines += ["", paint("Largest stalls", "title")]
     lines += [wrapped(f"{at}. {stall.text} ({stall.share:.1%})") for at, stall in enumerate(stalls_of(explanation), 1)]
     return "\n".join(lines)
+
+
+def _sentences(explanation: Explanation) -> Iterator[str]:
+    """What bounded the scope; of a whole run also what bounded its launches."""
+    run, sentence = explanation.run, bound_of(explanation).sentence
+    is_whole = scope_id(run, explanation.scope) == "run" and bool(run.launches)
+    yield wrapped(f"{'All: ' * is_whole}{sentence}")
+    if is_whole:
+        yield wrapped(headline(run))
 
 
 def _bars(explanation: Explanation, sums: Mapping[str, float], solid: bool = False) -> Iterator[str]:

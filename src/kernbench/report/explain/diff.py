@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.explanation import OUTSIDE, Explanation, explain
-from kernbench.report.explain.headline import headline
+from kernbench.report.explain.headline import headline, main_scope, scope_id, scope_name
 from kernbench.report.explain.path import Piece, RunData, Scope
 from kernbench.report.explain.sentence import bound_of
 from kernbench.report.runs.saved_run import SavedRun
 
-SCHEMA = 1
+SCHEMA = 2
 TABLES = ("class", "launch", "engine", "link", "line")
 
 
@@ -80,23 +80,31 @@ class Side:
 
     @property
     def name(self) -> str:
-        launch = self.scope.launch
-        return self.run.name if launch < 0 else f"{self.run.name}, launch {launch}: {self.run.launches[launch].name}"
+        scope = scope_name(self.run, self.scope)
+        return f"{self.run.name}, {scope}" if scope else self.run.name
 
     def as_json(self) -> dict[str, object]:
         return {
             "id": self.run.id,
             "name": self.run.name,
+            "scope": scope_id(self.run, self.scope),
             "launch": self.scope.launch,
             "total_ns": self.total_ns,
             "sentence": self.sentence,
         }
 
 
-def diff_runs(a: SavedRun, b: SavedRun, launch: int | None = None) -> Difference:
-    """Compare two runs, or a launch of A with that of B; raises UsageError when B has no such launch."""
+def diff_runs(a: SavedRun, b: SavedRun, launch: int | None = None, *, whole: bool = False) -> Difference:
+    """Compare what two runs are judged by, or all of them, or a launch of A with that of B.
+
+    Raises UsageError when B has no such launch.
+    """
+    if whole:
+        return difference(a, explain(a), b, explain(b))
+    if launch is None:
+        return difference(a, main_scope(a), b, _judged_like(a, b))
     ours = explain(a, launch)
-    return difference(a, ours, b, explain(b, None if launch is None else same_launch(a, b, launch)))
+    return difference(a, ours, b, explain(b, same_launch(a, b, launch)))
 
 
 def difference(a: SavedRun, ours: Explanation, b: SavedRun, theirs: Explanation) -> Difference:
@@ -122,10 +130,16 @@ def same_launch(a: SavedRun, b: SavedRun, launch: int) -> int:
     return names.index(name)
 
 
+def _judged_like(a: SavedRun, b: SavedRun) -> Explanation:
+    """What of B is compared with what A is judged by: the launch of that name, else what B is judged by."""
+    if len(a.launches) == 1 and len(b.launches) > 1 and a.launches[0].name in launch_names(b):
+        return explain(b, same_launch(a, b, 0))
+    return main_scope(b)
+
+
 def _side(run: SavedRun, explanation: Explanation) -> Side:
-    scope = explanation.scope
-    is_whole = scope.launch < 0 and scope.total_ns == run.total_ns
-    return Side(run, scope, headline(run) if is_whole else bound_of(explanation).sentence)
+    is_whole = scope_id(run, explanation.scope) == "run"
+    return Side(run, explanation.scope, headline(run) if is_whole else bound_of(explanation).sentence)
 
 
 def _sums(explanation: Explanation, table: str) -> dict[str, float]:

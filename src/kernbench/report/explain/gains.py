@@ -1,4 +1,4 @@
-"""What of a critical path would be gone if components took no time, piece by piece, as long as ops keep their order.
+"""What of a critical path would be gone if components took no time, piece by piece, if it stayed the path.
 
 Pieces that are alike (class, length, place, engine, route, bytes) are looked at once: a path of twenty thousand pieces
 has some dozens of kinds.
@@ -57,7 +57,7 @@ class Gains:
 
 
 def _gain_ns(run: SavedRun, piece: Piece, target: Target, legs: LaunchLegs) -> float:
-    """What of a piece would be gone, at most."""
+    """What of a piece would be gone."""
     if piece.cls == QUEUE:
         return piece.ns if run.places[piece.place].link_class in target.links else 0.0
     if piece.cls == LAUNCH:

@@ -10,7 +10,7 @@ from textwrap import fill
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.explanation import Explanation, explain
-from kernbench.report.explain.path import RunData, Scope
+from kernbench.report.explain.path import RunData, Scope, scope_of
 from kernbench.report.explain.sentence import bound_of
 
 
@@ -21,6 +21,22 @@ def main_scope(run: RunData) -> Explanation:
     begin = min(launch.start_ns for launch in run.launches)
     end = max(launch.end_ns for launch in run.launches)
     return Explanation(run, Scope(begin, min(end, run.total_ns)))
+
+
+def scope_id(run: RunData, scope: Scope) -> str:
+    """`run`, `kernels` or `launch:N`: how JSON and the page name a scope."""
+    if scope.launch >= 0:
+        return f"launch:{scope.launch}"
+    return "run" if scope == scope_of(run) else "kernels"
+
+
+def scope_name(run: RunData, scope: Scope) -> str:
+    """What a scope is, in words; empty where the run is nothing but what the host did."""
+    if scope.launch >= 0:
+        return f"launch {scope.launch}: {run.launches[scope.launch].name}"
+    if not run.launches:
+        return ""
+    return "whole run" if scope_id(run, scope) == "run" else f"all {len(run.launches)} launches"
 
 
 def headline(run: RunData) -> str:

@@ -1,10 +1,12 @@
 """What would bound a run if a component were free: what the critical path says, and what machine to run to find out.
 
 A component is free when it takes no time: its overhead is 0, its bandwidth the largest that a description may give,
-its channels as many. The critical path says beforehand what can be gained at best, as long as the order of ops stays
-the same: queueing at its links, its share of the latency of transfers that pass it, what transfers take longer because
-of it than over the next narrowest link, the time of its own ops, its nodes on the way of a launch. Of mappings, which
-have no route, all counts.
+its channels as many. The critical path says beforehand what there is to gain along it: queueing at its links, its
+share of the latency of transfers that pass it, what transfers take longer because of it than over the next narrowest
+link, the time of its own ops, its nodes on the way of a launch. Of mappings, which have no route, all counts.
+
+That is an estimate and no bound. A new run gains less where another path is soon as long, and more where ops that the
+component held up were in the way of others elsewhere: these wait less then, too, and the path counts it as theirs.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ TARGETS: Mapping[str, Target] = {
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A component that is free. `gain_ns` is what the path says can be gained at best."""
+    """A component that is free. `gain_ns` is what of this path would be gone: an estimate, see above."""
 
     name: str
     settings: Mapping[str, float]
@@ -127,7 +129,7 @@ class WhatIf:
     total_ns: float
 
     @property
-    def at_best_ns(self) -> float:
+    def foreseen_ns(self) -> float:
         return self.total_ns - self.gain_ns
 
     @property

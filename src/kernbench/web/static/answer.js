@@ -24,7 +24,7 @@ export function startAnswer(place, fail) {
     show(place, h('div', {class: 'line'},
       h('span', {class: 'total', title: exactNs(latest.total_ns)}, ns(latest.total_ns)),
       run.a.scopes.length > 1 && h('select', {'aria-label': 'Scope: the whole run, or one launch', class: 'scope', onchange: event => change({scope: event.target.value, w: null, range: null})},
-        run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${scope.name}${run.a.scopes.filter(s => s.name === scope.name).length > 1 ? ` (${scope.id.slice(7)})` : ''}`))),
+        run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
     partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change('GMRFC'.includes(part.letter) ? {sel: `kind:${part.letter}`, view: 'run'} : {view: 'explain', by: 'class'})}));

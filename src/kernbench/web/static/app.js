@@ -107,7 +107,8 @@ async function loadRuns() {
   run.b = second;
   const scopes = first ? first.scopes.map(scope => scope.id) : [];
   if (!scopes.includes(state.scope)) state.scope = '';
-  const isIn = part => part && part[1] > 0 && part[0] < first.total_ns;
+  const within = first && first.scopes.find(scope => scope.id === (state.scope || first.main));
+  const isIn = part => part && part[1] > within.t0 && part[0] < within.t1;
   if (first) Object.assign(state, {w: isIn(state.w) ? state.w : null, range: isIn(state.range) ? state.range : null, t: state.t !== null && state.t <= first.total_ns ? state.t : null});
   $('view-run').classList.toggle('norun', !first);
   if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';

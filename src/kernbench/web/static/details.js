@@ -23,7 +23,7 @@ export function startDetails(pane, fail) {
     if (!id) return;
     if (what === 'route') await route(ui, id, name);
     else if (what === 'op' && run.a) await op(ui, id, name);
-    else if (['line', 'node', 'link', 'kind'].includes(what)) await some(ui, id, what, name);
+    else if (['line', 'node', 'link', 'kind', 'launch'].includes(what)) await some(ui, id, what, name);
     else if (state.range && run.a) await range(ui, id);
     else { title.textContent = ''; show(body, hello()); }
   }
@@ -100,7 +100,8 @@ async function some(ui, id, what, name) {
   ui.title.textContent = what;
   const line = what === 'line' && run.a ? (await getJson(`/runs/${id}/answer?${query({scope: scopeOf().id})}`)).lines[Number(name)] : null;
   const place = found?.place?.count ? found.place : null;
-  show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : name.replace('>', ' → ')),
+  show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : name.replace('>', ' → ')),
+    found?.messages && messageRows(found.messages),
     place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),
       row('queue', `${sig(place.queue, 2)} flits on average, ${ns(place.wait_ns)} waited in total`), row('bytes', bytes(Math.round(place.nbytes))),
@@ -113,6 +114,12 @@ async function some(ui, id, what, name) {
     found?.slowest?.length > 0 && [h('b', {}, 'longest'), h('ol', {class: 'ops'}, found.slowest.slice(0, 8).map(one => h('li', {}, opLink(one), ` ${ns(one.t1 - one.t0)}`)))],
     what === 'node' && h('p', {class: 'muted'}, 'Click another node in Machine for the route between the two.'));
 }
+
+// Of a collective: what its PEs sent each other. The same is drawn as flows in Timeline and as routes in Machine.
+const messageRows = found => [row('messages', h('b', {}, count(found.count)), `, ${bytes(found.nbytes)} in all`),
+  row('under way', `${ns(found.mean_ns)} on average, ${ns(found.max_ns)} at most`),
+  row('longest', found.slowest.slice(0, 3).map((one, i) => [i > 0 && ', ', h('button', {class: 'plain', title: `${one.from} → ${one.to}`, onclick: () => change({sel: `op:${one.received.id}`})}, `${peOf(one.from)} → ${peOf(one.to)}`), ` ${ns(one.ns)}`]))];
+const peOf = component => component.replace(/\.pe_\w+$/, '').replace(/^sip/, 'S').replace('.cube', ' C').replace('.pe', ' PE');
 
 async function route(ui, id, name) {
   const [from, to] = name.split('>');

@@ -1,5 +1,5 @@
 // A and B under each other, on one axis that begins where each scope begins: critical path, and how busy engines were.
-import {h, show, table, tip} from './dom.js';
+import {column, h, show, table, tip} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getArrays, getJson, query} from './data.js';
 import {onKey} from './keys.js';
@@ -114,7 +114,7 @@ export function stackedTimelines(fail) {
     pen.fillStyle = colour(kind);
     for (let i = 0; i < bins; i++) {
       const share = busy[base + i] / 255;
-      if (share) { const high = Math.max(1, share * (ROW - 3)); pen.fillRect(x0 + i * wide, top + ROW - 3 - high, wide + 0.3, high); }
+      if (share) { const high = Math.max(1, share * (ROW - 3)); const [x, w] = column(x0 + i * wide, wide, devicePixelRatio); pen.fillRect(x, top + ROW - 3 - high, w, high); }
     }
   }
 

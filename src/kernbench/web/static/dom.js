@@ -25,6 +25,9 @@ export const h = (tag, attrs, ...children) => fill(document.createElement(tag), 
 export const s = (tag, attrs, ...children) => fill(document.createElementNS(SVG, tag), attrs, children);
 export const $ = id => document.getElementById(id);
 
+// A column of a chart on whole pixels of the screen: fractions of neighbours would show as stripes.
+export const column = (x, wide, scale) => { const from = Math.floor(x * scale), to = Math.ceil((x + wide) * scale); return [from / scale, (to - from) / scale]; };
+
 export function show(element, ...children) {
   element.replaceChildren();
   add(element, children);

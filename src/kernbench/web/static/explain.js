@@ -33,17 +33,19 @@ export function startExplain(place, fail) {
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
         found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('No component has a share in this path.'),
-        h('p', {class: 'muted'}, 'At best is a bound from the path, as long as ops keep their order. To measure it, run again with the component made free, and open the new runs too:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${!scopeOf().id.startsWith('launch:') ? '' : ` --launch ${scopeOf().id.slice(7)}`} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
+        h('p', {class: 'muted'}, 'Foreseen is an estimate: it takes the component out of this path alone. Measured may be less, where another path is soon as long, or more, where others waited behind it. To measure it, run again with the component made free, and open the new runs too:'),
+        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }
 
+// What of the run the command explains without a flag is what the page opens on.
+const scopeFlag = () => { const {id} = scopeOf(); return id === run.a.main ? '' : id === 'run' ? ' --whole' : ` --launch ${id.slice(7)}`; };
 const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;
-// The bound of the path, and beside it the run that measured it, if its folder is open.
+// What the path foresees, and beside it the run that measured it, if its folder is open.
 const WHAT_IF = found => [
-  {name: 'made free', cell: r => r.name}, {name: 'at best', num: true, cell: r => `${ns(r.at_best_ns)}, −${pct(r.share)}`},
+  {name: 'made free', cell: r => r.name}, {name: 'foreseen', num: true, cell: r => `${ns(r.foreseen_ns)}, −${pct(r.share)}`},
   {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
 ];
 

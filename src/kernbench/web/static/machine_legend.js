@@ -21,6 +21,7 @@ export function queueList(heat, bins, isRange) {
   return h('div', {class: 'queues'}, h('b', {}, isRange ? 'longest queues, mean of the range' : 'longest queue at t'),
     !rows.length && h('p', {class: 'muted'}, isRange ? 'No bytes move in the range.' : 'No bytes move at t. Move the slider, or play.'),
     rows.length > 0 && !hasQueue && h('p', {class: 'muted'}, isRange ? 'No queue in the range; the busiest:' : 'No queue at t; the busiest:'),
+    hasQueue && h('p', {class: 'muted'}, 'use, and q: flits waiting'),
     rows.map(row => h('button', {class: 'plain row', title: row.id, onclick: () => change({sel: row.id.includes('>') ? `link:${row.id}` : `node:${row.id}`})},
       h('span', {class: 'grow'}, shortLink(row.id)), h('b', {}, `${pct(row.util, 0)}${row.queue >= 0.05 ? `, q ${sig(row.queue, 2)}` : ''}`))));
 }

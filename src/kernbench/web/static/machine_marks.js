@@ -51,5 +51,6 @@ async function marked(sel) {
   }
   const scope = scopeOf();
   const used = await getJson(`/runs/${id}/totals?${query({t0: scope.t0, t1: scope.t1, sel})}`);
+  if (used.messages) return {nodes: used.components, hops: used.messages.links};
   return {nodes: used.components || [], hops: (used.held_up_at || []).map(link => link.split('>')).filter(link => link.length === 2)};
 }

@@ -1,7 +1,7 @@
 // The one state of the page, and the URL that holds it. Views subscribe; none writes to another.
 const DEFAULT = {
   view: 'run', pane: 'timeline', a: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
-  m: 'util', q: '', root: null, path: true, only: false, waits: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '',
+  m: 'util', q: '', root: null, path: true, only: false, waits: false, flows: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '',
 };
 export const state = {...DEFAULT};
 const subscribers = [];
@@ -51,6 +51,7 @@ export function toHash(s = state) {
   put('path', s.path ? '' : '0');
   put('waits', s.waits ? '1' : '');
   put('only', s.only ? '1' : '');
+  put('flows', s.flows ? '1' : '');
   put('kinds', s.kinds);
   put('by', s.by === DEFAULT.by ? '' : s.by);
   put('mode', s.mode);
@@ -82,6 +83,7 @@ export function fromHash(hash) {
   found.path = given.get('path') !== '0';
   found.waits = given.get('waits') === '1';
   found.only = given.get('only') === '1';
+  found.flows = given.get('flows') === '1';
   found.results = given.get('res') || null;
   return found;
 }

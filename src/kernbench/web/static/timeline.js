@@ -8,11 +8,11 @@ import {colour} from './theme.js';
 import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
 import {drawRows} from './timeline_draw.js';
 import {drawAxis, drawLabels, drawOverlay, drawPath, drawLaunches} from './timeline_parts.js';
-import {drawFlows} from './timeline_flows.js';
+import {drawFlows, drawMessages, wantMessages} from './timeline_flows.js';
 import {drawGroups, wantGroups} from './timeline_groups.js';
 import {startOverview} from './timeline_overview.js';
 import {startInput} from './timeline_input.js';
-import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, tl, viewNow} from './timeline_view.js';
+import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, launchesHeight, stackLaunches, tl, viewNow} from './timeline_view.js';
 import {asTable} from './timeline_table.js';
 import {Tiles} from './tiles.js';
 import {ns} from './units.js';
@@ -22,14 +22,14 @@ export function startTimeline(pane, fail) {
   const overview = h('canvas', {class: 'overview', 'aria-label': 'Overview of the whole scope'});
   const letters = h('span', {class: 'letters'}), text = h('span', {class: 'muted num'});
   const toggle = (key, name) => h('button', {class: 'pill', 'data-key': key, onclick: () => change({[key]: !state[key]})}, name);
-  const pills = [toggle('path', 'Critical path'), toggle('only', 'On path only'), toggle('waits', 'Waits')];
+  const pills = [toggle('path', 'Critical path'), toggle('only', 'On path only'), toggle('waits', 'Waits'), toggle('flows', 'Messages')];
   const cursor = h('div', {class: 'cursor', hidden: true}), body = h('div', {class: 'body lanes'}, canvas, cursor), tableBox = h('div', {class: 'body', hidden: true});
   show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
   Object.assign(tl, {pane, canvas, cursor, overview, body, text, pills, letters, fail, tableBox});
   startOverview(overview, tl);
   startInput(canvas, tl, draw);
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
-  subscribe(['open', 'w', 'range', 'sel', 'path', 'only', 'waits', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
+  subscribe(['open', 'w', 'range', 'sel', 'path', 'only', 'waits', 'flows', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
     if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
     draw();
@@ -38,6 +38,7 @@ export function startTimeline(pane, fail) {
   onKey(['p'], 'critical path on and off', () => change({path: !state.path}));
   onKey(['o'], 'only slices on the critical path, and back', () => change({only: !state.only}));
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
+  onKey(['a'], 'all messages between PEs, and back', () => change({flows: !state.flows}));
   const isTable = () => state.table === 'timeline' && Boolean(run.a);
   const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
   onKey(['t'], 'the pane as a table (timeline, machine, timelines of Diff), and back', () => {
@@ -60,12 +61,14 @@ async function rebuild() {
   if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
   tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
+  stackLaunches();
   tl.pane.style.setProperty('--labels', `${labelWidth()}px`);
   const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
   show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {
     class: 'kind', title: `Show only ${KIND_NAMES[kind]}`, 'aria-pressed': state.kinds.includes(kind) ? 'true' : 'false',
     onclick: () => change({kinds: state.kinds.includes(kind) ? state.kinds.replace(kind, '') : state.kinds + kind}),
   }, h('i', {class: `key c-${kind}`}, kind), h('span', {class: 'name'}, KIND_NAMES[kind]))));
+  tl.pills.at(-1).hidden = !kinds.includes('C');
   layout();
   draw();
   getJson(`/runs/${run.a.id}/busy?${query({scope: scope.id})}`).then(found => { if (tl.id === run.a?.id) { tl.busy = found.busy; draw(); } }, () => {});
@@ -123,7 +126,7 @@ function mostOf(sums) {
 
 async function selected() {
   const sel = state.sel || '';
-  tl.mark = /^(line|node|link|kind):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
+  tl.mark = /^(line|node|link|kind|launch):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
   if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
@@ -180,9 +183,10 @@ function drawNow() {
   } else moveLast(pen, view) || (drawLabels(pen, shown, view, tl, run.a, scopeOf()), items = drawRows(pen, shown, view, tl.tiles, look));
   pen.restore();
   tl.shown = isWhole && hasGroups ? {...view} : null;
-  if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), AXIS_H, LAUNCH_H);
-  if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + (hasLaunches() ? LAUNCH_H : 0), PATH_H);
-  if (tl.flows) drawFlows(pen, view, tl, shown);
+  if (hasLaunches()) drawLaunches(pen, view, launchesOf(run.a), tl.launchRow, AXIS_H, LAUNCH_H);
+  if (state.path && tl.path) drawPath(pen, view, tl, AXIS_H + launchesHeight(), PATH_H);
+  if (wantMessages(view, tl, draw)) drawMessages(pen, view, tl);
+  if (tl.flows) drawFlows(pen, view, tl);
   drawOverlay(pen, view);
   if (isWhole && hasGroups && tl.rows.length && !tl.firstPaint) tl.firstPaint = performance.now();
   tl.drawn = {items, ms: performance.now() - began, missing: !isWhole || !hasGroups, k};

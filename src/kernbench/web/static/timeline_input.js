@@ -3,7 +3,7 @@ import {say, tip} from './dom.js';
 import {change, state} from './state.js';
 import {onKey} from './keys.js';
 import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
-import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, headHeight, labelWidth, viewNow} from './timeline_view.js';
+import {AXIS_H, LAUNCH_H, clampWindow, headHeight, labelWidth, launchesHeight, viewNow} from './timeline_view.js';
 import {Tiles} from './tiles.js';
 import {ns, pct} from './units.js';
 
@@ -17,9 +17,9 @@ export function startInput(canvas, tl, draw) {
   // What is at a place: {row, lane, op?, t} or {part: axis | launches | path | label}.
   function pick(x, y) {
     if (!run.a || !tl.tiles) return null;
-    const t = timeAt(x), launches = launchesOf(run.a).length ? LAUNCH_H : 0;
+    const t = timeAt(x), launches = launchesHeight();
     if (y < AXIS_H) return {part: 'axis', t};
-    if (y < AXIS_H + launches) return {part: 'launches', t, scope: launchesOf(run.a).find(scope => scope.t0 <= t && t < scope.t1)};
+    if (y < AXIS_H + launches) return {part: 'launches', t, scope: launchesOf(run.a).find((scope, i) => scope.t0 <= t && t < scope.t1 && tl.launchRow[i] === Math.floor((y - AXIS_H) / LAUNCH_H))};
     if (y < headHeight()) return {part: 'path', t, piece: pieceAt(t)};
     const row = tl.rows.find(one => y - headHeight() + tl.scroll >= one.y && y - headHeight() + tl.scroll < one.y + one.h);
     if (!row) return null;
@@ -123,7 +123,7 @@ export function startInput(canvas, tl, draw) {
   async function click(at) {
     if (!at) return;
     if (at.part === 'label') { toggle(at.row.group.id); return; }
-    if (at.part === 'launches') { change(at.scope ? {scope: scopeOf().id === at.scope.id ? 'run' : at.scope.id, w: null, range: null} : {}); return; }
+    if (at.part === 'launches') { if (at.scope) chooseLaunch(at.scope.id); return; }
     if (at.part === 'axis') { change({t: at.t}); return; }
     if (at.part === 'path') { if (at.piece && at.piece.op >= 0) change({sel: `op:${at.piece.op}`, t: at.t}); return; }
     if (at.row.type === 'group') { toggle(at.row.group.id); return; }
@@ -131,6 +131,12 @@ export function startInput(canvas, tl, draw) {
     const id = 'id' in at.op ? at.op.id : await tl.tiles.opAt(at.lane.i, at.t);
     change({sel: `op:${id}`, t: at.t});
     say(`op ${id} selected`);
+  }
+
+  // A launch alone, with its messages; again, and it is all that the page opened on, or the whole run.
+  function chooseLaunch(id) {
+    const isHere = scopeOf().id === id, all = run.a.main === id ? 'run' : '';
+    change({scope: isHere ? all : id, sel: isHere ? null : id, w: null, range: null});
   }
 
   function toggle(id) {
@@ -156,7 +162,7 @@ export function startInput(canvas, tl, draw) {
     canvas.style.cursor = at?.part === 'axis' ? 'grab' : at?.op || at?.part === 'label' || at?.piece ? 'pointer' : 'default';
     let text = '';
     if (at?.part === 'path' && at.piece) text = `${at.piece.name}, ${ns(at.piece.t1 - at.piece.t0)}\n${at.piece.op >= 0 ? `op ${at.piece.op}` : ''}${tl.finish ? `\n${tl.finish.sentence}` : ''}`;
-    else if (at?.part === 'launches' && at.scope) text = `${at.scope.name}, ${ns(at.scope.t1 - at.scope.t0)}\nclick: show this launch alone`;
+    else if (at?.part === 'launches' && at.scope) text = `${at.scope.name}, ${ns(at.scope.t1 - at.scope.t0)}\nclick: ${scopeOf().id === at.scope.id ? 'back to all' : 'this launch alone, with its messages'}`;
     else if (at?.op) {
       const kind = KIND_NAMES[LETTERS[at.op.kind]];
       text = 'id' in at.op ? `${at.op.text || kind}  ${ns(at.op.t1 - at.op.t0)}\n${kind}, ${at.lane.component}\n${ns(at.op.t0)} to ${ns(at.op.t1)}`

@@ -1,4 +1,5 @@
 // The whole scope in one strip, stacked by kind, with the window as a brush.
+import {column} from './dom.js';
 import {getArrays, query} from './data.js';
 import {LETTERS, run, scopeOf, windowOf} from './run.js';
 import {change, state} from './state.js';
@@ -35,7 +36,7 @@ export function startOverview(canvas, tl) {
       pen.fillStyle = colour(letter);
       for (let i = 0; i < bins; i++) {
         const tall = ((busy[k * bins + i] / 255) / top) * (h - 2);
-        if (tall > 0) { foot[i] -= tall; pen.fillRect(i * wide, foot[i], wide + 0.3, tall); }
+        if (tall > 0) { foot[i] -= tall; const [x, span] = column(i * wide, wide, scale); pen.fillRect(x, foot[i], span, tall); }
       }
     });
     return sheet;

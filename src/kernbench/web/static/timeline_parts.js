@@ -27,13 +27,13 @@ export function drawAxis(pen, view) {
   }
 }
 
-export function drawLaunches(pen, view, launches, y, tall) {
-  label(pen, 'launches', y + 11, colour('muted'), view);
-  const shown = launches.filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
-  let until = -Infinity;
+export function drawLaunches(pen, view, launches, rowOf, top, tall) {
+  label(pen, 'launches', top + 11, colour('muted'), view);
+  const shown = launches.map((scope, i) => ({...scope, y: top + rowOf[i] * tall, row: rowOf[i]})).filter(scope => scope.t1 > view.t0 && scope.t0 < view.t1);
+  const until = [];
   const ends = scope => [Math.max(xOf(view, scope.t0), view.left), Math.min(xOf(view, scope.t1), view.right)];
   for (const scope of shown.slice(0, 2000)) {
-    const [x0, x1] = ends(scope);
+    const [x0, x1] = ends(scope), {y} = scope;
     pen.fillStyle = scopeOf().id === scope.id ? colour('selected') : colour('raised');
     pen.fillRect(x0, y + 1, Math.max(x1 - x0 - 1, 1), tall - 3);
     pen.strokeStyle = colour('muted');
@@ -41,13 +41,13 @@ export function drawLaunches(pen, view, launches, y, tall) {
     pen.strokeRect(x0 + 0.5, y + 1.5, Math.max(x1 - x0 - 2, 0.5), tall - 4);
   }
   for (const scope of shown.slice(0, 2000)) {
-    const [x0, x1] = ends(scope);
-    if (x1 - x0 > 24 && x0 >= until) {
+    const [x0, x1] = ends(scope), {y, row} = scope;
+    if (x1 - x0 > 24 && x0 >= (until[row] ?? -Infinity)) {
       pen.fillStyle = colour('text');
       pen.font = `10px ${FONT}`;
       const words = fit(pen, scope.name, x1 - x0 - 6);
       pen.fillText(words, x0 + 3, y + 10);
-      until = x0 + pen.measureText(words).width + 6;
+      until[row] = x0 + pen.measureText(words).width + 6;
     }
   }
 }

@@ -5,7 +5,8 @@ import {state} from './state.js';
 export const AXIS_H = 18;
 export const PATH_H = 22;
 export const LAUNCH_H = 14;
-export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
+const MOST_LAUNCH_ROWS = 4;
+export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, launchRow: [], launchRows: 1, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
 
 export function clampWindow(t0, t1) {
   const scope = scopeOf(), all = scope.t1 - scope.t0;
@@ -15,8 +16,20 @@ export function clampWindow(t0, t1) {
 }
 
 export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
-export const headHeight = () => AXIS_H + (hasLaunches() ? LAUNCH_H : 0) + (state.path && tl.path ? PATH_H + 4 : 2);
+export const launchesHeight = () => (hasLaunches() ? LAUNCH_H * tl.launchRows : 0);
+export const headHeight = () => AXIS_H + launchesHeight() + (state.path && tl.path ? PATH_H + 4 : 2);
 export const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
+
+// Launches that overlap, as those of several ranks do, have rows of their own, four at most.
+export function stackLaunches() {
+  const until = [];
+  tl.launchRow = launchesOf(run.a).map(({t0, t1}) => {
+    const free = until.findIndex(end => end <= t0), row = free >= 0 ? free : Math.min(until.length, MOST_LAUNCH_ROWS - 1);
+    until[row] = Math.max(until[row] ?? 0, t1);
+    return row;
+  });
+  tl.launchRows = Math.max(1, until.length);
+}
 
 export function viewNow() {
   const [t0, t1] = windowOf();
