@@ -22,9 +22,8 @@ from kernbench.sim_engine.fabric.whereabouts import find_flits, forget_flits
 
 LARGE = 64  # flits: planning a train for a transfer this large pays even if it is split later
 SHORTEST_PAUSE, LONGEST_PAUSE = 4, 64  # small transfers that a first link sends flit by flit before the next try
-WORTH_REPLANNING = (
-    256  # flits times hops still to go that make it worth while to look for a transfer's flits in the queue
-)
+WORTH_REPLANNING = 256  # flits times hops still to go that make it worth while to look for a transfer's flits
+WORTH_REPLANNING_COMPILED = 16384  # the same where a compiled loop moves them, for far less than a plan costs
 MAX_TEMPLATES = 64  # kept of one route and size of last flit
 MAX_REPLAN_DOUBLINGS = 6  # doublings of the ends waited for before a transfer is planned again
 
@@ -61,8 +60,8 @@ class TrainPlanner:
                 self._split(in_the_way, now, transfer.order)
         if engine.counters.sees_flits:
             transfer.slow = True
-        elif transfer.flits > LARGE and not (transfer.slow or transfer.route.loops):
-            self.waiting[transfer.seq] = transfer
+        elif not transfer.route.loops:
+            self._wait_to_be_alone(transfer)
         engine.begin(transfer, now)
 
     def _may_plan(self, transfer: Transfer) -> bool:
@@ -78,8 +77,7 @@ class TrainPlanner:
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
             if transfer.flits > LARGE:
-                if not transfer.slow:
-                    self.waiting[transfer.seq] = transfer
+                self._wait_to_be_alone(transfer)
             else:
                 first_link = transfer.links[0]
                 self._pause[first_link] = pause = self._next_pause[first_link]
@@ -89,8 +87,15 @@ class TrainPlanner:
         """Split every train into flits. One whose flits have all passed only has its end to come."""
         for transfer in self._trains.split_all(now, order):
             self.split += 1
-            if transfer.flits > LARGE and not transfer.slow:
-                self.waiting[transfer.seq] = transfer
+            self._wait_to_be_alone(transfer)
+
+    def _wait_to_be_alone(self, transfer: Transfer) -> None:
+        """A transfer is moved flit by flit: plan it again when it is alone, if it is so large that this may pay."""
+        is_compiled = self._engine.queues is not None
+        if transfer.slow or transfer.flits <= LARGE:
+            return
+        if not is_compiled or transfer.flits * transfer.hops >= WORTH_REPLANNING_COMPILED:
+            self.waiting[transfer.seq] = transfer
 
     # ---- planning from where the flits stand
 
