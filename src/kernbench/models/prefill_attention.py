@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, put
+from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, cut, put
 from kernbench.models.layouts import Layout
 from kernbench.models.plans import exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
+KEYS_AT_ONCE = 1024  # whose scores or powers are one composite: few different ones to foresee
 PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
 
 
@@ -146,19 +147,14 @@ class _Block:
 
     def attend(self, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr) -> None:
         """The block's result takes the place of its queries."""
-        tl, shape = self._tl, (self._seen, self._queries)
+        tl, n = self._tl, self._queries
         self._find_scores(scores, masks)
-        best = self._largest(scores)
-        steps: Steps = [{"op": "exp"}]
-        found = tl.ref(scores.local, shape)
-        tl.wait(
-            tl.composite("math", found, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto")
-        )
-        weights = tl.ref(powers.local, shape).T
+        self._find_powers(scores, powers)
+        weights = tl.ref(powers.local, (self._seen, n)).T
         ones = tl.full((self._seen, 1), 1, self._dtype)
         total = tl.wait(tl.composite("gemm", weights, ones, out_dtype="f32", tile_shape="auto"))
         values = tl.ref(self._values, (self._seen, self._d))
-        steps = [{"op": "div", "other": total}]
+        steps: Steps = [{"op": "div", "other": total}]
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
     def _find_scores(self, scores: TensorPtr, masks: TensorPtr) -> None:
@@ -167,15 +163,24 @@ class _Block:
         queries = tl.load(self._place, (self._queries, d)) * d**-0.5
         if queries.dtype != self._dtype:
             queries = tl.cast(queries, self._dtype)
-        if block.first:
-            before = tl.ref(self._keys, (block.first, d))
-            tl.wait(tl.composite("gemm", before, queries.T, out_ptr=scores.local, tile_shape="auto"))
+        for first, end in cut(0, block.first, KEYS_AT_ONCE):
+            some = tl.ref(self._keys + first * d * self._item, (end - first, d))
+            place = scores.local + first * self._queries * scores.itemsize
+            tl.wait(tl.composite("gemm", some, queries.T, out_ptr=place, tile_shape="auto"))
         own = tl.ref(self._keys + block.first * d * self._item, (block.queries, d))
         at = self._plan.mask_at(block) * self._queries // block.queries
         mask = tl.ref(masks.local + at * masks.itemsize, (block.queries, self._queries))
         steps: Steps = [{"op": "add", "other": mask}]
         place = scores.local + block.first * self._queries * scores.itemsize
         tl.wait(tl.composite("gemm", own, queries.T, out_ptr=place, epilogue=steps, tile_shape="auto"))
+
+    def _find_powers(self, scores: TensorPtr, powers: TensorPtr) -> None:
+        tl, n, best = self._tl, self._queries, self._largest(scores)
+        steps: Steps = [{"op": "exp"}]
+        for first, end in cut(0, self._seen, KEYS_AT_ONCE):
+            some = tl.ref(scores.local + first * n * scores.itemsize, (end - first, n))
+            place = powers.local + first * n * powers.itemsize
+            tl.wait(tl.composite("math", some, best, math_op="sub", epilogue=steps, out_ptr=place, tile_shape="auto"))
 
     def _largest(self, scores: TensorPtr) -> TensorHandle:
         """Of every query's scores, (1, queries): those of several keys at a time pass those found before in TCM."""
