@@ -72,36 +72,19 @@ def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_row
     width = qkv.shape[1]
     for first, count in rows_here(qkv, block_rows):
         table = tl.load(angles + first * head_dim * angles.itemsize, (count, 1, head_dim))
-        _turn(qkv + first * width * qkv.itemsize, (count, heads, head_dim), width, table, qkv.dtype, tl)
+        place, strides = qkv + first * width * qkv.itemsize, (width, head_dim, 1)
+        x = tl.load(place, (count, heads, head_dim), strides=strides)
+        tl.store_async(place, turn_heads(x, table, qkv.dtype, tl), strides=strides)
+        del x
     tl.wait()
 
 
-def rope_by_head(
-    queries: TensorPtr, keys: TensorPtr, angles: TensorPtr, tokens: int, block_elements: int, tl: TLContext
-) -> None:
-    """As `rope`, where queries and keys lie by head, `tokens` rows of each; every PE has all angles."""
-    d = angles.shape[1]
-    for x in (queries, keys):
-        width = x.shape[1]
-        for first, count in rows_here(x, x.shape[0]):
-            row, end = first, first + count
-            while row < end:
-                token = row % tokens
-                some = min(end - row, tokens - token, max(1, block_elements // width))
-                table = tl.load(angles.local + token * d * angles.itemsize, (some, 1, d))
-                _turn(x + row * width * x.itemsize, (some, width // d, d), width, table, x.dtype, tl)
-                row += some
-    tl.wait()
-
-
-def _turn(at: int, shape: tuple[int, int, int], width: int, table: TensorHandle, dtype: str, tl: TLContext) -> None:
-    """Rows of heads from an address on, by a table of their cosines and sines."""
-    half = shape[2] // 2
+def turn_heads(x: TensorHandle, table: TensorHandle, dtype: str, tl: TLContext) -> TensorHandle:
+    """(rows, heads, head_dim), by a table of the rows' cosines and sines."""
+    half = x.shape[2] // 2
     cos, sin = table[:, :, :half], table[:, :, half:]
-    x = tl.load(at, shape, strides=(width, shape[2], 1))
     low, high = x[:, :, :half], x[:, :, half:]
-    turned = tl.cat([low * cos - high * sin, high * cos + low * sin], axis=2)
-    tl.store_async(at, tl.cast(turned, dtype), strides=(width, shape[2], 1))
+    return tl.cast(tl.cat([low * cos - high * sin, high * cos + low * sin], axis=2), dtype)
 
 
 def split_heads(

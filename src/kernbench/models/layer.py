@@ -152,8 +152,9 @@ class DecoderLayer:
         size = self.job.rows * heads * m.head_dim
         self._begin("rope", Need(lanes=5 * size, hbm_bytes=2 * size * t.item + _size(angles) * F32_BYTES))
         if t.by_head:
-            at_once = t.sip.tcm_bytes // (5 * F32_BYTES)
-            self._launch(kernels.rope_by_head, *t.by_head[:2], angles, self.job.tokens, at_once)
+            at_once = t.sip.tcm_bytes // (3 * F32_BYTES + 2 * t.item)  # angles and sums, what is turned and what was
+            rope = partial(prefill_attention.rope_blocks, plan=t.prefill)
+            self._launch(rope, *t.by_head[:2], angles, t.head_layout.width, at_once)
         else:
             at_once = self._at_once(heads * m.head_dim)
             self._launch(kernels.rope, t.qkv, angles, heads, m.head_dim, at_once)
@@ -231,18 +232,17 @@ class DecoderLayer:
     def _attend_prefill(self) -> None:
         t, m, job = self.t, self.model, self.job
         scores = job.batch * t.heads * job.tokens * (job.tokens + 1) // 2
-        moved = (sum(map(_size, t.by_head)) + job.rows * t.heads * m.head_dim) * t.item
+        moved = 2 * job.rows * (t.heads + t.kv_heads) * m.head_dim * t.item
         self._begin("attention", _attention_need(scores, m.head_dim, moved))
         plan, (queries, *heads) = t.prefill, t.by_head
-        width = t.head_layout.shared * m.head_dim
+        width = t.head_layout.width
         if plan.cubes_per_team > 1:
             self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
-        self._launch(partial(prefill_attention.take_queries, plan=plan), queries, t.own_queries, width)
         attend = partial(prefill_attention.attend_blocks, plan=plan)
-        self._launch(attend, t.own_queries, *t.head_copies, *t.scores, t.masks, width)
+        self._launch(attend, queries, *t.head_copies, *t.scores, t.masks, width)
         hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
-        self._launch(hand_over, t.own_queries, t.attended, width)
+        self._launch(hand_over, queries, t.attended, width)
 
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job

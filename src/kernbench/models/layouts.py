@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernbench.models.plans import ColumnsPlan
+from kernbench.models.query_blocks import PrefillAttention
 from kernbench.policy.placement.dp import Range, parts_of
 
 
@@ -65,34 +66,43 @@ class KParts:
 
 @dataclass(frozen=True)
 class ByHead:
-    """Queries, keys and values as tensors 0, 1 and 2: by sequence and head, rows of all tokens. Columns are those of
-    all query heads, then of key heads, then of value heads.
+    """Queries, keys and values as tensors 0, 1 and 2. Queries lie with the PE that has their block, of all heads that
+    share a key head side by side; keys and values by sequence and head, rows of all tokens. Columns are those of the
+    first key head's query heads, of itself, of its values; then of the next one.
     """
 
-    tokens: int
-    heads: int
-    kv_heads: int
+    plan: PrefillAttention
+    shared: int  # query heads of a key head
     head_dim: int
 
     @property
-    def shared(self) -> int:
-        """Query heads of a key head."""
-        return self.heads // self.kv_heads
+    def width(self) -> int:
+        """Columns of the query heads of a key head."""
+        return self.shared * self.head_dim
 
     def pieces(self, rows: Range, columns: Range) -> Iterator[Piece]:
-        row = rows[0]
+        row, tokens, heads = rows[0], self.plan.tokens, self.plan.kv_heads
         while row < rows[1]:
-            sequence, token = divmod(row, self.tokens)
-            end = min(rows[1], row - token + self.tokens)
-            start, d = 0, self.head_dim
-            for tensor, heads in enumerate((self.heads, self.kv_heads, self.kv_heads)):
-                for head in range(heads):
-                    left, right = max(columns[0], start), min(columns[1], start + d)
-                    if left < right:
-                        at = ((sequence * heads + head) * self.tokens + token) * d + left - start
-                        yield Piece((row, end), (left, right), tensor, at, d)
-                    start += d
+            sequence, token = divmod(row, tokens)
+            end = min(rows[1], row - token + tokens)
+            for head in range(heads):
+                yield from self._of_head((row, end), columns, sequence * heads + head, head)
             row = end
+
+    def _of_head(self, rows: Range, columns: Range, pair: int, head: int) -> Iterator[Piece]:
+        """Of a (sequence, key head) pair."""
+        start, w, d, tokens = head * (self.width + 2 * self.head_dim), self.width, self.head_dim, self.plan.tokens
+        token = rows[0] % tokens
+        left, right = max(columns[0], start), min(columns[1], start + w)
+        for block, at in self.plan.places[pair] if left < right else ():
+            first, end = max(token, block.first), min(token + rows[1] - rows[0], block.first + block.queries)
+            if first < end:
+                some = rows[0] + first - token, rows[0] + end - token
+                yield Piece(some, (left, right), 0, (at + first - block.first) * w + left - start, w)
+        for tensor, begin in ((1, start + w), (2, start + w + d)):
+            left, right = max(columns[0], begin), min(columns[1], begin + d)
+            if left < right:
+                yield Piece(rows, (left, right), tensor, (pair * tokens + token) * d + left - begin, d)
 
 
 Layout = RowMajor | KParts | ByHead

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, put
+from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, cut, put
+from kernbench.models.kernels import turn_heads
 from kernbench.models.layouts import Layout
 from kernbench.models.plans import exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
+from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
+KEYS_AT_ONCE = 1024  # whose scores or powers are one composite: few different ones to foresee
 PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
 
 
@@ -67,21 +70,43 @@ def share_heads(
 # ---- blocks of queries
 
 
-def take_queries(queries: TensorPtr, copies: TensorPtr, width: int, *, plan: PrefillAttention, tl: TLContext) -> None:
-    """The queries of this PE's blocks to its own slice, one block after the other; heads of a token side by side."""
-    d, item = queries.shape[1], queries.itemsize
-    shared = width // d
-    for block, at in _blocks_here(copies, width, plan, tl):
-        first = plan.pair_of(block) * shared  # the number of its first query head
-        rows = ((first + head) * plan.tokens + block.first for head in range(shared))
-        asked = [tl.load_async(queries + row * d * item, (block.queries, d)) for row in rows]
-        heads = [tl.wait(handle) for handle in asked]
-        del asked
-        joined = tl.cat([head for head in heads if head is not None], axis=1) if shared > 1 else heads[0]
-        assert joined is not None
-        tl.store_async(copies + at * item, joined)
-        del heads, joined
+def number_of(tl: TLContext) -> int:
+    """Of this PE on its SIP."""
+    return tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+
+
+def rope_blocks(
+    queries: TensorPtr, keys: TensorPtr, angles: TensorPtr, width: int, block_elements: int, *, plan: PrefillAttention,
+    tl: TLContext,
+) -> None:  # fmt: skip
+    """As `kernels.rope`, for the queries of this PE's blocks, and for keys by head; every PE has all angles."""
+    d = keys.shape[1]
+    stored: TransferHandle | None = None
+    for place, token, shape in _turned(queries, keys, width, block_elements, plan, tl):
+        table = tl.load(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
+        x = tl.load(place, shape)
+        if stored is not None:
+            tl.wait(stored)  # TCM for what follows
+        stored = tl.store_async(place, turn_heads(x, table, keys.dtype, tl))
+        del x, table
     tl.wait()
+
+
+def _turned(
+    queries: TensorPtr, keys: TensorPtr, width: int, block_elements: int, plan: PrefillAttention, tl: TLContext
+) -> Iterator[tuple[int, int, tuple[int, int, int]]]:
+    """What this PE turns at a time: address, the first one's token, and (tokens, heads, head_dim)."""
+    d, item = keys.shape[1], keys.itemsize
+    for block, at in plan.blocks_at(number_of(tl)):
+        for first, end in cut(0, block.queries, block_elements // width):
+            yield queries + (at + first) * width * item, block.first + first, (end - first, width // d, d)
+    for start, count in rows_here(keys, keys.shape[0]):
+        row, last = start, start + count
+        while row < last:
+            token = row % plan.tokens
+            some = min(last - row, plan.tokens - token, max(1, block_elements // d))
+            yield keys + row * d * item, token, (some, 1, d)
+            row += some
 
 
 def attend_blocks(
@@ -89,8 +114,8 @@ def attend_blocks(
     width: int, *, plan: PrefillAttention, tl: TLContext,
 ) -> None:  # fmt: skip
     """This PE's blocks, against the keys and values in its own slice. Results take the places of the queries."""
-    for block, at in _blocks_here(queries, width, plan, tl):
-        place = queries + at * queries.itemsize
+    for block, at in plan.blocks_at(number_of(tl)):
+        place = queries + at * width * queries.itemsize
         _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
 
 
@@ -99,25 +124,14 @@ def hand_over(
 ) -> None:
     """Results of this PE's blocks to who reads them next."""
     stored: list[TransferHandle] = []
-    for block, at in _blocks_here(results, width, plan, tl):
-        result = tl.load(results + at * results.itemsize, (block.queries, width))
+    for block, at in plan.blocks_at(number_of(tl)):
+        result = tl.load(results + at * width * results.itemsize, (block.queries, width))
         for handle in stored:
             tl.wait(handle)
         row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
         stored = put(result, (row, row + block.queries), (column, column + width), [out], layout, tl)
         del result
     tl.wait()
-
-
-def _blocks_here(
-    copies: TensorPtr, width: int, plan: PrefillAttention, tl: TLContext
-) -> Iterator[tuple[QueryBlock, int]]:
-    """This PE's blocks, and at which element each begins."""
-    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    at = me * copies.shape[1]
-    for block in plan.blocks[me]:
-        yield block, at
-        at += block.queries * width
 
 
 class _Block:
@@ -146,19 +160,14 @@ class _Block:
 
     def attend(self, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr) -> None:
         """The block's result takes the place of its queries."""
-        tl, shape = self._tl, (self._seen, self._queries)
+        tl, n = self._tl, self._queries
         self._find_scores(scores, masks)
-        best = self._largest(scores)
-        steps: Steps = [{"op": "exp"}]
-        found = tl.ref(scores.local, shape)
-        tl.wait(
-            tl.composite("math", found, best, math_op="sub", epilogue=steps, out_ptr=powers.local, tile_shape="auto")
-        )
-        weights = tl.ref(powers.local, shape).T
+        self._find_powers(scores, powers)
+        weights = tl.ref(powers.local, (self._seen, n)).T
         ones = tl.full((self._seen, 1), 1, self._dtype)
         total = tl.wait(tl.composite("gemm", weights, ones, out_dtype="f32", tile_shape="auto"))
         values = tl.ref(self._values, (self._seen, self._d))
-        steps = [{"op": "div", "other": total}]
+        steps: Steps = [{"op": "div", "other": total}]
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
     def _find_scores(self, scores: TensorPtr, masks: TensorPtr) -> None:
@@ -167,15 +176,24 @@ class _Block:
         queries = tl.load(self._place, (self._queries, d)) * d**-0.5
         if queries.dtype != self._dtype:
             queries = tl.cast(queries, self._dtype)
-        if block.first:
-            before = tl.ref(self._keys, (block.first, d))
-            tl.wait(tl.composite("gemm", before, queries.T, out_ptr=scores.local, tile_shape="auto"))
+        for first, end in cut(0, block.first, KEYS_AT_ONCE):
+            some = tl.ref(self._keys + first * d * self._item, (end - first, d))
+            place = scores.local + first * self._queries * scores.itemsize
+            tl.wait(tl.composite("gemm", some, queries.T, out_ptr=place, tile_shape="auto"))
         own = tl.ref(self._keys + block.first * d * self._item, (block.queries, d))
         at = self._plan.mask_at(block) * self._queries // block.queries
         mask = tl.ref(masks.local + at * masks.itemsize, (block.queries, self._queries))
         steps: Steps = [{"op": "add", "other": mask}]
         place = scores.local + block.first * self._queries * scores.itemsize
         tl.wait(tl.composite("gemm", own, queries.T, out_ptr=place, epilogue=steps, tile_shape="auto"))
+
+    def _find_powers(self, scores: TensorPtr, powers: TensorPtr) -> None:
+        tl, n, best = self._tl, self._queries, self._largest(scores)
+        steps: Steps = [{"op": "exp"}]
+        for first, end in cut(0, self._seen, KEYS_AT_ONCE):
+            some = tl.ref(scores.local + first * n * scores.itemsize, (end - first, n))
+            place = powers.local + first * n * powers.itemsize
+            tl.wait(tl.composite("math", some, best, math_op="sub", epilogue=steps, out_ptr=place, tile_shape="auto"))
 
     def _largest(self, scores: TensorPtr) -> TensorHandle:
         """Of every query's scores, (1, queries): those of several keys at a time pass those found before in TCM."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heapreplace
@@ -54,6 +55,10 @@ class PrefillAttention:
         """Keys of all pairs of a team."""
         return self.batch * self.kv_heads // self.teams * self.tokens
 
+    @property
+    def all_keys(self) -> int:
+        return self.batch * self.kv_heads * self.tokens
+
     def rows_at(self, place: int, pe: int) -> Range:
         """The keys of a team that lie with a PE of its cube number `place`."""
         first, end = parts_of(self.team_rows, self.cubes_per_team)[place]
@@ -71,10 +76,26 @@ class PrefillAttention:
         """The row at which a block's keys begin within its team's."""
         return self.pair_of(block) * self.tokens % self.team_rows
 
-    @property
+    @cached_property
     def most_tokens(self) -> int:
         """Of all blocks of a PE."""
         return max(1, *(sum(block.queries for block in some) for some in self.blocks))
+
+    def blocks_at(self, number: int) -> Iterator[tuple[QueryBlock, int]]:
+        """A PE's blocks, by its number on the SIP, and after how many tokens each begins among those of all PEs."""
+        at = number * self.most_tokens
+        for block in self.blocks[number]:
+            yield block, at
+            at += block.queries
+
+    @cached_property
+    def places(self) -> dict[int, list[tuple[QueryBlock, int]]]:
+        """By pair, its blocks and their places, as `blocks_at` says."""
+        found: dict[int, list[tuple[QueryBlock, int]]] = {}
+        for number in range(len(self.blocks)):
+            for block, at in self.blocks_at(number):
+                found.setdefault(self.pair_of(block), []).append((block, at))
+        return {pair: sorted(some) for pair, some in found.items()}
 
     @cached_property
     def mask_sizes(self) -> tuple[int, ...]:

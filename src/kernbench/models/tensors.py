@@ -210,12 +210,19 @@ class LayerTensors:
         return self._held("angles", self._parts(table), (job.rows, m.head_dim), dtype="f32")
 
     def _qkv_weights(self) -> Value | None:
-        """The columns of this rank's query heads, then of its key heads, then of its value heads."""
+        """This rank's columns: at prefill as `ByHead` has them; else of all query heads, key heads, value heads."""
         whole, m = self._whole("qkv"), self.job.model
         if whole is None:
             return None
-        query, key = self.group.rank * self.heads, m.heads + self.first_kv_head
-        starts = (query, self.heads), (key, self.kv_heads), (key + m.kv_heads, self.kv_heads)
+        query, key, count = self.group.rank * self.heads, m.heads + self.first_kv_head, self.kv_heads
+        starts = [(query, self.heads), (key, count), (key + m.kv_heads, count)]
+        if self.job.phase == "prefill":
+            shared = self.heads // count
+            starts = [
+                each
+                for head in range(count)
+                for each in ((query + head * shared, shared), (key + head, 1), (key + m.kv_heads + head, 1))
+            ]
         heads = [(first * m.head_dim, (first + count) * m.head_dim) for first, count in starts]
         return cut(self.values, by_expert(self.values, whole), 2, heads)
 
@@ -268,10 +275,13 @@ class LayerTensors:
         self.qkv_product = self._product("qkv", sizes, [self._qkv_weights()], x_by="rows")
         self.qkv_product.x = self.gathered
         self.by_head: list[Tensor] = []
-        self.head_layout = ByHead(job.tokens, self.heads, self.kv_heads, m.head_dim)
         if job.phase == "prefill":
-            heads = {"queries": self.heads, "keys": self.kv_heads, "values": self.kv_heads}
-            self.by_head = [self._rows(name, job.rows * count, m.head_dim) for name, count in heads.items()]
+            plan = self.prefill = job.mapping.prefill_attention(
+                self.sip, job.batch, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item
+            )
+            layout = self.head_layout = ByHead(plan, self.heads // self.kv_heads, m.head_dim)
+            queries = self._empty("queries", (self.sip.size, plan.most_tokens * layout.width))
+            self.by_head = [queries, *(self._rows(name, plan.all_keys, m.head_dim) for name in ("keys", "values"))]
             if isinstance(self.qkv_product.plan, ColumnsPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
@@ -294,12 +304,9 @@ class LayerTensors:
         shape = self.sip, job.batch
         self.caches: list[Tensor] = []
         if job.phase == "prefill":
-            plan = job.mapping.prefill_attention(*shape, job.tokens, self.heads, self.kv_heads, m.head_dim, self.item)
-            self.prefill = plan
+            plan = self.prefill
             copies = self.sip.size, plan.team_rows * m.head_dim
             self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
-            own = self.sip.size, plan.most_tokens * self.head_layout.shared * m.head_dim
-            self.own_queries = self._empty("own_queries", own)
             scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
             self.scores = [self._empty("scores", scores, "f32"), self._empty("powers", scores)]
             table = plan.mask_table(self.head_layout.shared)

@@ -79,7 +79,7 @@ def test_rows_of_gpt3s_perceptron_are_pinned_where_they_fit_tcm() -> None:
 def test_layouts_give_every_result_one_place(sip: SipShape, groups: int) -> None:
     rows, k = 24, 40
     plan = columns_plan(sip, rows, k, 8, 2, groups or sip.cubes, splits_k=True)
-    by_head = ByHead(tokens=8, heads=6, kv_heads=2, head_dim=4)
+    by_head = ByHead(COLUMNS.prefill_attention(sip, 3, 8, 6, 2, 4, 2), shared=3, head_dim=4)
     for layout, columns in ((KParts(plan), k), (by_head, 40), (RowMajor(k), k)):
         places: set[tuple[int, int]] = set()
         for piece in layout.pieces((0, rows), (0, columns)):
@@ -87,9 +87,13 @@ def test_layouts_give_every_result_one_place(sip: SipShape, groups: int) -> None
                 first = piece.at + at * piece.stride
                 places |= {(piece.tensor, first + column) for column in range(piece.columns[1] - piece.columns[0])}
         assert len(places) == rows * columns
-    # Token 1 of sequence 2, key head 1: 6 query heads of 4 columns and the first key head come before.
-    (piece,) = by_head.pieces((17, 18), (28, 32))
+    # Token 1 of sequence 2, key head 1: 3 query heads of 4 columns each, a key and a value come before its queries.
+    (piece,) = by_head.pieces((17, 18), (32, 36))
     assert (piece.tensor, piece.at) == (1, ((2 * 2 + 1) * 8 + 1) * 4)
+    (piece,) = by_head.pieces((17, 18), (20, 32))
+    (block, at), *_ = by_head.plan.places[5]
+    assert (block.sequence, block.kv_head, block.first) == (2, 1, 0)
+    assert (piece.tensor, piece.at) == (0, (at + 1) * 12)
 
 
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
