@@ -82,6 +82,11 @@ class RunView:
         busy = self.busy_before[row] - self.busy_before[found.first] + inside
         return np.where(at < 0, 0.0, busy)
 
+    def place_id(self, index: int) -> str:
+        """How the page names a place: `A>B` or `CTRL#3`."""
+        place = self.run.places[index]
+        return f"{place.src}>{place.dst}" if place.kind == "link" else f"{place.src}#{place.channel}"
+
     def busy_in(self, t0: float, t1: float) -> list[float]:
         """How long each lane was busy in a window."""
         times = np.array([t0, t1])

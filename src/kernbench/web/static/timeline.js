@@ -130,7 +130,7 @@ function mostOf(sums) {
 
 async function selected() {
   const sel = state.sel || '';
-  tl.mark = /^(line|node|link|kind|launch):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
+  tl.mark = /^(line|node|link|kind|launch|class):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
   if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
