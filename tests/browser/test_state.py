@@ -45,6 +45,11 @@ def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Serv
     page.settle()
     assert page.ask("kb.tl.tiles.mark").startswith("line:")
     assert page.page.locator(".level .node.on").count() == 8  # PEs that ran the line
+    page.page.locator("#answer .parts button[title^=Transfer]").click()  # its ops on the path, loads and stores
+    page.settle()
+    assert page.ask("kb.state.sel") == "class:transfer@launch:0"
+    assert "transfer on the critical path" in page.page.inner_text("#pane-details")
+    assert page.page.locator("#pane-details tbody tr").count() == 2
     page.change(sel="link:sip0.cube0.hbm_ctrl.pe0>sip0.cube0.noc.r0c0")
     assert "256.0 GB/s" in page.page.inner_text("#pane-details")
     assert page.page.locator("#pane-source .line.used").count() >= 1  # lines whose bytes passed it

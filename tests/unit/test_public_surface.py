@@ -151,7 +151,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
     assert " ".join(changed) == "schema command a b delta_ns tables"
     assert " ".join(changed["tables"]) == "class launch engine link line"
     (row,) = printed("runs", str(tmp_path))["runs"]
-    assert " ".join(row) == "id name machine total_ns verified launches ops dir error"
+    assert " ".join(row) == "id name machine total_ns launches_ns verified launches ops dir error"
 
 
 def test_yaml_top_level_keys() -> None:

@@ -178,7 +178,8 @@ def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
         click.echo(f"\n{painted('What bounds it', 'title')}\n{_headline(result, saved)}")
     for name in (oplog, saved):
         if name is not None and result.op_log is not None:
-            click.echo(f"wrote {name}: {len(result.op_log):,} ops")
+            then = f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is saved else ""
+            click.echo(f"wrote {name}: {len(result.op_log):,} ops{then}")
 
 
 def _headline(result: BenchResult, saved: str | None) -> str:

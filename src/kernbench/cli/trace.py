@@ -14,14 +14,18 @@ from kernbench.report.traces.chrome import write_trace
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("-o", "--output", metavar="FILE.json.gz", required=True, help="Where to write it.")
-def trace(run: str, output: str) -> int:
+@click.option(
+    "-o", "--output", metavar="FILE.json.gz", help="Where to write it; RUN.json.gz in this folder, if left out."
+)
+def trace(run: str, output: str | None) -> int:
     """Write RUN as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
     RUN is a folder that `kernbench run --save` wrote. Processes are cubes, threads are engines; flows lead from sends
     to receives and from DMA requests to HBM; counters say how busy links are and how many flits wait.
     """
-    saved, target = open_run(run), Path(output)
+    saved = open_run(run)
+    output = output or f"{saved.path.resolve().name}.json.gz"
+    target = Path(output)
     if not output.endswith(".json.gz") or target.is_dir() or not target.parent.is_dir():
         raise UsageError(
             "the trace cannot be written there",

@@ -9,6 +9,7 @@ from kernbench.common.errors import UsageError
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.heat import places_of, totals_of_link
 from kernbench.web.machine_map import Json
+from kernbench.web.path_view import of_class
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import label_of
 
@@ -117,14 +118,8 @@ def _queued_at(view: RunView, row: int) -> list[Json]:
     found = []
     for n in order[:8]:
         place = view.run.places[int(places[n])]
-        found.append({"id": place_id(view, int(places[n])), "name": place.name, "ns": float(waits[n])})
+        found.append({"id": view.place_id(int(places[n])), "name": place.name, "ns": float(waits[n])})
     return found
-
-
-def place_id(view: RunView, index: int) -> str:
-    """How the page names a place: `A>B` or `CTRL#3`."""
-    place = view.run.places[index]
-    return f"{place.src}>{place.dst}" if place.kind == "link" else f"{place.src}#{place.channel}"
 
 
 def route_of(view: RunView, row: int) -> list[str] | None:
@@ -174,7 +169,8 @@ def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_]
 def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
     """Of every row of ops, whether it belongs to a selection.
 
-    That is `op:16`, `line:3`, `lane:4`, `launch:0`, `kind:G`, `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
+    That is `op:16`, `line:3`, `lane:4`, `launch:0`, `kind:G`, `class:queue@launch:0` (on that path),
+    `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
     """
     what, _, name = selection.partition(":")
     ops = view.run.ops
@@ -183,6 +179,9 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
         if what in ("op", "line", "lane", "launch") and name.isdecimal():
             column = {"op": ops.id, "line": ops.line, "lane": ops.lane, "launch": ops.launch}[what]
             return np.equal(column, int(name))
+        if what == "class":
+            cls, _, scope = name.partition("@")
+            return of_class(view, scope or None, cls)
         if what == "q":
             return matching(view, name)
         if what == "kind" and len(name) == 1:
@@ -302,4 +301,4 @@ def _held_up_at(view: RunView, rows: NDArray[np.int64]) -> list[str]:
     mine = np.repeat(chosen, lengths)
     sums = np.bincount(waits.wait_places.values[mine], waits.wait_ns.values[mine], minlength=1)
     order = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))
-    return [place_id(view, int(n)) for n in order[:MOST]]
+    return [view.place_id(int(n)) for n in order[:MOST]]

@@ -23,7 +23,6 @@ from kernbench.report.explain.what_if import TARGETS, machine_with, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
-from kernbench.web.op_view import place_id
 from kernbench.web.run_view import RunView
 from kernbench.web.tiles import ON_PATH
 
@@ -85,6 +84,17 @@ def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
         return flags
 
     return view.keep("flags", scope or "run", 8, make)
+
+
+def of_class(view: RunView, scope: str | None, cls: str) -> NDArray[np.bool_]:
+    """Of every row of ops, whether the path of the scope has a piece of the class for it."""
+    if cls not in CLASSES:
+        raise UsageError(f"no class '{cls[:30]}'", hint=f"use one of {', '.join(CLASSES)}")
+    found = columns(view, scope)
+    ops = found.op[(found.cls == CLASSES.index(cls)) & (found.op >= 0)]
+    chosen = np.zeros(len(view.run.ops), bool)
+    chosen[view.run.ops.row_of[ops]] = True
+    return chosen
 
 
 def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Json:
@@ -154,7 +164,7 @@ def _place_sums(view: RunView, found: PathColumns, rows: NDArray[np.int64], ns: 
         return []
     sums = np.bincount(places[has], ns[has])
     best = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))[:8]
-    return [{"id": place_id(view, int(n)), "ns": float(sums[n])} for n in best]
+    return [{"id": view.place_id(int(n)), "ns": float(sums[n])} for n in best]
 
 
 def line_shares(view: RunView, scope: str | None, t0: float, t1: float) -> dict[int, Json]:

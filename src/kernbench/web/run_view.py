@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
+from kernbench.report.explain.headline import all_launches, main_scope
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.parts import Floats
 from kernbench.report.runs.saved_run import SavedRun
@@ -81,6 +82,11 @@ class RunView:
         busy = self.busy_before[row] - self.busy_before[found.first] + inside
         return np.where(at < 0, 0.0, busy)
 
+    def place_id(self, index: int) -> str:
+        """How the page names a place: `A>B` or `CTRL#3`."""
+        place = self.run.places[index]
+        return f"{place.src}>{place.dst}" if place.kind == "link" else f"{place.src}#{place.channel}"
+
     def busy_in(self, t0: float, t1: float) -> list[float]:
         """How long each lane was busy in a window."""
         times = np.array([t0, t1])
@@ -108,7 +114,7 @@ class RunView:
         scopes: list[Json] = [{"id": "run", "name": "whole run", "t0": 0.0, "t1": self.t_end}]
         if len(self.run.launches) > 1:
             t0, t1 = self.scope("kernels")
-            scopes.append({"id": "kernels", "name": f"all {len(self.run.launches)} launches", "t0": t0, "t1": t1})
+            scopes.append({"id": "kernels", "name": all_launches(self.run), "t0": t0, "t1": t1})
         for launch in self.run.launches:
             t0, t1 = self.scope(f"launch:{launch.index}")
             scopes.append({"id": f"launch:{launch.index}", "name": launch.name, "t0": t0, "t1": t1})
@@ -127,6 +133,7 @@ class RunView:
             "machine_hash": m.machine_hash,
             "params": dict(m.params),
             "total_ns": m.total_ns,
+            "launches_ns": main_scope(self.run).scope.total_ns,
             "launches": m.launches,
             "verified": m.verified,
             "ok": m.ok,

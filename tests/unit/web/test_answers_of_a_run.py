@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.browser.generated_run import write_generated_run
 
 from kernbench.cli.main import kernbench
+from kernbench.common.errors import UsageError
 from kernbench.report.runs.saved_run import open_run
 from kernbench.topology import load_topology
 from kernbench.web.flows import flows, message_totals, messages
@@ -229,6 +230,16 @@ def collective(tmp_path_factory: pytest.TempPathFactory) -> RunView:
     done = CliRunner().invoke(kernbench, [*args, "--save", str(folder)], catch_exceptions=False)
     assert done.exit_code == 0
     return RunView(open_run(folder))
+
+
+def test_a_class_of_the_path_is_the_ops_that_have_a_piece_of_it(view: RunView) -> None:
+    queue = selected_rows(view, "class:queue@launch:0")
+    assert {view.run.ops.kind[int(row)] for row in np.flatnonzero(queue)} == {"R"}
+    on_path = flags_of(view, "launch:0") == ON_PATH
+    assert queue.sum() == ROUNDS == (on_path & view.run.ops.kind.are("R")).sum()
+    assert not selected_rows(view, "class:credit@launch:0").any()
+    with pytest.raises(UsageError, match="no class 'queues'"):
+        selected_rows(view, "class:queues@launch:0")
 
 
 def test_every_receive_has_the_send_of_its_message(collective: RunView) -> None:

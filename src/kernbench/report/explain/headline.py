@@ -36,7 +36,12 @@ def scope_name(run: RunData, scope: Scope) -> str:
         return f"launch {scope.launch}: {run.launches[scope.launch].name}"
     if not run.launches:
         return ""
-    return "whole run" if scope_id(run, scope) == "run" else f"all {len(run.launches)} launches"
+    return "whole run" if scope_id(run, scope) == "run" else all_launches(run)
+
+
+def all_launches(run: RunData) -> str:
+    """What several launches together are called."""
+    return "both launches" if len(run.launches) == 2 else f"all {len(run.launches)} launches"
 
 
 def headline(run: RunData) -> str:

@@ -22,12 +22,12 @@ export function startAnswer(place, fail) {
     const verified = run.a.verified;
     const look = {verified: 'good', wrong: 'bad'}[verified] || '';
     show(place, h('div', {class: 'line'},
-      h('span', {class: 'total', title: exactNs(latest.total_ns)}, ns(latest.total_ns)),
+      h('span', {class: 'total', title: `${exactNs(latest.total_ns)}${latest.sums.some(part => part.id === 'queue') ? '\nTransfers contend here: totals are more accurate than single completion times, see kernbench fidelity.' : ''}`}, ns(latest.total_ns)),
       run.a.scopes.length > 1 && h('select', {'aria-label': 'Scope: the whole run, or one launch', class: 'scope', onchange: event => change({scope: event.target.value, w: null, range: null})},
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
-    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change('GMRFC'.includes(part.letter) ? {sel: `kind:${part.letter}`, view: 'run'} : {view: 'explain', by: 'class'})}));
+    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
   addEventListener('resize', draw);

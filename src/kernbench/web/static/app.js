@@ -62,7 +62,7 @@ function pickers() {
     !dashed && h('b', {}, key.toUpperCase()),
     h('select', {'aria-label': label, onchange: event => pick(key, event.target.value)},
       key === 'b' && h('option', {value: ''}, state.b ? 'no comparison' : '+ compare'),
-      !runs.length && h('option', {value: ''}, `machine ${run.machineName}`),
+      key === 'a' && !runs.some(entry => entry.kind === 'run') && h('option', {value: '', selected: true}, `machine ${run.machineName}`),
       runs.filter(entry => key === 'a' || entry.id !== state.a).map(entry => option(entry, state[key]))));
   show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
 }

@@ -23,7 +23,7 @@ export function startDetails(pane, fail) {
     if (!id) return;
     if (what === 'route') await route(ui, id, name);
     else if (what === 'op' && run.a) await op(ui, id, name);
-    else if (['line', 'node', 'link', 'kind', 'launch'].includes(what)) await some(ui, id, what, name);
+    else if (['line', 'node', 'link', 'kind', 'launch', 'class'].includes(what)) await some(ui, id, what, name);
     else if (state.range && run.a) await range(ui, id);
     else { title.textContent = ''; show(body, hello()); }
   }
@@ -100,7 +100,7 @@ async function some(ui, id, what, name) {
   ui.title.textContent = what;
   const line = what === 'line' && run.a ? (await getJson(`/runs/${id}/answer?${query({scope: scopeOf().id})}`)).lines[Number(name)] : null;
   const place = found?.place?.count ? found.place : null;
-  show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : name.replace('>', ' → ')),
+  show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'class' ? `${name.split('@')[0]} on the critical path` : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : what === 'class' ? 'ops that have a piece of it; all of their time' : name.replace('>', ' → ')),
     found?.messages && messageRows(found.messages),
     place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),

@@ -50,5 +50,5 @@ const verdict = (delta, a) => (delta === 0 ? 'B takes as long as A.' : `B is ${n
 function choose() {
   const others = run.list.filter(entry => entry.kind === 'run' && entry.id !== state.a);
   if (!run.a || !others.length) return empty(h('b', {}, 'Two runs are needed to compare.'), h('pre', {class: 'cmd'}, 'kernbench run --bench ... --save a\nkernbench run --bench ... --param ... --save b\nkernbench web a b'));
-  return empty(h('b', {}, `Compare ${run.a.name} with:`), others.map(entry => h('p', {}, h('button', {onclick: () => change({b: entry.id})}, `${entry.name}, ${entry.device}: ${ns(entry.total_ns)}`))));
+  return empty(h('b', {}, `Compare ${run.a.name} with:`), others.map(entry => h('p', {}, h('button', {onclick: () => change({b: entry.id})}, `${entry.name}, ${entry.device}: ${ns(entry.launches_ns)}`))));
 }

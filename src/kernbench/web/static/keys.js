@@ -26,6 +26,7 @@ function help() {
     h('p', {class: 'muted'}, 'Solid is work, hatched is waiting, in every view. Links to this page keep run, window, selection and view: y copies one.'),
     h('button', {onclick: () => dialog.close()}, 'Close'));
   dialog.showModal();
+  dialog.scrollTop = 0; // the button at its end has the focus
 }
 
 export function startKeys(tools) {

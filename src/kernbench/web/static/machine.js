@@ -155,6 +155,7 @@ function paintBox(box, id, heat, bins, other, fillOf) {
     const doing = box.text.querySelector('.doing');
     if (doing) doing.textContent = letter;
   }
+  box.tick?.setAttribute('width', (0.88 * box.node.box[2] * heat.busiest(id, bins)).toFixed(3));
   box.cells?.forEach((cell, n) => {
     const own = heat.value(`${id}#${n}`, 'util', bins) > 0 ? fillOf(`${id}#${n}`) : '';
     if (cell.style.fill !== own) cell.style.fill = own;
@@ -249,7 +250,7 @@ function activityText(id) {
   if (!heats[0]?.index.has(id)) return run.a ? '\nno bytes' : '';
   const bins = heats[0].bins(timeNow(), state.range), heat = heats[0];
   const other = heats[1] ? `\nB: ${pct(heats[1].value(id, 'util', binsOf(heats[1])))}` : '';
-  return `\n${pct(heat.value(id, 'util', bins))} used, queue ${sig(heat.value(id, 'queue', bins), 2)}, ${bytes(Math.round(heat.value(id, 'bytes', bins)))} in a bin${other}`;
+  return `\n${pct(heat.value(id, 'util', bins))} used, queue ${sig(heat.value(id, 'queue', bins), 2)}, ${bytes(Math.round(heat.value(id, 'bytes', bins)))} in a bin${heat.busiest(id, bins) ? `\nbusiest single link ${pct(heat.busiest(id, bins))}` : ''}${other}`;
 }
 
 function linkText(id) {

@@ -15,11 +15,13 @@ export function drawLevel(data) {
     const rect = s('rect', {x, y, width: w, height: h, rx: node.shape === 'box' ? Math.min(0.4 * unit, w / 8, h / 8) : 0, class: `box ${node.shape} k-${node.kind}`, 'stroke-width': 0.22 * unit, 'stroke-dasharray': node.shape === 'zone' ? `${1.2 * unit} ${unit}` : null});
     if (node.shape !== 'box') { back.append(rect); if (node.shape === 'zone') words.append(label(node, unit)); continue; }
     const cells = node.kind === 'hbm_ctrl' ? channelCells(node, unit) : null;
-    const group = s('g', {class: 'node', 'data-id': node.id, tabindex: node.opens || node.kind === 'hbm_ctrl' ? 0 : -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group);
+    // In a block that is drawn as one box: how far its busiest single link goes, of all of the box's width.
+    const tick = ['sip', 'cube'].includes(node.kind) ? s('rect', {x: x + w * 0.06, y: y + h * 0.93, width: 0, height: h * 0.025, class: 'busiest'}) : null;
+    const group = s('g', {class: 'node', 'data-id': node.id, tabindex: node.opens || node.kind === 'hbm_ctrl' ? 0 : -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group, tick);
     front.append(group);
     const text = label(node, unit, data.level === 'cube');
     words.append(text);
-    model.boxes.set(node.id, {node, rect, group, text, cells: cells && cells.cells, out: data.links.filter(link => link.src === node.id).map(link => link.id)});
+    model.boxes.set(node.id, {node, rect, group, text, tick, cells: cells && cells.cells, out: data.links.filter(link => link.src === node.id).map(link => link.id)});
   }
   for (const link of data.links) {
     const width = unit * (link.gbs === null ? 0.35 : Math.min(1.6, 0.5 + 0.22 * Math.log2(1 + link.gbs / 64)));

@@ -17,9 +17,10 @@ export function legend(metric, isDiff, heat) {
 }
 
 export function queueList(heat, bins, isRange) {
-  const rows = heat.longest(bins, 5), hasQueue = rows.some(row => row.queue >= 0.05);
+  const rows = heat.longest(bins, 5), isInside = heat.header.rows.some(row => row.kind === 'block' && heat.value(row.id, 'util', bins) > 0), hasQueue = rows.some(row => row.queue >= 0.05);
   return h('div', {class: 'queues'}, h('b', {}, isRange ? 'longest queues, mean of the range' : 'longest queue at t'),
-    !rows.length && h('p', {class: 'muted'}, isRange ? 'No bytes move in the range.' : 'No bytes move at t. Move the slider, or play.'),
+    !rows.length && isInside && h('p', {class: 'muted'}, 'No bytes move between these blocks, but inside: double click a coloured one.'),
+    !rows.length && !isInside && h('p', {class: 'muted'}, isRange ? 'No bytes move in the range.' : 'No bytes move at t. Move the slider, or play.'),
     rows.length > 0 && !hasQueue && h('p', {class: 'muted'}, isRange ? 'No queue in the range; the busiest:' : 'No queue at t; the busiest:'),
     hasQueue && h('p', {class: 'muted'}, 'use, and q: flits waiting'),
     rows.map(row => h('button', {class: 'plain row', title: row.id, onclick: () => change({sel: row.id.includes('>') ? `link:${row.id}` : `node:${row.id}`})},

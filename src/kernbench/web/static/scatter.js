@@ -12,7 +12,7 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
     const values = points.map(p => p[name]), lo = Math.min(...values), hi = Math.max(...values), pad = (hi - lo || Math.abs(hi) || 1) * 0.06;
     if (lo > 0 && hi / lo >= 50) return logScale(lo, hi, from, to);
     const [a, b] = [lo >= 0 ? Math.max(0, lo - pad) : lo - pad, hi + pad];
-    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? W / 120 : 6).found, note: ''};
+    return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? Math.max(W / 120, 4) : 6).found, note: ''};
   };
   const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;

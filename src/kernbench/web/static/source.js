@@ -80,7 +80,7 @@ export function startSource(pane, fail) {
     }
     if (line && line.file !== file) file = line.file;
     draw();
-    if (/^(node|link|kind|launch):/.test(state.sel)) await used(state.sel);
+    if (/^(node|link|kind|launch|class):/.test(state.sel)) await used(state.sel);
     if (line) {
       const row = body.querySelector(`[data-line="${line.number}"]`);
       if (row) { row.classList.add('on'); const at = row.offsetTop; if (at < body.scrollTop || at + 20 > body.scrollTop + body.clientHeight) body.scrollTop = Math.max(0, at - body.clientHeight / 2); }

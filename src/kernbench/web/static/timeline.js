@@ -14,6 +14,7 @@ import {startOverview} from './timeline_overview.js';
 import {startInput} from './timeline_input.js';
 import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, launchesHeight, stackLaunches, tl, viewNow} from './timeline_view.js';
 import {asTable} from './timeline_table.js';
+import {matches} from './search.js';
 import {Tiles} from './tiles.js';
 import {ns} from './units.js';
 
@@ -84,6 +85,9 @@ async function rebuild() {
   if (op !== undefined) setTimeout(() => { if (tl.id === id) getJson(`/runs/${id}/op/${op}`).catch(() => {}); }, 500);
 }
 
+// A search that finds no op leaves the slices as they are.
+const isNoMatch = () => tl.mark.startsWith('q:') && matches.q === state.q && !matches.times.length;
+
 function showRow(row) {
   const room = tl.canvas.clientHeight - headHeight();
   if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y + row.h - 0.7 * room, tl.height - room));
@@ -126,7 +130,7 @@ function mostOf(sums) {
 
 async function selected() {
   const sel = state.sel || '';
-  tl.mark = /^(line|node|link|kind|launch):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
+  tl.mark = /^(line|node|link|kind|launch|class):/.test(sel) ? sel : state.q ? `q:${state.q}` : '';
   if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
@@ -174,7 +178,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark) && !isNoMatch(), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());

@@ -99,7 +99,9 @@ function badge(pen, text, x, y) {
 
 function arrow(pen, x0, y0, x1, y1, ink, px = 1.3) {
   if (y0 === null || y1 === null) return;
-  const bend = Math.min(30, Math.max(10, Math.abs(x1 - x0) / 2)), up = y0 === y1 ? 1.6 * ARCH : 0, head = 5 + px;
+  // Between neighbours of a lane there is no room for a curve.
+  const far = x1 - x0, isNear = y0 === y1 && far < 30, head = Math.min(5 + px, Math.max(far, 4));
+  const bend = isNear ? 0 : Math.min(30, Math.max(10, Math.abs(far) / 2)), up = y0 === y1 && !isNear ? 1.6 * ARCH : 0;
   pen.strokeStyle = pen.fillStyle = ink;
   pen.lineWidth = px;
   pen.beginPath();
