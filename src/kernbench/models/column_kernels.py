@@ -27,6 +27,12 @@ def cut(first: int, end: int, size: int) -> Iterator[Range]:
         yield at, min(end, at + max(1, size))
 
 
+def evenly(first: int, end: int, most: int) -> Iterator[Range]:
+    """A range in as few pieces of at most `most` as there can be, of about one size."""
+    count = -(-(end - first) // max(1, most))
+    return cut(first, end, -(-(end - first) // max(1, count)))
+
+
 class Mover:
     """Copies matrices between memories through TCM: pieces are stored while the next one is loaded."""
 
@@ -149,17 +155,16 @@ def deliver(
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, end = plan.share_of(cube, pe)
     left, right = plan.columns_of(cube, pe)
-    most = plan.sip.tcm_bytes // (9 if factors is not None else 6) // F32_BYTES  # elements of a block
+    most = plan.sip.tcm_bytes // _bytes_of_element(plan, found.itemsize, factors is not None)
     wide = max(HEAD_COLUMNS, most // 8) if isinstance(layout, ByHead) else most
     columns = list(cut(left, right, min(most, wide)))
-    blocks = [(rows, some) for some in columns for rows in cut(first, end, most // max(1, some[1] - some[0]))]
+    blocks = [(rows, some) for some in columns for rows in evenly(first, end, most // max(1, some[1] - some[0]))]
     turn = len(blocks) * pe // plan.sip.pes  # PEs of a cube begin with different rows, which go to different memories
     blocks = blocks[turn:] + blocks[:turn]
     targets = [x for x in (out, keys, values) if x is not None]
     found_in = [x for x in (found, factors) if x is not None]
     sources = _sources(plan, pe)
     coming = _Coming(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
-    stored: list[TransferHandle] = []
     for rows, some in blocks:
         result = coming.sum_of(len(sources))
         if activation is not None and plan.splits_k:
@@ -168,11 +173,16 @@ def deliver(
             result = result * coming.sum_of(len(sources))
         if result.dtype != out.dtype:
             result = tl.cast(result, out.dtype)
-        for handle in stored:
-            tl.wait(handle)
-        stored = put(result, rows, some, targets, layout, tl)
+        coming.leaving = put(result, rows, some, targets, layout, tl)
         del result
     tl.wait()
+
+
+def _bytes_of_element(plan: ColumnsPlan, itemsize: int, is_gated: bool) -> int:
+    """TCM for an element of a block: what is here and what comes; of sums, those so far, before and after."""
+    if not plan.splits_k:
+        return 2 * itemsize
+    return (5 if is_gated else 4) * F32_BYTES
 
 
 def put(
@@ -197,10 +207,13 @@ def _sources(plan: ColumnsPlan, pe: int) -> list[int]:
 
 
 class _Coming:
-    """Blocks of what PEs of this cube have found; each is on its way while the one before is worked on."""
+    """Blocks of what PEs of this cube have found; each is on its way while the one before is worked on. What is
+    `leaving` is gone before the next one comes: it has its place in TCM.
+    """
 
     def __init__(self, plan: ColumnsPlan, tl: TLContext, wanted: Sequence[tuple[TensorPtr, int, Range, Range]]) -> None:
         self._plan, self._tl, self._wanted = plan, tl, iter(wanted)
+        self.leaving: list[TransferHandle] = []
         self._next = self._ask()
 
     def sum_of(self, count: int) -> TensorHandle:
@@ -214,6 +227,9 @@ class _Coming:
         assert self._next is not None
         here = self._tl.wait(self._next)
         assert here is not None
+        for handle in self.leaving:
+            self._tl.wait(handle)
+        self.leaving = []
         self._next = self._ask()
         return here
 
