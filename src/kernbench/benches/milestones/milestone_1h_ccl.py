@@ -314,16 +314,16 @@ def _scaling(rows: Rows) -> Chart:
             *(Line(name, curve(found, "sips", "time_ns", 1e-3)) for name, found in some.items()),
             Line(f"alpha-beta bound of {LRAB}", curve(some[LRAB], "sips", "bound_ns", 1e-3), "theory"),
         )
-        panels.append(LinePanel("SIPs", "time (us)", lines, title, log="x", from_zero=True, every_x=True))
+        panels.append(LinePanel("SIPs", "time (us)", lines, title, log="xy", every_x=True))
     strong = where(rows, part="strong")
     return Chart(
         "allreduce-scaling",
-        "Scaling over SIPs in a ring: every SIP adds a round to one, and all exchange at once in the other",
+        "Scaling over SIPs: rounds of a ring against an exchange of all with all",
         f"Strong: {format_bytes(int(number(strong[0], 'size_bytes')))} per cube whatever the number of SIPs; weak: the "
-        f"addend grows in proportion to it. {LRAB}: a root keeps what goes round until it is added in order, which takes "
-        "TCM for a number of chunks that grows with the square of the SIPs: chunks are cut smaller, and each pays the "
-        f"latency of all rounds. {HIERARCHICAL[1]}: every PE has a share, and the roots of a share exchange pieces all "
-        "with all, or in rows and columns where that would take more rings than there are.",
+        f"addend grows in proportion to it. {LRAB}: a root keeps what goes round until it is added in order, which "
+        "takes TCM for a number of chunks that grows with the square of the SIPs: chunks are cut smaller, and each "
+        f"pays the latency of all rounds. {HIERARCHICAL[1]}: every PE has a share, and the roots of a share exchange "
+        "pieces all with all, or in rows and columns where that would take more rings than there are.",
         tuple(panels),
     )
 
