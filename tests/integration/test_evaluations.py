@@ -56,7 +56,7 @@ AGAIN: list[tuple[str, dict[str, str | int]]] = [
     ("milestone-1h-gemm", {"m": 100, "variant": "load-ref", "dtype": "f8e4m3"}),
     ("milestone-1h-gemm", {"part": "epilogue", "epilogue": "bias, gelu"}),
     ("pe2pe", {"hop": "same cube", "size_bytes": 4096}),
-    ("milestone-1h-ccl", {"part": "strong", "sips": 2}),
+    ("milestone-1h-ccl", {"part": "strong", "sips": 2, "algorithm": "hierarchical_all_pes"}),
     ("milestone-gqa-llama70b", {"part": "validated", "panel": "single-decode"}),
 ]
 
@@ -236,8 +236,13 @@ def test_chunks_of_four_slots_are_the_best_and_longer_ones_no_better() -> None:
 
 def test_time_grows_with_the_number_of_sips() -> None:
     for part in ("strong", "weak"):
-        times = [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part)]
-        assert all(later > earlier for earlier, later in pairwise(times))
+        of_root, of_all_pes = (
+            [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part, algorithm=name)]
+            for name in ("lrab_hierarchical_allreduce", "hierarchical_all_pes")
+        )
+        assert all(later > earlier for earlier, later in pairwise(of_root))
+        assert of_all_pes[-1] < 2 * of_all_pes[0]  # 16 SIPs after 2
+        assert all(b < a for a, b in zip(of_root, of_all_pes, strict=True))
 
 
 # ----------------------------------------------------------------------------------------------- milestone-gqa-llama70b
