@@ -7,10 +7,13 @@ split over the PEs, which exchange their shares with their peers on the other SI
 every replica exchanges a share, and they then give each other what they have got.
 
 SIPs exchange directly, all with all: a few bytes in one round, more in two. They do so around a ring where that would
-take more rings than there are, and shares of which every SIP has a whole chunk.
+take more rings than there are, and shares of which every SIP has a whole chunk. Where there are many, and many PEs,
+each has one on its way at a time, which may be longer then: they share PCIe, which has enough to do all the same.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from kernbench.ccl.algorithms import rings, trees
 from kernbench.ccl.algorithms.exchanges import DIRECT_ROUNDS, direct, direct_whole, ring_pieces
@@ -22,6 +25,7 @@ __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
 FEW_BYTES = 1024
+LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from which on PEs have one chunk on its way at a time
 
 
 def refuse(work: Assignment) -> str | None:
@@ -74,16 +78,8 @@ def kernel(
     held = 3 * rounds  # chunks, in all rounds together
     window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
     live = trees.live_in_mesh(held, window) if is_mesh else max(trees.live(0) + held, rings.LIVE)
-    lane = Lane(
-        tl,
-        t_ptr,
-        op=op,
-        chunk_bytes=chunk_bytes,
-        work_bytes=work_bytes,
-        slot_size=slot_size,
-        live=live,
-        window=window,
-    )
+    make = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
+    lane = make(live=live, window=window)
 
     def exchange(x: TensorHandle) -> Rounds:
         way = ring_pieces if not is_direct else direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct
@@ -93,7 +89,11 @@ def kernel(
     if is_mesh:
         trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, rounds)
     elif own_count >= n_sips * lane.chunk:
-        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips)
+        depth = rings.DEPTH
+        if own_count * lane.itemsize >= n_sips * LONG_PIECE_BYTES and len(cubes) * len(pes) >= MANY_PES:
+            depth = 1
+            lane = make(live=rings.live_of(depth), window=rings.window_of(depth))
+        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips, depth=depth)
     else:
         in_rounds(lane, start, own_count, exchange, n_sips)
     if among_cubes is not None:
