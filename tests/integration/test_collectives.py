@@ -396,6 +396,18 @@ def test_a_large_ring_all_reduce_is_bound_by_pcie() -> None:
     assert bound_ns < world.time_ns < 1.1 * bound_ns
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_long_messages_go_one_at_a_time_from_many_pes(
+    n: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hierarchical_all_pes, "LONG_PIECE_BYTES", 1024)
+    monkeypatch.setattr(hierarchical_all_pes, "MANY_PES", 8)
+    world = World(Machine(sips=n, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024}})  # chunks of 1,228 bytes
+    arrays = [whole(rng, 8, 5001) for _ in range(n)]
+    split = DPPolicy(cube="row_wise", pe="row_wise")
+    assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), sum(arrays))  # type: ignore[arg-type]
+
+
 def test_small_messages_are_bound_by_rounds() -> None:
     times = {}
     for algorithm in ALGORITHMS:

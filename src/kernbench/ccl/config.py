@@ -16,7 +16,7 @@ from typing import Final
 from kernbench.ccl.calls import CollectiveName, Per
 from kernbench.ccl.config_check import checked
 from kernbench.ccl.config_layers import FILE, layer_of, merge, read_layer, shipped, with_table
-from kernbench.ccl.config_spec import AUTO, PER_CUBE, AlgorithmConfig, CclConfig
+from kernbench.ccl.config_spec import AUTO, PER_CUBE, AlgorithmConfig, CclConfig, two_rings_fit
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest, show
 from kernbench.topology.yaml_marks import SourceMark
@@ -61,6 +61,8 @@ def resolve_algorithm_config(cfg: CclConfig, name: str | None = None) -> Algorit
         )
     own = cfg.algorithms[name]
     merged = {**cfg.settings, **own}
+    if not two_rings_fit(merged):
+        merged |= {key: cfg.settings[key] for key in ("n_slots", "slot_size")}
     return AlgorithmConfig(algorithm=name, **merged)  # type: ignore[arg-type]  # checked when it was read
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, cast, get_args
 
-from kernbench.ccl.config_layers import SECTIONS, beside, shipped
-from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow, CclConfig, Root
+from kernbench.ccl.config_layers import SECTIONS, SHIPPED, beside, shipped
+from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow, CclConfig, Root, two_rings_fit
 from kernbench.common.errors import CclConfigError, Fault
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
 from kernbench.topology.readers import (
@@ -86,15 +86,19 @@ class _Checked:
         defaults: Mapping[str, Marked],
         entries: Mapping[str, Marked],
     ) -> None:
-        """At least two rings, and the words of two credits, fit the TCM that is kept for them: one each way."""
+        """At least two rings, and the words of two credits, fit the TCM that is kept for them: one each way. Those of
+        an algorithm that comes with the package need not: where they do not fit, it takes those of the defaults.
+        """
         cases = [(settings, defaults["slot_size"], "defaults")]
-        cases += [({**settings, **own}, entries[name], f"algorithms.{name}") for name, own in algorithms.items()]
+        cases += [
+            ({**settings, **own}, entries[name], f"algorithms.{name}")
+            for name, own in algorithms.items()
+            if entries[name].mark.source != SHIPPED
+        ]
         for merged, node, key in cases:
-            n_slots, slot_size, ring_bytes = (cast(int, merged[k]) for k in ("n_slots", "slot_size", "ring_bytes"))
-            credits = 2 * cast(int, merged["ipcq_credit_size_bytes"])
-            if merged["buffer_kind"] == "tcm" and 2 * n_slots * slot_size + credits > ring_bytes:
-                what = f"two rings of {n_slots} slots of {slot_size} bytes, and their credits, do not fit ring_bytes, "
-                what += str(ring_bytes)
+            if not two_rings_fit(merged):
+                what = f"two rings of {merged['n_slots']} slots of {merged['slot_size']} bytes, and their credits, do "
+                what += f"not fit ring_bytes, {merged['ring_bytes']}"
                 self._fault(node, key, what, "use smaller rings, more ring_bytes, or buffer_kind: sram or hbm")
                 return
 

@@ -58,6 +58,14 @@ class AlgorithmConfig:
         )
 
 
+def two_rings_fit(settings: Mapping[str, object]) -> bool:
+    """Whether two rings, one each way, and their credits fit the TCM that is kept for rings."""
+    n_slots, slot_size, ring_bytes, credit = (
+        cast(int, settings[key]) for key in ("n_slots", "slot_size", "ring_bytes", "ipcq_credit_size_bytes")
+    )
+    return settings["buffer_kind"] != "tcm" or 2 * (n_slots * slot_size + credit) <= ring_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class CclConfig:
     """A whole configuration. `collectives` has every collective, all_reduce too."""

@@ -105,6 +105,13 @@ def test_credits_need_room_beside_two_rings() -> None:
     load_ccl_config({"defaults": {"ring_bytes": 32768 + 256}})
 
 
+def test_large_rings_of_the_package_are_those_of_the_defaults_where_they_do_not_fit() -> None:
+    # two rings of 2 x 16384 bytes are 65536
+    for ring_bytes, rings in ((65536 + 256, (2, 16384)), (65536, (4, 4096))):
+        found = choose(load_ccl_config({"defaults": {"ring_bytes": ring_bytes}}), "all_reduce", 1 << 26)
+        assert (found.algorithm, found.n_slots, found.slot_size) == ("long_messages_all_pes", *rings)
+
+
 def test_rings_that_do_not_fit_their_tcm_are_a_fault() -> None:
     # two rings of 64 x 4096 = 512 KiB are more than the 256 KiB that are kept
     with pytest.raises(CclConfigError, match="do not fit ring_bytes"):

@@ -8,10 +8,13 @@ every replica exchanges a share, and they then give each other what they have go
 
 SIPs exchange directly, all with all: a few bytes in one round, more in two. Where that would take more rings than there
 are, they do so in rows and columns, or around a ring where their number is prime. Shares of which every SIP has a whole
-chunk go around a ring too.
+chunk go around a ring too. Where there are many, and many PEs, each has one on its way at a time, which may be longer
+then: they share PCIe, which has enough to do all the same.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from kernbench.ccl.algorithms import rings, trees
 from kernbench.ccl.algorithms.exchanges import (
@@ -31,6 +34,7 @@ __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
 FEW_BYTES = 1024
+LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from which on PEs have one chunk on its way at a time
 
 
 def refuse(work: Assignment) -> str | None:
@@ -85,16 +89,8 @@ def kernel(
     held = 3 * rounds  # chunks, in all rounds together
     window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
     live = trees.live_in_mesh(held, window) if is_mesh else max(trees.live(0) + held, rings.LIVE)
-    lane = Lane(
-        tl,
-        t_ptr,
-        op=op,
-        chunk_bytes=chunk_bytes,
-        work_bytes=work_bytes,
-        slot_size=slot_size,
-        live=live,
-        window=window,
-    )
+    make = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
+    lane = make(live=live, window=window)
 
     def exchange(x: TensorHandle) -> Rounds:
         if is_direct:
@@ -107,7 +103,11 @@ def kernel(
     if is_mesh:
         trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, rounds)
     elif own_count >= n_sips * lane.chunk:
-        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips)
+        depth = rings.DEPTH
+        if own_count * lane.itemsize >= n_sips * LONG_PIECE_BYTES and len(cubes) * len(pes) >= MANY_PES:
+            depth = 1
+            lane = make(live=rings.live_of(depth), window=rings.window_of(depth))
+        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips, depth=depth)
     else:
         in_rounds(lane, start, own_count, exchange, n_sips)
     if among_cubes is not None:

@@ -14,8 +14,19 @@ from kernbench.ccl.algorithms.parts import AHEAD, Lane, Span, parts_of
 from kernbench.triton_emu.tl_context import TensorHandle
 
 DEPTH = 4  # chunks of a piece that are on their way at a time
-WINDOW = DEPTH + 1  # as many may be unsent when the first of them is waited for: the peer takes them a step later
-LIVE = WINDOW + DEPTH + 2 * (AHEAD + 1) + 3  # chunks in TCM: sent, kept, received and loaded ahead, sums and stores
+
+
+def window_of(depth: int) -> int:
+    """How many chunks may be unsent when the first of them is waited for: the peer takes them a step later."""
+    return depth + 1
+
+
+def live_of(depth: int) -> int:
+    """Chunks in TCM: sent, kept, received and loaded ahead, sums and stores."""
+    return window_of(depth) + depth + 2 * (AHEAD + 1) + 3
+
+
+WINDOW, LIVE = window_of(DEPTH), live_of(DEPTH)
 
 
 class Ring(NamedTuple):
@@ -48,9 +59,9 @@ def mesh_cycle(w: int, h: int) -> list[int]:
     return [*there, *(y * w for y in range(h - 1, -1, -1))]
 
 
-def columns(lane: Lane, pieces: Sequence[Span]) -> Iterator[list[list[Span]]]:
-    """Pieces cut alike: of every stretch of DEPTH chunks, what each piece has of it."""
-    width = DEPTH * lane.chunk
+def columns(lane: Lane, pieces: Sequence[Span], depth: int = DEPTH) -> Iterator[list[list[Span]]]:
+    """Pieces cut alike: of every stretch of `depth` chunks, what each piece has of it."""
+    width = depth * lane.chunk
     for start in range(0, max(count for _, count in pieces), width):
         yield [lane.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
 
@@ -95,12 +106,14 @@ def all_gather(
             lane.store(target(k), span, x)
 
 
-def all_reduce(lane: Lane, ring: Ring, ptr: int, n: int, addends: int, *, begun: bool = False) -> None:
+def all_reduce(
+    lane: Lane, ring: Ring, ptr: int, n: int, addends: int, *, begun: bool = False, depth: int = DEPTH
+) -> None:
     """Both, in place: every PE of the ring has the reduction of n elements; `begun` says that others have reduced them
-    in part.
+    in part. `depth` is how many chunks of a piece are on their way at a time.
     """
     pieces = parts_of(n, ring.size, lane.itemsize)
-    for cells in columns(lane, pieces):
+    for cells in columns(lane, pieces, depth):
         reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, 1 if begun else addends)
         mine = [lane.finish(x, addends) for x in reduced]
         for span, x in zip(cells[ring.position], mine, strict=True):
