@@ -90,6 +90,9 @@ def test_every_key_of_the_help_page_does_something(page: Opened, served: Served)
     after("o")
     assert state("only") is True
     after("o")
+    after("a")
+    assert state("flows") is True
+    after("a")
     after("w")
     assert state("waits") is True
     after("n")

@@ -28,11 +28,12 @@ export class Heat {
     return metric === 'bytes' ? mean * this.header.rows[row].gbs * this.header.bin_ns : mean;
   }
 
-  // Of a block that stands for many links: the use of its busiest one, at most in any of the bins.
+  // Of a block that stands for many links: the use of its busiest one, as a mean of the bins.
   busiest(id, [first, last]) {
     const row = this.index.get(id);
     if (row === undefined || this.header.rows[row].kind !== 'block') return 0;
-    return Math.max(...this.arrays.peak.subarray(row * this.header.bins + first, row * this.header.bins + last + 1)) / 255;
+    const peaks = this.arrays.peak.subarray(row * this.header.bins + first, row * this.header.bins + last + 1);
+    return peaks.reduce((sum, one) => sum + one, 0) / peaks.length / 255;
   }
 
   // The largest value of a metric, for scales that have no natural end.
