@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import field
 from enum import StrEnum
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
@@ -29,8 +29,7 @@ class Scope(StrEnum):
     KERNEL = "kernel"
 
 
-@frozen
-class Operand:
+class Operand(NamedTuple):
     """A dense tensor that a command reads or writes. One that is pinned is in the PE's own TCM and needs no DMA.
 
     `segments` say where the others lie; they are found once, when a kernel names the tensor.
@@ -42,7 +41,7 @@ class Operand:
     space: Space
     transposed: bool = False  # memory holds the matrix with its last two axes swapped
     pinned: bool = False
-    segments: tuple[Segment, ...] = field(default=(), compare=False, repr=False)
+    segments: tuple[Segment, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -63,19 +62,17 @@ class OpSpec:
     dtype: str = "f32"  # that it computes in, and hands on to the next step
 
 
-@frozen
-class DmaReadCmd:
+class DmaReadCmd(NamedTuple):
     """Bring bytes from memory into the PE's TCM. `requests` say which, and which of them go together."""
 
     source: Operand
     handle_id: str
     requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
-    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
+    line: str = ""  # of the kernel, where the op log wants it
 
 
-@frozen
-class DmaWriteCmd:
+class DmaWriteCmd(NamedTuple):
     """Send bytes from the PE's TCM to memory. `requests` say where to, and which of them go together."""
 
     source: Operand
@@ -83,11 +80,10 @@ class DmaWriteCmd:
     handle_id: str
     requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
-    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
+    line: str = ""  # of the kernel, where the op log wants it
 
 
-@frozen
-class AtomicCmd:
+class AtomicCmd(NamedTuple):
     """Send bytes to the memory that owns them, change them there, and bring back what they were.
 
     `apply` is called when the last byte of a request is there, with the number of that request.
@@ -97,13 +93,12 @@ class AtomicCmd:
     target: Operand
     handle_id: str
     requests: tuple[DmaRequest, ...]
-    apply: Callable[[int], object] = field(compare=False, repr=False)
+    apply: Callable[[int], object]
     deps: tuple[int, ...] = ()
-    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
+    line: str = ""  # of the kernel, where the op log wants it
 
 
-@frozen
-class GemmCmd:
+class GemmCmd(NamedTuple):
     """Matrix product of operands in TCM, added to `acc` where that is given; leading axes are a batch."""
 
     a: Operand
@@ -116,11 +111,10 @@ class GemmCmd:
     batch: int = 1
     deps: tuple[int, ...] = ()
     acc: Operand | None = None
-    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
+    line: str = ""  # of the kernel, where the op log wants it
 
 
-@frozen
-class MathCmd:
+class MathCmd(NamedTuple):
     """One vector op on operands in TCM. `elements` is what the lanes have to go through."""
 
     op: str
@@ -130,7 +124,7 @@ class MathCmd:
     dtype: str  # that the lanes work in
     axis: int | None = None
     deps: tuple[int, ...] = ()
-    line: str = field(default="", compare=False)  # of the kernel, where the op log wants it
+    line: str = ""  # of the kernel, where the op log wants it
 
 
 @frozen
@@ -176,15 +170,13 @@ class RecvCmd:
     received: list[Message] = field(default_factory=list, compare=False, repr=False)
 
 
-@frozen
-class CpuCmd:
+class CpuCmd(NamedTuple):
     """The kernel's own scalar work on PE_CPU."""
 
     cycles: int
 
 
-@frozen
-class WaitCmd:
+class WaitCmd(NamedTuple):
     """Stand still until the composites of these numbers are done; without numbers, all that are under way."""
 
     numbers: tuple[int, ...] = ()

@@ -135,9 +135,10 @@ def dtype_of(what: object) -> DType:
 
     Raises DataError, listing the known types, when there is none.
     """
-    if isinstance(what, DType):
-        return what
     if isinstance(what, str):
+        known = _BY_NAME.get(what)  # by its name, or by itself, which is its name
+        if known is not None:
+            return known
         name = what
     elif isinstance(what, type):
         name = what.__name__
@@ -147,8 +148,8 @@ def dtype_of(what: object) -> DType:
         name = str(getattr(what, "name", what))
     found = _BY_NAME.get(name.removeprefix("torch."))
     if found is None:
-        known = ", ".join(t.name for t in DTYPES)
-        raise DataError(f"no element type {name!r}", hint=f"use one of {known} (convert f64 and u64 arrays first)")
+        listed = ", ".join(t.name for t in DTYPES)
+        raise DataError(f"no element type {name!r}", hint=f"use one of {listed} (convert f64 and u64 arrays first)")
     return found
 
 

@@ -9,7 +9,6 @@ read when it is called, as its values are; what it reads in TCM is its PE's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import simpy
@@ -146,7 +145,7 @@ class KernelWatch:
             self._task.touch(access, cmd.requests[number])
             return cmd.apply(number)
 
-        return replace(cmd, apply=apply)
+        return cmd._replace(apply=apply)
 
     def _touch(
         self, kind: AccessKind, op: str, operand: Operand, segments: Sequence[Segment], branch: Epoch | None

@@ -54,8 +54,8 @@ class TensorHandle:
     """
 
     __slots__ = (
-        "__weakref__", "_block", "_composite", "_tl", "address", "dtype", "records", "segments", "shape", "space",
-        "transposed", "value",
+        "__weakref__", "_operand", "address", "block", "composite", "dtype", "records", "segments", "shape", "space",
+        "tl", "transposed", "value",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +71,7 @@ class TensorHandle:
         transposed: bool = False,
         segments: tuple[Segment, ...] = (),
     ) -> None:
-        self._tl = tl
+        self.tl: TensorOps = tl  # the kernel's `tl` that it came from
         self.shape = shape
         self.dtype = dtype
         self.space = space
@@ -80,8 +80,9 @@ class TensorHandle:
         self.records = records  # op-log ids of what made it
         self.transposed = transposed
         self.segments = segments  # where a reference lies in memory
-        self._block = block
-        self._composite: CompletionHandle | None = None  # that has yet to write it
+        self.block = block
+        self.composite: CompletionHandle | None = None  # that has yet to write it
+        self._operand: Operand | None = None  # once a command has named it
 
     @property
     def ndim(self) -> int:
@@ -89,28 +90,17 @@ class TensorHandle:
 
     @property
     def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def tl(self) -> object:
-        """The kernel's `tl` that it came from."""
-        return self._tl
-
-    @property
-    def block(self) -> TcmBlock | None:
-        return self._block
-
-    @property
-    def composite(self) -> CompletionHandle | None:
-        return self._composite
-
-    def awaits(self, composite: CompletionHandle | None) -> None:
-        self._composite = composite
+        return prod(self.shape) if self.value is None else self.value.type.size
 
     def operand(self) -> Operand:
         """As a command names it."""
-        pinned = not self.is_reference
-        return Operand(self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments)
+        operand = self._operand
+        if operand is None:
+            pinned = self.value is not None
+            operand = self._operand = Operand(
+                self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments
+            )
+        return operand
 
     @property
     def is_reference(self) -> bool:
@@ -119,7 +109,7 @@ class TensorHandle:
 
     @property
     def T(self) -> TensorHandle:  # noqa: N802  # as numpy and PyTorch spell it
-        return self._tl.trans(self)
+        return self.tl.trans(self)
 
     def __repr__(self) -> str:
         place = f"in {self.space.upper()}" if self.is_reference else "in this PE's TCM"
@@ -129,7 +119,7 @@ class TensorHandle:
 
     def numpy(self) -> Array:
         """The numbers, read-only. Evaluates what they depend on; costs no simulated time."""
-        return self._tl.evaluate(self)
+        return self.tl.evaluate(self)
 
     @property
     def data(self) -> Array:
@@ -168,7 +158,7 @@ class TensorHandle:
 
     def to(self, dtype: object) -> TensorHandle:
         """`tl.cast(self, dtype)`."""
-        return self._tl.cast(self, dtype)
+        return self.tl.cast(self, dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -180,7 +170,7 @@ class TensorHandle:
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> TensorHandle:
         """A part, for reading: integers, slices with a positive step, `...` and None. Shares the TCM; no engine."""
-        return self._tl.part(self, index if isinstance(index, tuple) else (index,))
+        return self.tl.part(self, index if isinstance(index, tuple) else (index,))
 
     # ---- operators
 
@@ -189,108 +179,108 @@ class TensorHandle:
     __hash__ = object.__hash__
 
     def __add__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.add(self, other)
+        return self.tl.add(self, other)
 
     def __radd__(self, other: Scalar) -> TensorHandle:
         if isinstance(other, Address) and self.size == 1 and not dtype_of(self.dtype).is_float:
             return other + int(self)  # type: ignore[return-value]  # a whole number of bytes behind a pointer
-        return self._tl.add(other, self)
+        return self.tl.add(other, self)
 
     def __sub__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.sub(self, other)
+        return self.tl.sub(self, other)
 
     def __rsub__(self, other: Scalar) -> TensorHandle:
-        return self._tl.sub(other, self)
+        return self.tl.sub(other, self)
 
     def __mul__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.mul(self, other)
+        return self.tl.mul(self, other)
 
     def __rmul__(self, other: Scalar) -> TensorHandle:
-        return self._tl.mul(other, self)
+        return self.tl.mul(other, self)
 
     def __truediv__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.div(self, other)
+        return self.tl.div(self, other)
 
     def __rtruediv__(self, other: Scalar) -> TensorHandle:
-        return self._tl.div(other, self)
+        return self.tl.div(other, self)
 
     def __matmul__(self, other: TensorHandle) -> TensorHandle:
-        return self._tl.dot(self, other)
+        return self.tl.dot(self, other)
 
     def __neg__(self) -> TensorHandle:
-        return self._tl.neg(self)
+        return self.tl.neg(self)
 
     def __abs__(self) -> TensorHandle:
-        return self._tl.abs(self)
+        return self.tl.abs(self)
 
     def __eq__(self, other: TensorHandle | Scalar) -> TensorHandle:  # type: ignore[override]  # elementwise, as in numpy
-        return self._tl.compare("eq", self, other)
+        return self.tl.compare("eq", self, other)
 
     def __ne__(self, other: TensorHandle | Scalar) -> TensorHandle:  # type: ignore[override]  # elementwise, as in numpy
-        return self._tl.compare("ne", self, other)
+        return self.tl.compare("ne", self, other)
 
     def __lt__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.compare("lt", self, other)
+        return self.tl.compare("lt", self, other)
 
     def __le__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.compare("le", self, other)
+        return self.tl.compare("le", self, other)
 
     def __gt__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.compare("gt", self, other)
+        return self.tl.compare("gt", self, other)
 
     def __ge__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.compare("ge", self, other)
+        return self.tl.compare("ge", self, other)
 
     def __floordiv__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.floordiv(self, other)
+        return self.tl.floordiv(self, other)
 
     def __rfloordiv__(self, other: Scalar) -> TensorHandle:
-        return self._tl.floordiv(other, self)
+        return self.tl.floordiv(other, self)
 
     def __mod__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.mod(self, other)
+        return self.tl.mod(self, other)
 
     def __rmod__(self, other: Scalar) -> TensorHandle:
-        return self._tl.mod(other, self)
+        return self.tl.mod(other, self)
 
     def __pow__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.pow(self, other)
+        return self.tl.pow(self, other)
 
     def __rpow__(self, other: Scalar) -> TensorHandle:
-        return self._tl.pow(other, self)
+        return self.tl.pow(other, self)
 
     def __and__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_and", self, other)
+        return self.tl.bitwise("bit_and", self, other)
 
     def __rand__(self, other: Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_and", other, self)
+        return self.tl.bitwise("bit_and", other, self)
 
     def __or__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_or", self, other)
+        return self.tl.bitwise("bit_or", self, other)
 
     def __ror__(self, other: Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_or", other, self)
+        return self.tl.bitwise("bit_or", other, self)
 
     def __xor__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_xor", self, other)
+        return self.tl.bitwise("bit_xor", self, other)
 
     def __rxor__(self, other: Scalar) -> TensorHandle:
-        return self._tl.bitwise("bit_xor", other, self)
+        return self.tl.bitwise("bit_xor", other, self)
 
     def __lshift__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.bitwise("shl", self, other)
+        return self.tl.bitwise("shl", self, other)
 
     def __rlshift__(self, other: Scalar) -> TensorHandle:
-        return self._tl.bitwise("shl", other, self)
+        return self.tl.bitwise("shl", other, self)
 
     def __rshift__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self._tl.bitwise("shr", self, other)
+        return self.tl.bitwise("shr", self, other)
 
     def __rrshift__(self, other: Scalar) -> TensorHandle:
-        return self._tl.bitwise("shr", other, self)
+        return self.tl.bitwise("shr", other, self)
 
     def __invert__(self) -> TensorHandle:
-        return self._tl.bit_not(self)
+        return self.tl.bit_not(self)
 
 
 class PendingHandle:
@@ -362,7 +352,7 @@ class CompletionHandle(PendingHandle):
         self.records = records
         if self._kept is not None:
             self._kept.records = records
-            self._kept.awaits(None)
+            self._kept.composite = None
 
 
 class TransferHandle(PendingHandle):

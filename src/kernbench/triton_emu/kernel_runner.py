@@ -14,19 +14,19 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from inspect import isgenerator
 from types import FrameType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.commands import Command, CpuCmd, EngineCommand, RecvCmd, SendCmd, WaitCmd
+from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, RecvCmd, SendCmd, WaitCmd
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.triton_emu.call_site import kernel_line
 
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
 Records = tuple[int, ...]
-Done = Callable[[Records], None]
+Done = Callable[[Records], object]  # what it returns is nobody's
 Clock = Generator[simpy.Event, object, None]
 
 
@@ -77,7 +77,9 @@ def _with_line(cmd: AnyCommand) -> AnyCommand:
     """A command that says which line of the kernel it comes from; messages say so anyway."""
     if isinstance(cmd, CpuCmd | WaitCmd | SendCmd | RecvCmd):
         return cmd
-    return replace(cmd, line=kernel_line())
+    if isinstance(cmd, CompositeCmd):
+        return replace(cmd, line=kernel_line())
+    return cast(AnyCommand, cmd._replace(line=kernel_line()))
 
 
 class Issued(NamedTuple):
@@ -86,6 +88,11 @@ class Issued(NamedTuple):
     finished: simpy.Event
     cmd: EngineCommand
     done: Done
+
+
+def _outside() -> KernelError:
+    what = "tl is used outside its kernel, or after its kernel has ended"
+    return KernelError(what, hint="keep `tl` inside the kernel")
 
 
 class KernelRunner:
@@ -117,13 +124,15 @@ class KernelRunner:
         KernelError outside the kernel. What an engine's command leaves behind is for `done`, which is called even
         when the kernel is thrown out meanwhile.
         """
-        self.check_inside()
+        thread = self._thread
+        if thread is None or getcurrent() is not thread:
+            raise _outside()
         self._done = done
         if self._lines:
             cmd = _with_line(cmd)
         if self._watch is not None:
             cmd = self._watch.asked(cmd)
-        reply = getcurrent().parent.switch(cmd)
+        reply = thread.parent.switch(cmd)
         if isinstance(reply, KernBenchError):
             raise reply
         assert isinstance(reply, tuple)
@@ -167,9 +176,7 @@ class KernelRunner:
     def check_inside(self) -> None:
         """Raise KernelError unless the kernel itself asks: elsewhere no process could wait for it."""
         if getcurrent() is not self._thread:
-            raise KernelError(
-                "tl is used outside its kernel, or after its kernel has ended", hint="keep `tl` inside the kernel"
-            )
+            raise _outside()
 
     def is_done(self, number: int) -> bool:
         return number not in self._under_way
@@ -212,7 +219,9 @@ class KernelRunner:
         thread = self._thread = KernelThread(body)
         reply: object = None
         while not self.is_aborted:
-            thread.parent = getcurrent()  # whoever drives the clock now is who waits for the kernel
+            driver = getcurrent()  # whoever drives the clock now is who waits for the kernel
+            if thread.parent is not driver:
+                thread.parent = driver
             cmd = thread.switch(reply)
             if thread.dead:
                 break
@@ -270,13 +279,16 @@ class KernelRunner:
             return ()
         finished, on_done = self._env.event(), self._done
         if on_done is not None:
+            left_behind = on_done
+
+            def note(_: simpy.Event) -> None:
+                records = finished.value
+                assert isinstance(records, tuple)
+                left_behind(records)
+
             assert finished.callbacks is not None
-            finished.callbacks.append(lambda event: on_done(event.value))  # before the kernel goes on
-
-        def done(records: Records) -> None:
-            finished.succeed(records)
-
-        self._pe.submit(cmd, done, self._last_op)
+            finished.callbacks.append(note)  # before the kernel goes on
+        self._pe.submit(cmd, finished.succeed, self._last_op)
         try:
             records = yield finished
         except simpy.Interrupt:

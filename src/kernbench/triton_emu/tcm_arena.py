@@ -43,15 +43,14 @@ class TcmArena:
 
     def alloc(self, nbytes: int) -> TcmBlock:
         """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
-        if self._closed:
-            raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
-        space = self._opened()
+        space = self._space or self._opened()
         size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:
             at = space.alloc(size, ALIGN_BYTES)
         except AllocationError:
             raise _overflow(nbytes, space) from None
-        self.peak_bytes = max(self.peak_bytes, space.used_bytes)
+        if space.used_bytes > self.peak_bytes:
+            self.peak_bytes = space.used_bytes
         return TcmBlock(self, self._base + at, size)
 
     def check_size(self, nbytes: int) -> None:
@@ -60,11 +59,12 @@ class TcmArena:
             raise _overflow(nbytes, self._opened())
 
     def _opened(self) -> SlotList:
-        space = self._space
-        if space is None:
-            space = self._space = SlotList(self._capacity_bytes, name="TCM")
+        if self._closed:
+            raise kernel_error("a tensor is made after its kernel has ended", "keep `tl` inside the kernel")
+        if self._space is None:
+            self._space = SlotList(self._capacity_bytes, name="TCM")
             self._base = self._find_base()
-        return space
+        return self._space
 
     def take_back(self, block: TcmBlock) -> None:
         if self._space is not None:

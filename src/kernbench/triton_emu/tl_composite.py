@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from numbers import Integral
 from typing import Literal
@@ -98,7 +97,7 @@ class TlComposite(TlCore):
         if pieces:
             self._under_way.begin(handle, pieces)
         if handle.out is not None:
-            handle.out.awaits(handle)
+            handle.out.composite = handle
 
     def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
         """Wait for a composite, a load, a store, a send or a receive, or for all under way. Engine: none.
@@ -233,7 +232,7 @@ class TlComposite(TlCore):
         out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space)
         self._range_of("composite: out_ptr", out_ptr, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
         segments = tuple(self._pieces(out.address, out.nbytes)) if out.elements else ()
-        return replace(out, segments=segments), dtype_of(tensor.dtype)
+        return out._replace(segments=segments), dtype_of(tensor.dtype)
 
     def _product_dtype(self, a: TensorHandle, b: TensorHandle) -> DType:
         """What a product gives if nobody says: two-byte and wider floats keep their type, one-byte ones give f32."""

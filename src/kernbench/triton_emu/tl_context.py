@@ -101,7 +101,7 @@ class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names
             return out
         m, n = out.shape[-2:]
         slower = min((x.dtype, y.dtype), key=lambda name: dtype_of(name).compute_scale)
-        batch, deps = out.size // (m * n), tuple(dict.fromkeys(number for t in operands for number in t.records))
+        batch, deps = out.size // (m * n), self._made_by(operands)
         added = None if z is None else z.operand()
         cmd = GemmCmd(x.operand(), y.operand(), out.operand(), m, x.shape[-1], n, slower, batch, deps, added)
         out.records = self._call(cmd)

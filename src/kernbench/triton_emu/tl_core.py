@@ -129,12 +129,13 @@ class TlCore:
 
     def _apply_at(self, line: str | None, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
         """The same when a command ends, outside the kernel: `line` is where the kernel asked for it."""
+        values = self._values
         try:
-            value = self._values.apply(op, inputs, **params)
+            value = values.apply(op, inputs, **params)
         except DataError as error:
             raise at_kernel_line(error) from None
-        if self._values.sites is not None:
-            self._values.sites[value.id] = line or kernel_line()
+        if values.sites is not None:
+            values.sites[value.id] = line or kernel_line()
         return value
 
     def _dtype(self, dtype: object) -> DType:
@@ -146,16 +147,18 @@ class TlCore:
     def _shape(self, op: str, shape: object) -> tuple[int, ...]:
         """A shape of whole numbers. A size may be 0: what a PE holds of a split tensor may be nothing."""
         dims = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-        if any(isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 0 for dim in dims):
-            self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 0 or more, say (32, 64)")
-        return tuple(int(dim) for dim in dims)
+        for dim in dims:
+            if (type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, Integral))) or dim < 0:
+                self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 0 or more, say (32, 64)")
+        return tuple([int(dim) for dim in dims])
 
     def _new(self, value: Value, records: Records = ()) -> TensorHandle:
         """A tensor of its own in TCM. One without elements is known already, whatever it was to be computed from."""
-        if not value.type.size:
-            value = self._values.full(value.shape, 0, value.dtype)
-        block = self._arena.alloc(value.nbytes)
-        return self._handle(value.shape, value.dtype.name, "tcm", block.address, value, block, records)
+        type_ = value.type
+        if not type_.size:
+            value = self._values.full(type_.shape, 0, type_.dtype)
+        block = self._arena.alloc(type_.nbytes)
+        return self._handle(type_.shape, type_.dtype.name, "tcm", block.address, value, block, records)
 
     def _alias(self, x: TensorHandle, value: Value) -> TensorHandle:
         """The same bytes of TCM, seen another way."""
@@ -185,14 +188,20 @@ class TlCore:
                 hint = "tl.load(x) brings it to TCM; tl.composite also takes tl.ref(x), which it streams"
                 self._fail(f"{op}: {name} is a pointer to '{x.base.name}'", hint)
             self._fail(f"{op}: {name} is a {type(x).__name__}", "give a tensor, say what tl.load returned")
-        if x.tl is not self:
+        if not self._is_own(x):
             self._fail(f"{op}: {name} belongs to another kernel", "pass data between kernels through memory")
         if x.composite is not None:
             self._await(x.composite)
         return x
 
+    def _is_own(self, x: TensorHandle) -> bool:
+        """Whether it comes from this kernel."""
+        return x.tl is self  # type: ignore[comparison-overlap]  # TLContext has what tensors need of `tl`
+
     def _local(self, op: str, x: object, name: str = "x") -> TensorHandle:
         """A tensor that is in TCM."""
+        if type(x) is TensorHandle and x.value is not None and x.composite is None and self._is_own(x):
+            return x
         tensor = self._tensor(op, x, name)
         if tensor.is_reference:
             self._fail(
@@ -200,6 +209,13 @@ class TlCore:
                 "tl.load it first, or give the reference to tl.composite",
             )
         return tensor
+
+    @staticmethod
+    def _made_by(tensors: Sequence[TensorHandle]) -> Records:
+        """The op-log ids of what made some tensors, each once."""
+        if len(tensors) == 1:
+            return tensors[0].records
+        return tuple(dict.fromkeys([number for x in tensors for number in x.records]))
 
     @staticmethod
     def _known(x: TensorHandle) -> Value:
@@ -291,7 +307,7 @@ class TlCore:
                 writers.note(pa, nbytes, records[-1] if records else None)
 
     def _address(self, op: str, ptr: object) -> int:
-        if isinstance(ptr, bool) or not isinstance(ptr, Integral):
+        if not isinstance(ptr, int | Integral) or isinstance(ptr, bool):
             hint = "give the pointer that a tensor argument is, or that plus a whole number of bytes"
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)

@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernbench.common.commands import MathCmd
-from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.handle import Scalar, TensorHandle
 from kernbench.triton_emu.tl_core import TlCore
+from kernbench.values.op import TensorType
 
 Tensorish = TensorHandle | Scalar
+
+
+def _work(touched: Sequence[TensorType]) -> tuple[int, str]:
+    """How many elements the lanes go through, and the slowest type among them; of equals the first."""
+    elements, slowest = 0, touched[0].dtype
+    for type_ in touched:
+        if type_.size > elements:
+            elements = type_.size
+        if type_.dtype.compute_scale < slowest.compute_scale:
+            slowest = type_.dtype
+    return elements, slowest.name
 
 
 class TlMath(TlCore):
@@ -25,16 +36,15 @@ class TlMath(TlCore):
         if not tensors:
             self._local(op, inputs[0])
         operands = [self._known(x) if isinstance(x, TensorHandle) else self._number(op, x) for x in inputs]
-        out = self._new(self._apply(op, operands, **params))
-        if not out.size:
+        result = self._apply(op, operands, **params)
+        out = self._new(result)
+        if not result.type.size:
             return out
-        touched = (*tensors, out)
-        elements = max(x.size for x in touched)
-        deps = tuple(dict.fromkeys(number for x in tensors for number in x.records))
-        lanes = min((x.dtype for x in touched), key=lambda name: dtype_of(name).compute_scale)
+        elements, lanes = _work([*(self._known(x).type for x in tensors), result.type])
         axis = params.get("axis")
         along = axis if isinstance(axis, int) else None
-        cmd = MathCmd(op, tuple(x.operand() for x in tensors), out.operand(), elements, lanes, along, deps)
+        named = tuple([x.operand() for x in tensors])
+        cmd = MathCmd(op, named, out.operand(), elements, lanes, along, self._made_by(tensors))
         out.records = self._call(cmd)
         return out
 

@@ -64,7 +64,7 @@ class Op:
     def bind(self, given: Mapping[str, object]) -> Params:
         """The parameters in declared order, hashable; raises DataError for an unknown or a missing one."""
         bound = tuple([frozen(given[name]) if name in given else default for name, default in self.params.items()])
-        if len(given) > len(self.params) or any(name not in self.params for name in given):
+        if not given.keys() <= self.params.keys():
             unknown = next(name for name in given if name not in self.params)
             takes = ", ".join(self.params) or "none"
             raise DataError(f"{self.name} has no parameter {unknown!r}", hint=f"its parameters: {takes}")
@@ -74,8 +74,13 @@ class Op:
         return bound
 
 
+_PLAIN = (int, str)  # what most parameters are; numpy's numbers are neither
+
+
 def frozen(param: object) -> object:
     """A list or an array, at any depth, as a tuple; numpy's numbers as plain ones."""
+    if param is None or isinstance(param, _PLAIN):
+        return param
     if isinstance(param, np.ndarray):
         param = param.tolist()
     if isinstance(param, list | tuple):

@@ -12,7 +12,7 @@ fetch, the time of scalar code, and contention of the two streams for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -55,7 +55,7 @@ from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
-from kernbench.triton_emu.kernel_runner import KernelRunner, Records
+from kernbench.triton_emu.kernel_runner import Done, KernelRunner
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelEnv
@@ -108,8 +108,11 @@ class Turn:
     def go_on(self, event: simpy.Event) -> None:
         """What it waits for has happened."""
         assert self._steps is not None
-        with suppress(StopIteration):
-            self._wait_for(self._steps.send(event.value))
+        try:
+            following = self._steps.send(event.value)
+        except StopIteration:
+            return
+        self._wait_for(following)
 
     def abort(self) -> None:
         """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
@@ -367,6 +370,9 @@ class PeCpuComponent(ActiveComponent):
         return self.sibling(self._dma_id, DATA_MOVER)
 
 
+_MESSAGES = (SendCmd, RecvCmd)
+
+
 class _Commands:
     """How a kernel of one launch reaches its PE."""
 
@@ -377,8 +383,8 @@ class _Commands:
         self._launch = launch
         self._started_ns = cpu.env.now
 
-    def submit(self, cmd: EngineCommand, done: Callable[[Records], None], after: int | None) -> None:
-        if isinstance(cmd, SendCmd | RecvCmd):
+    def submit(self, cmd: EngineCommand, done: Done, after: int | None) -> None:
+        if isinstance(cmd, _MESSAGES):
             self._cpu.ipcq.submit(cmd, self._launch, done, after, self._started_ns)
         else:
             self._cpu.scheduler.submit(cmd, self._launch, done, after)

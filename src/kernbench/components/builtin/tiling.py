@@ -64,7 +64,7 @@ def without_addresses(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]
 
     def numbered(operand: Operand) -> Operand:
         addresses.append(operand.address)
-        return replace(operand, address=len(addresses) - 1, segments=())
+        return operand._replace(address=len(addresses) - 1, segments=())
 
     inputs, out = tuple(numbered(x) for x in cmd.inputs), numbered(cmd.out)
     steps = tuple(replace(op, operand=op.operand and numbered(op.operand)) for op in cmd.epilogues)

@@ -41,7 +41,7 @@ class FreeList:
 
     @property
     def largest_free_bytes(self) -> int:
-        return max((size for _, size in self._free), default=0)
+        return max((size for _, size in self.free_blocks), default=0)
 
     @property
     def free_blocks(self) -> tuple[tuple[int, int], ...]:
@@ -71,21 +71,18 @@ class FreeList:
         return start
 
     def _overflow(self, nbytes: int, align: int) -> AllocationError:
-        aligned = f" aligned to {align}" if align > 1 else ""
+        aligned, blocks = f" aligned to {align}" if align > 1 else "", len(self.free_blocks)
         return AllocationError(
             f"{self.name} overflow: {nbytes} bytes{aligned} required, "
             f"the largest free block has {self.largest_free_bytes} bytes",
-            hint=f"{self.free_bytes} of {self.capacity_bytes} bytes are free in {len(self._free)} blocks: "
+            hint=f"{self.free_bytes} of {self.capacity_bytes} bytes are free in {blocks} blocks: "
             "free something or ask for less",
         )
 
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
-        if whole(self.name, "nbytes", nbytes, 1) != self._live.get(whole(self.name, "start", start, 0)):
-            raise AllocationError(self._why_not(start, nbytes), hint="free each block once, as it was allocated")
-        del self._live[start]
+        self._end(start, nbytes)
         at = bisect_right(self._free, start, key=block_start)
-        self._used_bytes -= nbytes
         end = start + nbytes
         first, last = at, at
         if at and sum(self._free[at - 1]) == start:
@@ -94,11 +91,19 @@ class FreeList:
             last, end = at + 1, sum(self._free[at])
         self._free[first:last] = [(start, end - start)]
 
+    def _end(self, start: int, nbytes: int) -> None:
+        """A live block is live no more."""
+        if self._live.get(start) != nbytes or isinstance(start, bool) or isinstance(nbytes, bool):
+            whole(self.name, "nbytes", nbytes, 1)
+            whole(self.name, "start", start, 0)
+            raise AllocationError(self._why_not(start, nbytes), hint="free each block once, as it was allocated")
+        del self._live[start]
+        self._used_bytes -= nbytes
+
     def _why_not(self, start: int, nbytes: int) -> str:
         if start in self._live:
             return f"{self.name}: the block at {start:#x} has {self._live[start]} bytes, not {nbytes}"
-        at = bisect_right(self._free, start, key=block_start)
-        if at and start < sum(self._free[at - 1]):
+        if any(first <= start < first + size for first, size in self.free_blocks):
             return f"{self.name}: {start:#x} is free already"
         return f"{self.name}: no block was allocated at {start:#x}"
 

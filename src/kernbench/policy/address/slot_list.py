@@ -13,63 +13,79 @@ live any more, all is as at the beginning.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from heapq import heappop, heappush
 
-from kernbench.policy.address.free_list import FreeList, block_start, whole
+from kernbench.policy.address.free_list import FreeList, whole
 
 
 class SlotList(FreeList):
-    """A FreeList with another rule of where blocks go."""
+    """A FreeList with another rule of where blocks go. Its free blocks are what the live ones leave; a loop never asks
+    for them, so they are found when somebody does.
+    """
 
     def __init__(self, capacity_bytes: int, *, base: int = 0, name: str = "memory") -> None:
         super().__init__(capacity_bytes, base=base, name=name)
-        self._slots: dict[int, list[int]] = {}  # by size, the starts of blocks that were freed; some are taken since
+        self._slots: dict[int, list[int]] = {}  # by size, the starts of blocks that were freed
         self._top = base  # from here on nothing was ever used
+        self._is_mixed = False  # whether a block was put into slots of other sizes: some slots may be taken
+
+    @property
+    def free_blocks(self) -> tuple[tuple[int, int], ...]:
+        at, found = self.base, []
+        for start, size in sorted(self._live.items()):
+            if start > at:
+                found.append((at, start - at))
+            at = start + size
+        end = self.base + self.capacity_bytes
+        return (*found, (at, end - at)) if at < end else tuple(found)
 
     def alloc(self, nbytes: int, align: int = 1) -> int:
         """The start of a block of `nbytes`, a multiple of `align`: a free slot of that size, else unused bytes, else
         the smallest free block that has room. Raises AllocationError when none has.
         """
-        whole(self.name, "nbytes", nbytes, 1)
-        whole(self.name, "align", align, 1)
+        if type(nbytes) is not int or type(align) is not int or nbytes < 1 or align < 1:
+            whole(self.name, "nbytes", nbytes, 1)
+            whole(self.name, "align", align, 1)
         slots = self._slots.get(nbytes)
         while slots:
             start = heappop(slots)
-            at = self._free_at(start, nbytes)
-            if at is not None and not start % align:
-                return self._take(at, start, nbytes)
+            if not start % align and not (self._is_mixed and self._is_taken(start, nbytes)):
+                return self._begin(start, nbytes)
         start = self._top + -self._top % align
         if start + nbytes <= self.base + self.capacity_bytes:
             self._top = start + nbytes
-            return self._take(len(self._free) - 1, start, nbytes)
+            return self._begin(start, nbytes)
         return self._best_fit(nbytes, align)
 
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
-        super().free(start, nbytes)
+        self._end(start, nbytes)
         if self._live:
-            heappush(self._slots.setdefault(nbytes, []), start)
+            slots = self._slots.get(nbytes)
+            if slots is None:
+                self._slots[nbytes] = [start]
+            else:
+                heappush(slots, start)
         else:
             self._slots.clear()
-            self._top = self.base
+            self._top, self._is_mixed = self.base, False
 
-    def _free_at(self, start: int, nbytes: int) -> int | None:
-        """Index of the free block that holds all of these bytes, if one does."""
-        at = bisect_right(self._free, start, key=block_start) - 1
-        if at < 0:
-            return None
-        first, size = self._free[at]
-        return at if start + nbytes <= first + size else None
+    def _begin(self, start: int, nbytes: int) -> int:
+        self._live[start] = nbytes
+        self._used_bytes += nbytes
+        return start
+
+    def _is_taken(self, start: int, nbytes: int) -> bool:
+        """Whether some of these bytes are a live block's."""
+        return any(first < start + nbytes and start < first + size for first, size in self._live.items())
 
     def _best_fit(self, nbytes: int, align: int) -> int:
         fits = [
-            (size, at, start + -start % align)
-            for at, (start, size) in enumerate(self._free)
-            if -start % align + nbytes <= size
+            (size, start, start + -start % align) for start, size in self.free_blocks if -start % align + nbytes <= size
         ]
         if not fits:
             raise self._overflow(nbytes, align)
-        _, at, start = min(fits)
+        _, _, start = min(fits)
         self._top = max(self._top, start + nbytes)
-        return self._take(at, start, nbytes)
+        self._is_mixed = True
+        return self._begin(start, nbytes)
