@@ -79,8 +79,8 @@ def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, c
     some = selected_messages(view, selection)
     some = some.only((some.left < t1) & (some.arrived > t0))
     step = 2.0 ** ceil(log2((t1 - t0) / px * BUNDLE_PX))  # a power of two, so that bundles stay while the window moves
-    row_of = _rows(view, closed)[view.run.ops.lane]
-    ends = row_of[some.sent], row_of[some.received]
+    row_of, lanes = _rows(view, closed), view.run.ops.lane
+    ends = row_of[lanes[some.sent]], row_of[lanes[some.received]]
     bundle, counts = _together(some, ends, step)
     while len(counts) > ENOUGH and step < t1 - t0:
         step *= 2
@@ -151,9 +151,9 @@ def message_totals(view: RunView, selection: str) -> Json | None:
 def _links(view: RunView, some: Messages) -> list[list[str]]:
     """The links that most messages pass."""
     route = view.run.ops.route
-    passed = [route.of(int(row)) for row in some.sent]
-    places = np.concatenate(passed).astype(np.int64) if passed else np.zeros(0, np.int64)
-    counts = np.bincount(places, minlength=1)
+    sends = np.zeros(len(view.run.ops), bool)
+    sends[some.sent] = True
+    counts = np.bincount(route.values[np.repeat(sends, np.diff(route.starts))].astype(np.int64), minlength=1)
     best = sorted(np.flatnonzero(counts), key=lambda n: (-counts[n], n))[:MOST_LINKS]
     found = [view.run.places[int(n)] for n in best]
     return [[place.src, place.dst] for place in found if place.kind == "link"]

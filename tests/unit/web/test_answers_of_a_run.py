@@ -273,6 +273,12 @@ def test_messages_of_a_collective_are_few_bundles_and_fall_apart_in_a_short_wind
     assert message_totals(collective, "line:999") is None
 
 
+def test_a_run_without_messages_has_no_flows(view: RunView) -> None:
+    found = flows(view, 0.0, 100.0, 1000, None, frozenset())
+    assert (found["count"], found["bundles"], found["rest"]) == (0, [], 0)
+    assert message_totals(view, "launch:0") is None
+
+
 def test_a_launch_has_the_messages_it_sent_or_received_and_their_links(collective: RunView) -> None:
     last = len(collective.run.launches) - 1
     found = message_totals(collective, f"launch:{last}")
