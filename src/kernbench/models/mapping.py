@@ -111,7 +111,7 @@ class SplitKPlan:
         """
         if is_last and len(pes) == 2:
             return [(0, size) if self.leads(pe) else (0, 0) for pe in pes]
-        return parts_of(size, len(pes))
+        return list(parts_of(size, len(pes)))
 
     def relayed_by(self, pe: int) -> list[list[tuple[int, Range]]]:
         """The K parts that a PE takes through the mesh, at most `relayed_columns` at a time: whose, and which."""

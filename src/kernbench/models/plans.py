@@ -13,7 +13,7 @@ Either way a PE multiplies what lies in its own HBM slice, and nobody comes betw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle
@@ -94,7 +94,7 @@ class ColumnsPlan:
         cubes, parts = self.cubes_of(cube), parts_of(self.rows, self.sip.cubes)
         return parts[cubes[0]][0], parts[cubes[-1]][1]
 
-    @property
+    @cached_property
     def most_rows(self) -> int:
         """Of a group."""
         starts = range(0, self.sip.cubes, self.cubes_per_group)
@@ -103,7 +103,7 @@ class ColumnsPlan:
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe] if self.splits_k else (0, self.k)
 
-    @property
+    @cached_property
     def most_k(self) -> int:
         """Of a PE."""
         return max(b - a for a, b in map(self.k_of, range(self.sip.pes)))
@@ -115,7 +115,7 @@ class ColumnsPlan:
         a, b = (0, end - first) if self.splits_k else parts_of(end - first, self.sip.pes)[pe]
         return first + a, first + b
 
-    @property
+    @cached_property
     def most_columns(self) -> int:
         """Of a PE."""
         columns = (self.columns_of(cube, pe) for cube in range(self.cubes_per_group) for pe in range(self.sip.pes))

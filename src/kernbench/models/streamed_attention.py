@@ -55,7 +55,7 @@ def attend_streamed(
 
 def in_turns(units: int, most: int) -> list[Range]:
     """Some units, at most so many at a time, in turns of one size or nearly."""
-    return parts_of(units, -(-units // most))
+    return list(parts_of(units, -(-units // most)))
 
 
 def _columns(pieces: Sequence[TensorHandle], first: int, end: int, tl: TLContext) -> TensorHandle:

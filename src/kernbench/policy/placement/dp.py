@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from numbers import Integral
@@ -84,11 +85,12 @@ class ShardSpec:
         return tuple(slice(first, end) for first, end in self.box)
 
 
-def parts_of(n: int, parts: int) -> list[Range]:
+@lru_cache(maxsize=1024)  # kernels ask for the same parts on every PE
+def parts_of(n: int, parts: int) -> tuple[Range, ...]:
     """n elements over `parts` parts, in order: the first n % parts get one more."""
     size, more = divmod(n, parts)
     bounds = [i * size + min(i, more) for i in range(parts + 1)]
-    return list(pairwise(bounds))
+    return tuple(pairwise(bounds))
 
 
 def resolve_dp_policy(
