@@ -151,7 +151,9 @@ def deliver(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """What `multiply` found to where the layout says. Where K is split, each PE adds up its share of the rows first."""
+    """What `multiply` found, or `add_up` did, to where the layout says. Where K is split, each PE adds up its share of
+    the rows first.
+    """
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, end = plan.share_of(cube, pe)
     left, right = plan.columns_of(cube, pe)

@@ -22,6 +22,7 @@ import numpy as np
 
 from kernbench.models import attention, column_kernels, kernels, prefill_attention
 from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.layouts import KParts
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import ColumnsPlan, Job
 from kernbench.models.split_k import product_split_k, relay_rows
@@ -241,7 +242,10 @@ class DecoderLayer:
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
         attend = partial(prefill_attention.attend_blocks, plan=plan)
         self._launch(attend, queries, *t.head_copies, *t.scores, t.masks, width)
-        hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
+        if isinstance(t.attended_layout, KParts):
+            hand_over = partial(prefill_attention.take_results, plan=plan, layout=t.attended_layout)
+        else:
+            hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
         self._launch(hand_over, queries, t.attended, width)
 
     def _attend_decode(self) -> None:
