@@ -7,7 +7,7 @@ order in which PEs of a cube do not share links; products touch the PE's own mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kernbench.models.layouts import ByHead, KParts, Layout
 from kernbench.models.plans import ColumnsPlan, Job, exchange_rounds
@@ -152,16 +152,107 @@ def deliver(
     tl: TLContext,
 ) -> None:
     """What `multiply` found to where the layout says. Where K is split, each PE adds up its share of the rows first."""
-    pe, cube = tl.program_id(0), tl.program_id(1)
-    first, end = plan.share_of(cube, pe)
-    left, right = plan.columns_of(cube, pe)
-    most = plan.sip.tcm_bytes // _bytes_of_element(plan, found.itemsize, factors is not None)
-    wide = max(HEAD_COLUMNS, most // 8) if isinstance(layout, ByHead) else most
-    columns = list(cut(left, right, min(most, wide)))
-    blocks = [(rows, some) for some in columns for rows in evenly(first, end, most // max(1, some[1] - some[0]))]
-    turn = len(blocks) * pe // plan.sip.pes  # PEs of a cube begin with different rows, which go to different memories
-    blocks = blocks[turn:] + blocks[:turn]
     targets = [x for x in (out, keys, values) if x is not None]
+
+    def store(result: TensorHandle, rows: Range, columns: Range) -> list[TransferHandle]:
+        return put(result, rows, columns, targets, layout, tl)
+
+    most = _most_elements(plan, found, factors)
+    wide = max(HEAD_COLUMNS, most // 8) if isinstance(layout, ByHead) else most
+    _results(found, factors, min(most, wide), store, out.dtype, plan, activation, tl, begins_apart=True)
+
+
+def add_up(
+    found: TensorPtr,
+    shares: TensorPtr,
+    factors: TensorPtr | None = None,
+    *,
+    plan: ColumnsPlan,
+    activation: str | None = None,
+    tl: TLContext,
+) -> None:
+    """Each PE's share of the rows, where K is split, to its own slice: nothing else crosses the cube meanwhile."""
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    first, (left, right) = plan.share_of(cube, pe)[0], plan.columns_of(cube, pe)
+    width = right - left
+
+    def store(result: TensorHandle, rows: Range, columns: Range) -> list[TransferHandle]:
+        at = (rows[0] - first) * width + columns[0] - left
+        return [tl.store_async(shares.local + at * shares.itemsize, result, strides=(width, 1))]
+
+    _results(found, factors, _most_elements(plan, found, factors), store, shares.dtype, plan, activation, tl)
+
+
+def hand_out(
+    shares: TensorPtr, out: TensorPtr, keys: TensorPtr | None = None, values: TensorPtr | None = None, *,
+    plan: ColumnsPlan, layout: Layout, tl: TLContext,
+) -> None:  # fmt: skip
+    """What this PE has added up to where the layout says."""
+    pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
+    (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
+    targets = [x for x in (out, keys, values) if x is not None]
+    width = max(1, right - left)
+    most = plan.sip.tcm_bytes // (2 * item)
+    stored: list[TransferHandle] = []
+    for columns in cut(left, right, most):
+        for rows in evenly(first, end, most // (columns[1] - columns[0])):
+            at = (rows[0] - first) * width + columns[0] - left
+            shape = rows[1] - rows[0], columns[1] - columns[0]
+            some = tl.load(shares.local + at * item, shape, strides=(width, 1))
+            for handle in stored:
+                tl.wait(handle)
+            stored = put(some, rows, columns, targets, layout, tl)
+            del some
+    tl.wait()
+
+
+def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
+    """This PE's own rows of a row-major matrix, from who has added up some of their columns."""
+    pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
+    top, bottom = plan.sip.rows_at(plan.rows, cube, pe)
+    most = plan.sip.tcm_bytes // (3 * plan.n * item)  # as it comes, joined, and on its way
+    stored: TransferHandle | None = None
+    for other in range(plan.sip.pes):
+        share = plan.share_of(cube, other)
+        for first, end in evenly(max(top, share[0]), min(bottom, share[1]), most):
+            asked: list[TransferHandle] = []
+            for source in plan.cubes_of(cube):
+                left, right = plan.columns_of(source, other)
+                at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
+                asked.append(tl.load_async(shares + at * item, (end - first, right - left)))
+            parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
+            joined = tl.cat(parts, axis=1)
+            if stored is not None:
+                tl.wait(stored)
+            stored = tl.store_async(out + first * plan.n * item, joined)
+            del asked, parts, joined
+    tl.wait()
+
+
+Store = Callable[[TensorHandle, Range, Range], list[TransferHandle]]
+
+
+def _results(
+    found: TensorPtr,
+    factors: TensorPtr | None,
+    most_columns: int,
+    store: Store,
+    dtype: str,
+    plan: ColumnsPlan,
+    activation: str | None,
+    tl: TLContext,
+    begins_apart: bool = False,
+) -> None:
+    """Have the results of this PE's share of the rows stored, block by block. PEs of a cube may each begin with other
+    rows, which go to other memories; where they do not, blocks of all are alike and their exchange keeps step.
+    """
+    pe, cube = tl.program_id(0), tl.program_id(1)
+    (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
+    most, columns = _most_elements(plan, found, factors), list(cut(left, right, most_columns))
+    blocks = [(rows, some) for some in columns for rows in evenly(first, end, most // max(1, some[1] - some[0]))]
+    if begins_apart:
+        turn = len(blocks) * pe // plan.sip.pes
+        blocks = blocks[turn:] + blocks[:turn]
     found_in = [x for x in (found, factors) if x is not None]
     sources = _sources(plan, pe)
     coming = _Coming(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
@@ -171,18 +262,18 @@ def deliver(
             result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
         if factors is not None:
             result = result * coming.sum_of(len(sources))
-        if result.dtype != out.dtype:
-            result = tl.cast(result, out.dtype)
-        coming.leaving = put(result, rows, some, targets, layout, tl)
+        if result.dtype != dtype:
+            result = tl.cast(result, dtype)
+        coming.leaving = store(result, rows, some)
         del result
     tl.wait()
 
 
-def _bytes_of_element(plan: ColumnsPlan, itemsize: int, is_gated: bool) -> int:
-    """TCM for an element of a block: what is here and what comes; of sums, those so far, before and after."""
+def _most_elements(plan: ColumnsPlan, found: TensorPtr, factors: TensorPtr | None) -> int:
+    """Of a block in TCM: what is here and what comes; of sums, those so far, before and after."""
     if not plan.splits_k:
-        return 2 * itemsize
-    return (5 if is_gated else 4) * F32_BYTES
+        return plan.sip.tcm_bytes // (2 * found.itemsize)
+    return plan.sip.tcm_bytes // ((4 if factors is None else 5) * F32_BYTES)
 
 
 def put(

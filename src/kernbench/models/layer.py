@@ -22,6 +22,7 @@ import numpy as np
 
 from kernbench.models import attention, column_kernels, kernels, prefill_attention
 from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import ColumnsPlan, Job
 from kernbench.models.split_k import product_split_k, relay_rows
@@ -193,11 +194,17 @@ class DecoderLayer:
         self._launch(multiply, product.copies, product.weights[0], found, **given)
         if product.is_in_place:
             return
-        deliver = partial(column_kernels.deliver, plan=plan, layout=product.layout, activation=activation)
         outs = dict(zip(("out", "keys", "values"), product.outs, strict=False))
-        if more and plan.splits_k:
-            outs["factors"] = more[0]
-        self._launch(deliver, found, **outs)
+        factors = {"factors": more[0]} if more and plan.splits_k else {}
+        if product.shares is None:
+            deliver = partial(column_kernels.deliver, plan=plan, layout=product.layout, activation=activation)
+            self._launch(deliver, found, **outs, **factors)
+            return
+        self._launch(partial(column_kernels.add_up, plan=plan, activation=activation), found, product.shares, **factors)
+        if isinstance(product.layout, RowMajor):
+            self._launch(partial(column_kernels.take_shares, plan=plan), product.shares, **outs)
+        else:
+            self._launch(partial(column_kernels.hand_out, plan=plan, layout=product.layout), product.shares, **outs)
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
         """The K part of a product's input for each PE, in its own slice."""
@@ -241,7 +248,10 @@ class DecoderLayer:
         self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
         attend = partial(prefill_attention.attend_blocks, plan=plan)
         self._launch(attend, queries, *t.head_copies, *t.scores, t.masks, width)
-        hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
+        if isinstance(t.attended_layout, KParts):
+            hand_over = partial(prefill_attention.take_results, plan=plan, layout=t.attended_layout)
+        else:
+            hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
         self._launch(hand_over, queries, t.attended, width)
 
     def _attend_decode(self) -> None:

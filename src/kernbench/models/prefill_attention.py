@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, cut, put
+from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, cut, evenly, put
 from kernbench.models.kernels import turn_heads
-from kernbench.models.layouts import Layout
+from kernbench.models.layouts import KParts, Layout
 from kernbench.models.plans import exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
+from kernbench.policy.placement.dp import parts_of
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -131,6 +132,33 @@ def hand_over(
         row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
         stored = put(result, (row, row + block.queries), (column, column + width), [out], layout, tl)
         del result
+    tl.wait()
+
+
+def take_results(
+    results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: KParts, tl: TLContext
+) -> None:
+    """What the next product reads of this cube's rows: the PE takes it from all who have found some, head by head."""
+    pe, cube, item = tl.program_id(0), tl.program_id(1), results.itemsize
+    (a, b), (top, bottom) = layout.plan.k_of(pe), parts_of(layout.plan.rows, plan.sip.cubes)[cube]
+    heads = range(a // width, -(-b // width))
+    spans = [(max(a, head * width), min(b, head * width + width)) for head in heads]
+    most = plan.sip.tcm_bytes // (3 * (b - a) * item) if a < b else 0  # as it comes, joined, and on its way
+    stored: TransferHandle | None = None
+    for (row, last), places in plan.stretches((top, bottom), heads) if a < b else ():
+        for first, end in evenly(row, last, most):
+            starts = [(at + first - row) * width + left % width for at, (left, _) in zip(places, spans, strict=True)]
+            shapes = [(end - first, right - left) for left, right in spans]
+            asked = [
+                tl.load_async(results + start * item, shape, strides=(width, 1))
+                for start, shape in zip(starts, shapes, strict=True)
+            ]
+            parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
+            joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
+            if stored is not None:
+                tl.wait(stored)
+            stored = tl.store_async(out + layout.place(cube, pe, first) * item, joined)
+            del asked, parts, joined
     tl.wait()
 
 

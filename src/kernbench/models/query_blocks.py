@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,6 +97,22 @@ class PrefillAttention:
             for block, at in self.blocks_at(number):
                 found.setdefault(self.pair_of(block), []).append((block, at))
         return {pair: sorted(some) for pair, some in found.items()}
+
+    def stretches(self, rows: Range, heads: range) -> Iterator[tuple[Range, list[int]]]:
+        """Rows of all sequences as stretches that lie in one block of each of these key heads, and where: after how
+        many tokens, as `blocks_at` says.
+        """
+        row = rows[0]
+        while row < rows[1]:
+            sequence, token = divmod(row, self.tokens)
+            end, places = rows[1], list[int]()
+            for head in heads:
+                some = self.places[sequence * self.kv_heads + head]
+                block, at = some[bisect_right(some, token, key=lambda each: each[0].first) - 1]
+                end = min(end, row + block.first + block.queries - token)
+                places.append(at + token - block.first)
+            yield (row, end), places
+            row = end
 
     @cached_property
     def mask_sizes(self) -> tuple[int, ...]:

@@ -74,10 +74,11 @@ class Product:
     layout: Layout | None = None
     copies: Tensor | None = None  # what each PE reads of x, in its own slice
     room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
+    shares: Tensor | None = None  # what each PE has added up, where results would leave it in short pieces
 
     @property
     def tensors(self) -> list[Tensor]:
-        own = [tensor for tensor in (self.x, self.copies) if tensor is not None]
+        own = [tensor for tensor in (self.x, self.copies, self.shares) if tensor is not None]
         return [*self.weights, *own, *self.outs, *self.room]
 
     @property
@@ -266,6 +267,10 @@ class LayerTensors:
             dtype = "f32" if plan.splits_k else None
             given = range(1 if product.is_in_place else 0, len(product.weights))
             product.room = [self._empty(f"{product.name}.room{at}", room, dtype) for at in given]
+            is_cut = isinstance(layout, ByHead) or (isinstance(layout, RowMajor) and plan.cubes_per_group > 1)
+            if plan.splits_k and is_cut:
+                shares = self.sip.size, -(-plan.most_rows // self.sip.pes) * plan.most_columns
+                product.shares = self._empty(f"{product.name}.shares", shares)
 
     def _allocate_qkv(self) -> None:
         """Row-major at decode, and where the product needs it; for prefill queries, keys and values by head too."""
