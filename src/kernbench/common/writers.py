@@ -46,6 +46,8 @@ class Writers:
         if nbytes == 0:
             return ()  # inside a stretch no byte is still not a byte of it
         first, past = self._touched(address, address + nbytes)
+        if past - first <= 1:  # as when what is read was written in one go
+            return (self._stretches[first][1],) if first < past else ()
         return tuple(sorted({op for _, op in self._stretches[first:past]}))
 
     def _touched(self, start: int, end: int) -> tuple[int, int]:

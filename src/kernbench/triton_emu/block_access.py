@@ -9,7 +9,7 @@ request per run. Pure: no clock, no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.commands import DmaRequest, Segment
 from kernbench.common.dtypes import DType
-from kernbench.common.frozen import frozen
+from kernbench.common.errors import KernBenchError
 
 Offsets = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -33,25 +33,47 @@ class Run(NamedTuple):
     lane_offset: int  # in bytes of the block as a dense tensor
 
 
-@frozen
 class Lanes:
-    """Which bytes a block touches, as runs in the order of its lanes."""
+    """Which bytes a block touches, as runs in the order of its lanes. Blocks of one form share it, wherever they lie,
+    and with it what depends on nothing else.
+    """
 
-    shape: tuple[int, ...]
-    dtype: DType
-    runs: tuple[Run, ...]
-    strides_bytes: tuple[int, ...] | None = None  # of all axes, where no lane is masked out
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        runs: tuple[Run, ...],
+        strides_bytes: tuple[int, ...] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.runs = runs
+        self.strides_bytes = strides_bytes  # of all axes, where no lane is masked out
+        self.nbytes = prod(shape) * dtype.itemsize  # of the block as a dense tensor
 
-    @property
+    @cached_property
     def span(self) -> tuple[int, int]:
         """The first byte touched, and the end; nothing for no lanes."""
         if not self.runs:
             return 0, 0
         return min(run.offset for run in self.runs), max(run.offset + run.nbytes for run in self.runs)
 
+    @cached_property
+    def touched_bytes(self) -> int:
+        """All runs together."""
+        return sum([run.nbytes for run in self.runs])
 
-@frozen
-class Block:
+    @cached_property
+    def lane_offsets(self) -> tuple[int, ...]:
+        return tuple([run.lane_offset for run in self.runs])
+
+    @cached_property
+    def requests(self) -> tuple[tuple[int, int], ...]:
+        """Runs cut into requests, (first, end) each."""
+        return tuple(_requests(self.runs))
+
+
+class Block(NamedTuple):
     """Lanes and where they lie: physical segments, each with its place among the lanes, and the requests they make."""
 
     lanes: Lanes
@@ -63,13 +85,10 @@ class Block:
     @property
     def is_whole(self) -> bool:
         """Whether its segments, one after the other, are all of its lanes: none is masked out."""
-        return sum(nbytes for _, nbytes in self.segments) == self.nbytes
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.lanes.shape) * self.lanes.dtype.itemsize
+        return self.lanes.touched_bytes == self.lanes.nbytes
 
 
+@lru_cache(maxsize=1024)
 def dense(shape: tuple[int, ...], dtype: DType) -> Lanes:
     """A block whose lanes lie end to end."""
     nbytes = prod(shape) * dtype.itemsize
@@ -142,6 +161,30 @@ def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
 
 def placed(lanes: Lanes, address: int, translate: Translate) -> Block:
     """Lanes at an address; `translate` says which physical segments stand behind a range."""
+    return _in_one_piece(lanes, address, translate) or _in_pieces(lanes, address, translate)
+
+
+def _in_one_piece(lanes: Lanes, address: int, translate: Translate) -> Block | None:
+    """Lanes that lie in physical memory as they lie in their range, as most do; None for others, and where what lies
+    between runs belongs to nobody.
+    """
+    if not lanes.runs:
+        return None
+    first, end = lanes.span
+    try:
+        pieces = translate(address + first, end - first)
+    except KernBenchError:
+        return None
+    if len(pieces) != 1:
+        return None
+    base = pieces[0][0] - first
+    segments = tuple([(base + run.offset, run.nbytes) for run in lanes.runs])
+    requests = tuple([segments[start:stop] for start, stop in lanes.requests])
+    strided_from = segments[0][0] if lanes.strides_bytes is not None and len(segments) > 1 else None
+    return Block(lanes, segments, lanes.lane_offsets, requests, strided_from)
+
+
+def _in_pieces(lanes: Lanes, address: int, translate: Translate) -> Block:
     segments: list[Segment] = []
     lane_offsets: list[int] = []
     pieces_of: list[tuple[Segment, ...]] = []
@@ -153,9 +196,7 @@ def placed(lanes: Lanes, address: int, translate: Translate) -> Block:
             segments.append(piece)
             lane_offsets.append(at)
             at += piece[1]
-    requests = [
-        tuple(piece for at in range(first, end) for piece in pieces_of[at]) for first, end in _requests(lanes.runs)
-    ]
+    requests = [tuple(piece for at in range(first, end) for piece in pieces_of[at]) for first, end in lanes.requests]
     return Block(lanes, tuple(segments), tuple(lane_offsets), tuple(requests), _strided_from(lanes, segments))
 
 

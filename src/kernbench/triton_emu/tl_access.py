@@ -361,7 +361,8 @@ class TlAccess(TlCore):
             self._fail(f"{op}: {number} does not fit {element}", error.hint or "use another number")
 
     def _writers_of(self, block: Block) -> Records:
-        return tuple(dict.fromkeys(self._written_by(block.segments)))
+        written = self._written_by(block.segments)
+        return written if len(written) < 2 else tuple(dict.fromkeys(written))
 
     def _read_block(self, block: Block) -> Value:
         """What memory holds of a block now; zeros where it is masked out."""

@@ -131,7 +131,7 @@ class TlAtomics(TlAccess):
         lanes = self._lanes(title, ptr, shape, element, None, numbers, self._mask(title, mask, shape))
         block = self._placed(title, ptr, lanes)
         block = self._one_segment_per_request(block)
-        tcm = self._arena.alloc(block.nbytes)
+        tcm = self._arena.alloc(block.lanes.nbytes)
         held: dict[int, Value] = {}
         failed: list[KernBenchError] = []
         records: Records = ()

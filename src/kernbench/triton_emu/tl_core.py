@@ -263,7 +263,11 @@ class TlCore:
     def _written_by(self, pieces: Sequence[Segment]) -> Records:
         """The op-log ids of what wrote these bytes."""
         writers = self._env.writers
-        return () if writers is None else tuple(op for pa, nbytes in pieces for op in writers.of(pa, nbytes))
+        if writers is None:
+            return ()
+        if len(pieces) == 1:
+            return writers.of(*pieces[0])
+        return tuple([op for pa, nbytes in pieces for op in writers.of(pa, nbytes)])
 
     def _read_strided(self, pa: int, shape: tuple[int, ...], strides_bytes: tuple[int, ...], dtype: DType) -> Value:
         """The value that strided bytes hold from a physical address on."""
