@@ -1,7 +1,7 @@
 """Products with K over the PEs of a cube and columns over cubes, for the few rows of a decode step (`SplitKPlan`).
 
 `relay_rows` gives every PE its K part of the rows, in its own slice. Of the two PEs of a corner one leads: it takes
-the K parts of both round the cubes, each next to the one before, so that a row crosses every link once.
+the K parts of both round the cubes, each next to the one before, both ways until they meet.
 
 `product_split_k` streams a PE's weights past its rows, one composite for each weight and job, with nothing beside it,
 and then the cube's PEs add their sums up: halves are exchanged with the PE of the same corner, quarters along columns
@@ -47,19 +47,25 @@ def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext)
     shares = parts_of(plan.rows, sip.cubes)
     pieces: dict[int, TensorHandle] = {}
     sent: list[TransferHandle] = []
-    for step in range(ring.size):
-        source = cycle[ring.position - step]
-        first, end = shares[source]
-        if first == end:
-            continue
-        if source == cube:
-            piece = tl.load(x + (first * plan.k + a) * x.itemsize, (end - first, b - a), strides=(plan.k, 1))
-        else:
-            piece = tl.recv(ring.previous, (end - first, b - a), x.dtype)
-        if step + 1 < ring.size:
-            sent.append(tl.send_async(ring.following, piece))
-        pieces[source] = piece
-        del piece
+    first, end = shares[cube]
+    if first < end:
+        own = tl.load(x + (first * plan.k + a) * x.itemsize, (end - first, b - a), strides=(plan.k, 1))
+        pieces[cube] = own
+        ways = dict.fromkeys((ring.following, ring.previous)) if ring.size > 1 else {}
+        sent += [tl.send_async(direction, own) for direction in ways]
+        del own
+    for step in range(1, ring.size // 2 + 1):
+        sides = (ring.previous, ring.following, -step), (ring.following, ring.previous, step)
+        for came_from, goes_to, away in sides[: 1 if 2 * step == ring.size else 2]:
+            source = cycle[(ring.position + away) % ring.size]
+            first, end = shares[source]
+            if first == end:
+                continue
+            piece = tl.recv(came_from, (end - first, b - a), x.dtype)
+            pieces[source] = piece
+            if 2 * (step + 1) < ring.size or (2 * (step + 1) == ring.size and away < 0):
+                sent.append(tl.send_async(goes_to, piece))
+            del piece
     for handle in sent:
         tl.wait(handle)
     sent.clear()
