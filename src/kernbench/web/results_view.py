@@ -57,8 +57,15 @@ class ResultsView:
             "objectives": self.data.get("objectives", []),
             "front": self.data.get("front", []),
             "best": self.data.get("best", []),
+            "base": self._base(),
             "table": rows,
         }
+
+    def _base(self) -> list[Any]:
+        """Points on the machine that the sweep started from, where it went through others too."""
+        rows = self.data["rows"]
+        own = [row.get("point") for row in rows if row.get("machine_hash") == self.data.get("machine")]
+        return own if len({row.get("machine_hash") for row in rows}) > 1 else []
 
 
 def _name(machine: object) -> str | None:

@@ -6,6 +6,9 @@ PE p starts at p ns.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,6 +27,7 @@ from kernbench.web.heat import heat, totals_of_link
 from kernbench.web.machine_map import MachineMap
 from kernbench.web.op_view import op_at, op_details, selected_rows, totals
 from kernbench.web.path_view import flags_of, line_shares, path, path_sums
+from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.source_view import search
 from kernbench.web.tiles import BINS, ON_PATH, group_rows, tiles
@@ -288,3 +292,11 @@ def test_a_launch_has_the_messages_it_sent_or_received_and_their_links(collectiv
     assert found["count"] == ((launches[every.sent] == last) | (launches[every.received] == last)).sum()
     assert found["max_ns"] == found["slowest"][0]["ns"] >= found["mean_ns"] > 0
     assert ["sip0.io0.pcie_ep", "fabric.switch0"] in found["links"]  # SIP to SIP
+
+
+def test_points_on_the_base_machine_are_known_where_machines_differ(tmp_path: Path) -> None:
+    rows = [{"point": n, "ok": True, "machine_hash": name} for n, name in enumerate(("a", "b", "a"))]
+    (tmp_path / "results.json").write_text(json.dumps({"machine": "a", "rows": rows}))
+    assert ResultsView(tmp_path).as_json()["base"] == [0, 2]
+    (tmp_path / "results.json").write_text(json.dumps({"machine": "a", "rows": rows[::2]}))
+    assert ResultsView(tmp_path).as_json()["base"] == []

@@ -16,6 +16,7 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
   };
   const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
+  const base = new Set(found.base || []), hasBase = points.some(p => base.has(p.point));
   const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1));
   const name = c => c.replace(/^(params|machine|returned)[.:]/, '');
   const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
@@ -27,11 +28,11 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
     front.length > 1 && s('polyline', {class: 'front', points: front.map(p => `${sx.at(p[x]).toFixed(1)},${sy.at(p[y]).toFixed(1)}`).join(' ')}),
     [...points.filter(p => !front.includes(p)), ...front].map(p => s('circle', {
       cx: sx.at(p[x]).toFixed(1), cy: sy.at(p[y]).toFixed(1), r: size ? (3 + 9 * Math.sqrt(Math.abs(p[size] || 0) / biggest)).toFixed(1) : 5, tabindex: 0, role: 'button', 'aria-label': `point ${p.point}: ${name(x)} ${p[x]}, ${name(y)} ${p[y]}`,
-      class: `dot${front.includes(p) ? ' onfront' : ''}${best.has(p.point) ? ' best' : ''}`,
+      class: `dot${front.includes(p) ? ' onfront' : ''}${best.has(p.point) ? ' best' : ''}${base.has(p.point) ? ' base' : ''}`,
       onclick: () => onopen(p), onkeydown: event => { if (event.key === 'Enter') onopen(p); },
-      onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}`, event.clientX, event.clientY),
+      onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}${base.has(p.point) ? '\nthe base machine' : ''}`, event.clientX, event.clientY),
       onpointerleave: () => tip(''),
-    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points. Click a point for its run or its values.`));
+    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points.${hasBase ? ' Dashed: the base machine.' : ''} Click a point for its run or its values.`));
 }
 
 // Values that span much are drawn by their logarithm, with powers of ten, or of two where that is what they are.
