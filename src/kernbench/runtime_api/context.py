@@ -301,7 +301,7 @@ class RuntimeContext:
                 f"launch of '{call.name}': no communicator {name!r}",
                 hint=f"there are: {', '.join(known) or 'none'}; leave it out for all SIPs",
             )
-        without = [each.sip for each in messages if not self.engine.keeps_communication_tcm(each.sip)]
+        without = [each.sip for each in messages if not self.engine.communication_tcm_bytes(each.sip)]
         if call.options.stream != "compute" and without:
             raise UsageError(
                 f"launch of '{call.name}' in stream '{call.options.stream}', for which SIP {without[0]} keeps no TCM",

@@ -111,9 +111,9 @@ class CommunicationTcm:
         for key, block in reservation.blocks.items():
             self._pe_memory(*key).free_tcm(block, reservation.nbytes)
 
-    def is_kept(self, sip: int) -> bool:
-        """Whether the PEs of a SIP have some."""
-        return sip in self._reserved
+    def bytes_of(self, sip: int) -> int:
+        """How much each PE of a SIP has."""
+        return self._reserved[sip].nbytes if sip in self._reserved else 0
 
     def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """See `Machine.communication_rings`."""

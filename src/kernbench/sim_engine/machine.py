@@ -164,9 +164,9 @@ class Machine:
         """
         self._communication_tcm.release(sips)
 
-    def keeps_communication_tcm(self, sip: int) -> bool:
-        """Whether TCM is kept for communication on the PEs of a SIP."""
-        return self._communication_tcm.is_kept(sip)
+    def communication_tcm_bytes(self, sip: int) -> int:
+        """How much TCM is kept for communication on each PE of a SIP; 0 where none is."""
+        return self._communication_tcm.bytes_of(sip)
 
     def communication_rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """The allocator of ring buffers in a PE's TCM; raises AllocationError where nothing is reserved."""

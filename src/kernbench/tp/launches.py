@@ -39,7 +39,9 @@ class LinearPlan:
 
 
 def tcm_budget(torch: RuntimeContext) -> int:
-    return torch.spec.cube.tcm_allocatable_bytes // 2
+    """What a kernel of the compute stream has on every PE of this rank's SIP."""
+    kept = torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
+    return torch.spec.cube.tcm_allocatable_bytes - kept
 
 
 def rows_at_once(torch: RuntimeContext, width: int, copies: int = 6) -> int:
