@@ -1,5 +1,6 @@
 """Kernels of a product by columns (`plans.py`), in the order in which they run: what the PEs need of x comes to their
-own slices (`collect`, `pass_on`), they multiply, and results are added up and go to who reads them next (`deliver`).
+own slices (`collect`, `pass_on`), they multiply, and results are added up and go to who reads them next (`deliver`, or
+`add_up` and then `hand_out` or `take_shares` where blocks of sums would leave in short pieces).
 
 Each is a launch of its own, so that whatever a PE reads from others is there. Bytes move in few large transfers, in an
 order in which PEs of a cube do not share links; products touch the PE's own memory only.

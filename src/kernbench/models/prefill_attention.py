@@ -4,10 +4,10 @@ Cubes form teams, each with as many key heads as every other (`mapping.PrefillAt
 come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
 blocks of queries need nobody else's memory.
 
-A block takes the far keys, most of those before it, in a few large steps: all their scores into HBM, their largest,
-their exponentials, and the product with the values. Near keys, up to the block's own, of which only some are seen, are
-worked on in TCM. Scores are f32; queries are scaled, and exponentials rounded to the tensors' type, before they are
-multiplied.
+Queries come from their product to the PE that has their block. Scores have a row for each key, in HBM: those of keys
+before the block, then those of its own keys, with a mask. Then come the largest score of each query, exponentials,
+their sum, and the product with the values: a few large composites each. Scores are f32; queries are scaled, and
+exponentials rounded to the tensors' type, before they are multiplied and added up.
 """
 
 from __future__ import annotations

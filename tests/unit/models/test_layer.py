@@ -110,6 +110,19 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
     assert "spread mlp_down" in names(result)
 
 
+@pytest.mark.parametrize("way", ["columns", "tokens"])
+def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of queries, of rows and of sums are all cut by TCM here, and none of their sizes divides another."""
+    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+        monkeypatch.setattr(f"{where}.tcm_budget", lambda _: 16 * 1024)
+    file = f"{tmp_path}/odd.yaml"
+    with open(file, "w") as out:
+        out.write(PUBLIC.replace("heads: 4", "heads: 6").replace("hidden: 64", "hidden: 72"))
+    result = verified(1, model=f"{file}:mine", mapping=way, tokens=333)
+    peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
+    assert 12 * 1024 < max(peaks) <= 16 * 1024
+
+
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
     result = verified(model="tiny-gpt", mapping="columns", tokens=48)
     (returned,) = result.returned
