@@ -47,6 +47,7 @@ from kernbench.topology.graph import TopologyGraph  # noqa: E402
 from kernbench.values.graph import ValueGraph  # noqa: E402
 
 TILE = (32, 64, 32)  # m, k, n
+EDGE, COMMANDS = 64, 6  # of the blocks, and per round of the kernel that loops over simple commands
 MB = 1e6
 
 
@@ -133,6 +134,15 @@ def gemm(a: Any, b: Any, c: Any, tl: Any) -> None:
     tl.wait(tl.composite("gemm", left, right, out_ptr=c.local, tile_shape=TILE))
 
 
+def loop(x: Any, y: Any, rounds: int, tl: Any) -> None:
+    """Each PE goes through blocks of its own slice with simple commands, `COMMANDS` per round."""
+    for at in range(rounds):
+        block = tl.load(x.local + at * 2 * EDGE * EDGE, (EDGE, EDGE))
+        power = tl.exp(block - tl.max(block, axis=1))
+        product = tl.dot(power, block)
+        tl.store(y.local + at * 2 * EDGE * EDGE, product)
+
+
 def empty(tl: Any) -> None:
     pass
 
@@ -165,6 +175,22 @@ def pass_1(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
         row(f"pass 1, composite GEMM {edge}^3 f16 on one PE", units / sizes.tiles, "time-outs a tile", 40),
         row(f"pass 1, the same on {all_pes} PEs", ratio, f"x {all_pes} times one PE", 1, noise=0.05),
     ]
+
+
+def simple_commands(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
+    """What a command costs from the kernel to the op log; without the first launch, which makes the PEs' blocks."""
+    rounds, pes = sizes.edge // 8, graph.spec.cube.n_pes
+    dp = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=1, num_pes=pes)
+
+    def launch() -> float:
+        with RuntimeContext(GraphEngine(graph, op_log=OpLog())) as torch:
+            x, y = (torch.zeros(pes * rounds * EDGE, EDGE, dp=dp) for _ in range(2))
+            torch.launch("loop", loop, x, y, 1)
+            return cpu_s(lambda: torch.launch("loop", loop, x, y, rounds))
+
+    (units,) = best(sizes, 2 * sizes.repeats, launch)
+    commands = COMMANDS * rounds * pes
+    return [row(f"pass 1, simple commands in a loop on {pes} PEs", units / commands, "time-outs a command", 60)]
 
 
 def launches(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
@@ -256,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     ever_first = launches(graph, sizes)
     # Memory comes before pass 1: what an earlier run has freed would hide what this one takes.
     log = memory(graph, sizes)
-    rows = [*pass_1(graph, sizes), *pass_2(sizes), *log, *ever_first]
+    rows = [*pass_1(graph, sizes), *simple_commands(graph, sizes), *pass_2(sizes), *log, *ever_first]
     if options.json:
         print(json.dumps({"schema": 1, "rows": [asdict(item) for item in rows]}, indent=1))
     else:

@@ -27,6 +27,10 @@ from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
+_WHOLE = (int, Integral)  # whole numbers: Python's, which most are, and numpy's
+_NUMBERS = (bool, int, float)
+_SEQUENCES = (list, tuple)
+
 
 class KernelMemory(Protocol):
     """Bytes of the machine as values."""
@@ -119,7 +123,7 @@ class TlCore:
                 "tl.load(x, shape, ...), choose its elements with rows=, strides= or mask=",
             )
         plain = x.item() if isinstance(x, np.generic) else x
-        if not isinstance(plain, bool | int | float):
+        if not isinstance(plain, _NUMBERS):
             self._fail(f"{op}: an operand is a {type(x).__name__}", "give tensors and Python numbers")
         return plain
 
@@ -146,7 +150,7 @@ class TlCore:
 
     def _shape(self, op: str, shape: object) -> tuple[int, ...]:
         """A shape of whole numbers. A size may be 0: what a PE holds of a split tensor may be nothing."""
-        dims = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        dims = tuple(shape) if isinstance(shape, _SEQUENCES) else (shape,)
         for dim in dims:
             if (type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, Integral))) or dim < 0:
                 self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 0 or more, say (32, 64)")
@@ -311,7 +315,7 @@ class TlCore:
                 writers.note(pa, nbytes, records[-1] if records else None)
 
     def _address(self, op: str, ptr: object) -> int:
-        if not isinstance(ptr, int | Integral) or isinstance(ptr, bool):
+        if not isinstance(ptr, _WHOLE) or isinstance(ptr, bool):
             hint = "give the pointer that a tensor argument is, or that plus a whole number of bytes"
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)
@@ -323,12 +327,25 @@ class TlCore:
         this PE's own part.
         """
         address, tensor = self._address(op, ptr), self._tensor_at(op, ptr, not nbytes)
-        whose, start, size = f"'{tensor.name}'", tensor.start, tensor.end - tensor.start
-        hint = "check the shape and the offset; offsets are in bytes"
+        is_part = isinstance(ptr, Address) and ptr.base.is_part
+        if isinstance(ptr, Address) and is_part:
+            start, size = int(ptr.base), ptr.base.local_nbytes
+        else:
+            start, size = tensor.start, tensor.end - tensor.start
+        at = address - start
+        if at % itemsize or not 0 <= at + first <= size - nbytes:
+            self._fail_outside(op, tensor, is_part, at, first, nbytes, size, itemsize)
+        return address, tensor
+
+    def _fail_outside(
+        self, op: str, tensor: TensorRange, is_part: bool, at: int, first: int, nbytes: int, size: int, itemsize: int
+    ) -> NoReturn:
+        """Say what is wrong with an access `at` bytes behind the start of a tensor, or of a part of it, of `size`."""
+        whose, hint = f"'{tensor.name}'", "check the shape and the offset; offsets are in bytes"
         if itemsize != dtype_of(tensor.dtype).itemsize:
             hint = f"'{tensor.name}' holds {tensor.dtype}, and is read as elements of {itemsize} bytes: check the dtype"
-        if isinstance(ptr, Address) and ptr.base.is_part:
-            whose, start, size = f"this PE's part of '{tensor.name}'", int(ptr.base), ptr.base.local_nbytes
+        if is_part:
+            whose = f"this PE's part of '{tensor.name}'"
             if nbytes and not size:
                 self._fail(
                     f"{op}: this PE holds no part of '{tensor.name}', got {nbytes} bytes",
@@ -340,18 +357,16 @@ class TlCore:
                 "with physical addresses the parts of other PEs do not follow it: load only x.local, "
                 "or set system.address_model to va"
             )
-        offset = address + first - start
-        if (address - start) % itemsize:
+        if at % itemsize:
             self._fail(
-                f"{op}: offset {address - start} of {whose} is inside an element of {itemsize} bytes",
+                f"{op}: offset {at} of {whose} is inside an element of {itemsize} bytes",
                 f"offsets are in bytes: use a multiple of {itemsize}",
             )
+        offset = at + first
         if offset < 0:
             self._fail(f"{op}: {nbytes} bytes at offset {offset} begin before {whose}", hint)
-        if offset + nbytes > size:
-            beyond = f"which has {size} bytes ({offset + nbytes - size} too many)"
-            self._fail(f"{op}: {nbytes} bytes at offset {offset} run past {whose}, {beyond}", hint)
-        return address, tensor
+        beyond = f"which has {size} bytes ({offset + nbytes - size} too many)"
+        self._fail(f"{op}: {nbytes} bytes at offset {offset} run past {whose}, {beyond}", hint)
 
     def _tensor_at(self, op: str, ptr: object, is_empty: bool) -> TensorRange:
         """The tensor that an address is in.

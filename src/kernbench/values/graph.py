@@ -23,6 +23,7 @@ from kernbench.values.op import Array, BackendName, DeviceArray, Op, Params, Sha
 from kernbench.values.ops import OPS, infer, op_named
 
 Scalar: TypeAlias = bool | int | float
+_SCALARS = (bool, int, float)
 CONSTANT = "constant"
 
 
@@ -181,6 +182,6 @@ class ValueGraph:
 
 def _plain_scalar(op: str, item: object) -> Scalar:
     plain = item.item() if isinstance(item, np.generic) else item
-    if not isinstance(plain, bool | int | float):
+    if not isinstance(plain, _SCALARS):
         raise DataError(f"{op}: an input is a {type(item).__name__}", hint="give tensors and Python numbers")
     return plain

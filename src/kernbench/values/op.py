@@ -74,6 +74,7 @@ class Op:
         return bound
 
 
+_SEQUENCES = (list, tuple)
 _PLAIN = (int, str)  # what most parameters are; numpy's numbers are neither
 
 
@@ -83,7 +84,7 @@ def frozen(param: object) -> object:
         return param
     if isinstance(param, np.ndarray):
         param = param.tolist()
-    if isinstance(param, list | tuple):
+    if isinstance(param, _SEQUENCES):
         return tuple([frozen(item) for item in param])
     return param.item() if isinstance(param, np.generic) else param
 
