@@ -11,6 +11,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels.py"
 FIGURES = [
     ("pass 1, composite GEMM 64^3 f16 on one PE", 40),
     ("pass 1, the same on 16 PEs", 1),
+    ("pass 1, simple commands in a loop on 8 PEs", 60),
     ("pass 2, 64^3 f16", 3),
     ("op log in memory", 500),
     ("op log streaming, growth", 10),
