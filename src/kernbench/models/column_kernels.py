@@ -158,9 +158,9 @@ def deliver(
     def store(result: TensorHandle, rows: Range, columns: Range) -> list[TransferHandle]:
         return put(result, rows, columns, targets, layout, tl)
 
-    most = _most_elements(plan, found, factors)
-    wide = max(HEAD_COLUMNS, most // 8) if isinstance(layout, ByHead) else most
-    _results(found, factors, min(most, wide), store, out.dtype, plan, activation, tl, begins_apart=True)
+    _results(
+        found, factors, isinstance(layout, ByHead), store, out.dtype, plan, activation, tl, begins_apart=True
+    )  # fmt: skip
 
 
 def add_up(
@@ -181,7 +181,7 @@ def add_up(
         at = (rows[0] - first) * width + columns[0] - left
         return [tl.store_async(shares.local + at * shares.itemsize, result, strides=(width, 1))]
 
-    _results(found, factors, _most_elements(plan, found, factors), store, shares.dtype, plan, activation, tl)
+    _results(found, factors, False, store, shares.dtype, plan, activation, tl)
 
 
 def hand_out(
@@ -222,9 +222,9 @@ def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLC
                 at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
                 asked.append(tl.load_async(shares + at * item, (end - first, right - left)))
             parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
-            joined = tl.cat(parts, axis=1)
             if stored is not None:
                 tl.wait(stored)
+            joined = tl.cat(parts, axis=1)
             stored = tl.store_async(out + first * plan.n * item, joined)
             del asked, parts, joined
     tl.wait()
@@ -236,7 +236,7 @@ Store = Callable[[TensorHandle, Range, Range], list[TransferHandle]]
 def _results(
     found: TensorPtr,
     factors: TensorPtr | None,
-    most_columns: int,
+    by_head: bool,
     store: Store,
     dtype: str,
     plan: ColumnsPlan,
@@ -248,9 +248,10 @@ def _results(
     rows, which go to other memories; where they do not, blocks of all are alike and their exchange keeps step.
     """
     pe, cube = tl.program_id(0), tl.program_id(1)
-    (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
-    most, columns = _most_elements(plan, found, factors), list(cut(left, right, most_columns))
-    blocks = [(rows, some) for some in columns for rows in evenly(first, end, most // max(1, some[1] - some[0]))]
+    held = _held_blocks(plan, factors)
+    blocks = _blocks(plan, found, cube, pe, by_head, held)
+    if len({(b - a) * (d - c) for (a, b), (c, d) in blocks}) > 1:  # a larger one does not fit where a smaller one was
+        blocks = _blocks(plan, found, cube, pe, by_head, held + 1)
     if begins_apart:
         turn = len(blocks) * pe // plan.sip.pes
         blocks = blocks[turn:] + blocks[:turn]
@@ -270,11 +271,23 @@ def _results(
     tl.wait()
 
 
-def _most_elements(plan: ColumnsPlan, found: TensorPtr, factors: TensorPtr | None) -> int:
-    """Of a block in TCM: what is here and what comes; of sums, those so far, before and after."""
-    if not plan.splits_k:
-        return plan.sip.tcm_bytes // (2 * found.itemsize)
-    return plan.sip.tcm_bytes // ((4 if factors is None else 5) * F32_BYTES)
+def _held_blocks(plan: ColumnsPlan, factors: TensorPtr | None) -> int:
+    """In TCM at a time: what is here and what comes; of sums, those so far, before and after."""
+    return 2 if not plan.splits_k else 4 if factors is None else 5
+
+
+def _blocks(
+    plan: ColumnsPlan, found: TensorPtr, cube: int, pe: int, by_head: bool, held: int
+) -> list[tuple[Range, Range]]:
+    """A PE's share of the rows, and its columns, in blocks of which TCM holds `held`."""
+    (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
+    most = plan.sip.tcm_bytes // (held * (F32_BYTES if plan.splits_k else found.itemsize))
+    wide = min(most, max(HEAD_COLUMNS, most // 8)) if by_head else most
+    return [
+        (rows, some)
+        for some in cut(left, right, wide)
+        for rows in evenly(first, end, most // max(1, some[1] - some[0]))
+    ]
 
 
 def put(

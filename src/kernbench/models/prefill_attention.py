@@ -154,9 +154,9 @@ def take_results(
                 for start, shape in zip(starts, shapes, strict=True)
             ]
             parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
-            joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
             if stored is not None:
                 tl.wait(stored)
+            joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
             stored = tl.store_async(out + layout.place(cube, pe, first) * item, joined)
             del asked, parts, joined
     tl.wait()
