@@ -85,9 +85,9 @@ def work_of(rows: Rows) -> str:
 
 def layer_seconds(setting: Setting) -> float:
     """About how long a layer takes to simulate on each SIP that shares it."""
-    if str(setting["model"]).startswith("tiny"):
-        return 2.0
-    return 33.0 if setting["phase"] == "decode" else 2.0 * int(setting["tokens"])
+    if setting["phase"] == "decode":
+        return 1.5 + 0.5 * int(setting["batch"])
+    return 1.5 + 3e-6 * int(setting["tokens"]) * load_model(str(setting["model"])).hidden
 
 
 def _number(value: object) -> float:

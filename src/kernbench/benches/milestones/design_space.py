@@ -55,7 +55,7 @@ def points(
     model: Annotated[str, "a model of models.yaml"] = "llama3-8b",
     scale: Annotated[Literal["full", "small"], "all values and the front, or two values of each question"] = "full",
     tokens: Annotated[Size, "of a sequence at prefill"] = 2048,
-    batch: Annotated[Size, "sequences at decode"] = 1,
+    batch: Annotated[Size, "sequences at decode"] = 16,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
     load_model(model)  # refused here, before anything is run

@@ -39,8 +39,8 @@ def points(
     *,
     models: Annotated[str, "models of models.yaml, with commas between"] = DEFAULT_MODELS,
     sips: Annotated[str, "trays: numbers of SIPs that share a layer, with commas between"] = DEFAULT_SIPS,
-    tokens: Annotated[Size, "of a sequence at prefill"] = 2048,
-    batch: Annotated[Size, "sequences at decode"] = 1,
+    tokens: Annotated[Size, "of a sequence at prefill"] = 1024,
+    batch: Annotated[Size, "sequences at decode"] = 16,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
     return [
