@@ -78,12 +78,18 @@ class TensorArg:
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
     split_by: tuple[int | None, int | None] = (None, None)
-    span_bytes: int = field(init=False, repr=False)  # from the first byte of its address range to the last
+    # Derived once, since every PE asks: from the first byte of its address range to the last, and shards by place.
+    span_bytes: int = field(init=False, repr=False)
+    shards_by_place: Mapping[tuple[int, ...], TensorShard] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require(len(self.shards) > 0, f"TensorArg '{self.name}' has no shards", "deploy the tensor first")
         span_bytes = max(shard.offset_bytes + shard.nbytes for shard in self.shards)
-        object.__setattr__(self, "span_bytes", span_bytes)  # derived once: every PE asks
+        object.__setattr__(self, "span_bytes", span_bytes)
+        by_place: dict[tuple[int, ...], TensorShard] = {}
+        for shard in self.shards:
+            by_place.setdefault(self._place(shard.key), shard)
+        object.__setattr__(self, "shards_by_place", by_place)
         require(
             all(isinstance(n, int) and n >= 0 for n in self.shape),
             f"TensorArg '{self.name}' has shape {self.shape!r}",
@@ -92,9 +98,11 @@ class TensorArg:
 
     def shard_of(self, key: PeKey) -> TensorShard | None:
         """The part that lies in a PE's own memory, if any does; in SRAM, that of its cube."""
-        if self.space == "sram":
-            return next((shard for shard in self.shards if shard.key[:2] == key[:2]), None)
-        return next((shard for shard in self.shards if shard.key == key), None)
+        return self.shards_by_place.get(self._place(key))
+
+    def _place(self, key: PeKey) -> tuple[int, ...]:
+        """What tells shards apart: the PE, or in SRAM the cube."""
+        return key[:2] if self.space == "sram" else key
 
     def address_for(self, key: PeKey) -> int:
         """What a kernel on that PE gets as its pointer: the tensor's virtual base, or where the PE's own part lies.
@@ -166,13 +174,12 @@ class KernelLaunchMsg(CubeCommand):
             f"KernelLaunchMsg.kernel_ref is {self.kernel_ref!r}",
             "give a KernelRef",
         )
-        require(isinstance(self.args, tuple), f"KernelLaunchMsg.args is {self.args!r}", "give a tuple")
+        # Words about arguments are long, so they are made only where they are needed.
+        if not isinstance(self.args, tuple):
+            require(False, f"KernelLaunchMsg.args is {self.args!r}", "give a tuple")
         for arg in self.all_args:
-            require(
-                isinstance(arg, TensorArg | ScalarArg),
-                f"KernelLaunchMsg.args holds {arg!r}",
-                "give TensorArg and ScalarArg",
-            )
+            if not isinstance(arg, TensorArg | ScalarArg):
+                require(False, f"KernelLaunchMsg.args holds {arg!r}", "give TensorArg and ScalarArg")
         check_choice("KernelLaunchMsg", "failure_policy", self.failure_policy, FAILURE_POLICIES)
         check_choice("KernelLaunchMsg", "stream", self.stream, STREAMS)
         require(
