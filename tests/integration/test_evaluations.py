@@ -241,7 +241,7 @@ def test_time_grows_with_the_number_of_sips() -> None:
             for name in ("lrab_hierarchical_allreduce", "hierarchical_all_pes")
         )
         assert all(later > earlier for earlier, later in pairwise(of_root))
-        assert of_all_pes[-1] < 2 * of_all_pes[0]  # 16 SIPs after 2
+        assert of_all_pes[-1] < 3 * of_all_pes[0]  # 16 SIPs after 2
         assert all(b < a for a, b in zip(of_root, of_all_pes, strict=True))
 
 
