@@ -408,6 +408,35 @@ def test_long_messages_go_one_at_a_time_from_many_pes(
     assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), sum(arrays))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rings", [{}, {"n_slots": 2, "slot_size": 256}])
+def test_long_messages_of_replicas_keep_their_chunks_for_what_they_give_each_other(
+    rings: dict[str, int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas differ by a burst: some of them are long enough for one chunk at a time, and others are not."""
+    monkeypatch.setattr(hierarchical_all_pes, "LONG_PIECE_BYTES", 1024)
+    monkeypatch.setattr(hierarchical_all_pes, "MANY_PES", 8)
+    for count in (8 * 512 - 64, 8 * 1024):
+        world = World(Machine(sips=2, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024, **rings}})
+        arrays = [whole(rng, count).astype(np.float32) for _ in range(2)]
+        assert_all(world.all_reduce(arrays, DPPolicy(), algorithm="hierarchical_all_pes"), sum(arrays))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("n_rings", "way"), [(11, "direct"), (10, "direct_in_rows"), (5, "direct_in_rows"), (4, "ring_pieces")]
+)
+def test_the_exchange_of_twelve_sips_has_the_fewest_rounds_that_rings_allow(n_rings: int, way: str) -> None:
+    assert hierarchical_all_pes.exchange_plan(12, n_rings).way.__name__ == way
+
+
+@pytest.mark.parametrize("count", [40, 3000])
+def test_ranks_exchange_in_rows_and_columns_too(count: int, rng: np.random.Generator) -> None:
+    rings = {"n_slots": 4, "ring_bytes": (3 + 5) * 1024}
+    world = World(Machine(sips=6), ccl={"defaults": {**TINY["defaults"], **rings}})
+    assert hierarchical_all_pes.exchange_plan(6, 3).way is direct_in_rows
+    arrays = [whole(rng, count) for _ in range(6)]
+    assert_all(world.all_reduce(arrays, algorithm="hierarchical_all_pes"), sum(arrays))  # type: ignore[arg-type]
+
+
 def test_small_messages_are_bound_by_rounds() -> None:
     times = {}
     for algorithm in ALGORITHMS:

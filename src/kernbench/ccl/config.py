@@ -48,9 +48,9 @@ def load_ccl_config(source: CclSource = None) -> CclConfig:
     return checked(tree)
 
 
-def resolve_algorithm_config(cfg: CclConfig, name: str | None = None) -> AlgorithmConfig:
-    """An algorithm by its name; without one, that of an all_reduce of no bytes. Raises UsageError for an unknown
-    name.
+def resolve_algorithm_config(cfg: CclConfig, name: str | None = None, *, is_auto: bool = False) -> AlgorithmConfig:
+    """An algorithm by its name; without one, that of an all_reduce of no bytes. Raises UsageError for an unknown name,
+    and where two of its rings do not fit; one that `auto` has chosen takes the rings of the defaults then.
     """
     if name is None:
         return choose(cfg, "all_reduce", 0)
@@ -62,6 +62,12 @@ def resolve_algorithm_config(cfg: CclConfig, name: str | None = None) -> Algorit
     own = cfg.algorithms[name]
     merged = {**cfg.settings, **own}
     if not two_rings_fit(merged):
+        if not is_auto:
+            raise UsageError(
+                f"two rings of '{name}', {merged['n_slots']} slots of {merged['slot_size']} bytes each, do not fit "
+                f"ring_bytes {merged['ring_bytes']}",
+                hint="raise defaults.ring_bytes, or set n_slots and slot_size of the algorithm",
+            )
         merged |= {key: cfg.settings[key] for key in ("n_slots", "slot_size")}
     return AlgorithmConfig(algorithm=name, **merged)  # type: ignore[arg-type]  # checked when it was read
 
@@ -78,7 +84,7 @@ def choose(
     if rows is None:
         raise UsageError(f"{collective} is 'auto', and there is no table auto.{key}", hint=f"add one to {FILE}")
     row = next(row for row in rows if row.up_to_bytes is None or nbytes <= row.up_to_bytes)
-    found = resolve_algorithm_config(cfg, row.algorithm)
+    found = resolve_algorithm_config(cfg, row.algorithm, is_auto=True)
     return found if row.chunk_bytes is None else replace(found, chunk_bytes=row.chunk_bytes)
 
 

@@ -1,6 +1,6 @@
 """The kernels as calls on tensors: outputs placed, block sizes chosen to fit TCM, launched on a grid.
 
-Half of what kernels may have of a PE's TCM is counted on: collectives that run alongside take a share of their own.
+What communication leaves kernels of a PE's TCM is counted on: collectives that run alongside take a share of their own.
 """
 
 from __future__ import annotations

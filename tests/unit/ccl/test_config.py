@@ -110,6 +110,8 @@ def test_large_rings_of_the_package_are_those_of_the_defaults_where_they_do_not_
     for ring_bytes, rings in ((65536 + 256, (2, 16384)), (65536, (4, 4096))):
         found = choose(load_ccl_config({"defaults": {"ring_bytes": ring_bytes}}), "all_reduce", 1 << 26)
         assert (found.algorithm, found.n_slots, found.slot_size) == ("long_messages_all_pes", *rings)
+    with pytest.raises(UsageError, match="two rings of 'long_messages_all_pes', 2 slots of 16384 bytes each, do not"):
+        choose(load_ccl_config({"defaults": {"ring_bytes": 65536}}), "all_reduce", 8, algorithm="long_messages_all_pes")
 
 
 def test_rings_that_do_not_fit_their_tcm_are_a_fault() -> None:

@@ -92,10 +92,10 @@ DIRECT_ROUNDS = 2
 
 
 def direct_in_rows(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
-    """As `direct`, where so many peers at once are too many: PEs stand in rows and columns (`rows_of`). Those of a row
-    reduce a piece each, those of a column reduce their piece, and those of a row give each other the results.
+    """As `direct`, where so many peers at once are too many: PEs stand in rows and columns (`row_width`). Those of a
+    row reduce a piece each, those of a column reduce their piece, and those of a row give each other the results.
     """
-    tl, width = lane.tl, rows_of(size)
+    tl, width = lane.tl, row_width(size)
     row, place = position - position % width, position % width
     pieces = parts_of(x.size, width, lane.itemsize)
     others = [(place + step) % width for step in range(1, width)]
@@ -128,8 +128,8 @@ def direct_in_rows(lane: Lane, x: TensorHandle, position: int, size: int, direct
 IN_ROWS_ROUNDS = DIRECT_ROUNDS + 2
 
 
-def rows_of(size: int) -> int:
-    """How many stand in a row where rows are as nearly as many as their PEs as `size` allows; 1 for a prime number."""
+def row_width(size: int) -> int:
+    """How many stand in a row: the largest divisor of `size` up to its square root; 1 for a prime number."""
     return max(width for width in range(1, isqrt(size) + 1) if size % width == 0)
 
 

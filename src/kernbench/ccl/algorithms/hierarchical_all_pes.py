@@ -14,17 +14,20 @@ then: they share PCIe, which has enough to do all the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from kernbench.ccl.algorithms import rings, trees
 from kernbench.ccl.algorithms.exchanges import (
     DIRECT_ROUNDS,
     IN_ROWS_ROUNDS,
+    Direction,
     direct,
     direct_in_rows,
     direct_whole,
     ring_pieces,
-    rows_of,
+    row_width,
 )
 from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
@@ -40,6 +43,28 @@ LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from which on PEs have one chunk o
 def refuse(work: Assignment) -> str | None:
     """Why it cannot be done, if it cannot."""
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
+
+
+class ExchangePlan(NamedTuple):
+    """How SIPs exchange a chunk, and in how many rounds."""
+
+    way: Callable[[Lane, TensorHandle, int, int, Direction], Rounds]
+    rounds: int
+
+    @property
+    def held(self) -> int:
+        """Chunks in TCM, of those in all rounds together."""
+        return 3 * self.rounds
+
+
+def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
+    """The way with the fewest rounds for which so many rings are enough."""
+    width = row_width(n_sips)
+    if n_sips - 1 <= n_rings:
+        return ExchangePlan(direct, DIRECT_ROUNDS)
+    if width > 1 and width - 1 + n_sips // width - 1 <= n_rings:
+        return ExchangePlan(direct_in_rows, IN_ROWS_ROUNDS)
+    return ExchangePlan(ring_pieces, 2 * (n_sips - 1))
 
 
 def kernel(
@@ -59,7 +84,7 @@ def kernel(
     replicas: Spread = (False, False),
     cubes: tuple[int, ...] = (0,),
     pes: tuple[int, ...] = (0,),
-    n_rings: int = 16,
+    n_rings: int = 11,
     mesh_root: str = "center",
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
@@ -81,33 +106,30 @@ def kernel(
     is_mesh = per == "cube" and cube_w * cube_h > 1
     cube = tl.program_id(1) if is_mesh else 0
     tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root) if is_mesh else trees.ALONE
-    most = trees.MOST_IN_MESH if is_mesh else 0
-    is_direct = n_sips - 1 + most <= n_rings
-    width = rows_of(n_sips)
-    in_rows = width > 1 and width - 1 + n_sips // width - 1 + most <= n_rings
-    rounds = DIRECT_ROUNDS if is_direct else IN_ROWS_ROUNDS if in_rows else 2 * (n_sips - 1)
-    held = 3 * rounds  # chunks, in all rounds together
+    plan = exchange_plan(n_sips, n_rings - (trees.MOST_IN_MESH if is_mesh else 0))
     window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
-    live = trees.live_in_mesh(held, window) if is_mesh else max(trees.live(0) + held, rings.LIVE)
+    live = trees.live_in_mesh(plan.held, window) if is_mesh else max(trees.live(0) + plan.held, rings.LIVE)
     make = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
     lane = make(live=live, window=window)
 
     def exchange(x: TensorHandle) -> Rounds:
-        if is_direct:
-            way = direct_whole if own_count * lane.itemsize <= FEW_BYTES else direct
-        else:
-            way = direct_in_rows if in_rows else ring_pieces
+        is_small = plan.way is direct and own_count * lane.itemsize <= FEW_BYTES
+        way = direct_whole if is_small else plan.way
         return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
     start = part + own_first * lane.itemsize
     if is_mesh:
-        trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, rounds)
+        trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, plan.rounds)
     elif own_count >= n_sips * lane.chunk:
-        depth = rings.DEPTH
-        if own_count * lane.itemsize >= n_sips * LONG_PIECE_BYTES and len(cubes) * len(pes) >= MANY_PES:
-            depth = 1
-            lane = make(live=rings.live_of(depth), window=rings.window_of(depth))
-        rings.all_reduce(lane, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips, depth=depth)
+        is_long = own_count * lane.itemsize >= n_sips * LONG_PIECE_BYTES and len(cubes) * len(pes) >= MANY_PES
+        depth = 1 if is_long else rings.DEPTH
+        around = lane  # those that exchange nothing need no room for it
+        if is_long or plan.way is ring_pieces:
+            around = make(live=rings.live_of(depth), window=rings.window_of(depth))
+        rings.all_reduce(around, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips, depth=depth)
+        if around is not lane and any(replicas):
+            del around
+            tl.wait()  # chunks of two lengths have no room beside each other
     else:
         in_rounds(lane, start, own_count, exchange, n_sips)
     if among_cubes is not None:
