@@ -234,15 +234,22 @@ def test_chunks_of_four_slots_are_the_best_and_longer_ones_no_better() -> None:
     assert times[1024] > times[4096] > times[16384] == times[65536]
 
 
-def test_time_grows_with_the_number_of_sips() -> None:
-    for part in ("strong", "weak"):
-        of_root, of_all_pes = (
-            [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part, algorithm=name)]
-            for name in ("lrab_hierarchical_allreduce", "hierarchical_all_pes")
-        )
-        assert all(later > earlier for earlier, later in pairwise(of_root))
-        assert of_all_pes[-1] < 3 * of_all_pes[0]  # 16 SIPs after 2
-        assert all(b < a for a, b in zip(of_root, of_all_pes, strict=True))
+def scaling(part: str, algorithm: str) -> list[float]:
+    """Times by number of SIPs."""
+    return [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part, algorithm=algorithm)]
+
+
+@pytest.mark.parametrize("part", ["strong", "weak"])
+def test_around_a_ring_time_grows_with_the_number_of_sips(part: str) -> None:
+    assert all(later > earlier for earlier, later in pairwise(scaling(part, "lrab_hierarchical_allreduce")))
+
+
+@pytest.mark.parametrize("part", ["strong", "weak"])
+def test_an_exchange_of_all_with_all_is_faster_and_grows_far_less(part: str) -> None:
+    around, at_once = (scaling(part, name) for name in ("lrab_hierarchical_allreduce", "hierarchical_all_pes"))
+    assert all(direct < ring for ring, direct in zip(around, at_once, strict=True))
+    assert at_once[-1] < 3 * at_once[0]  # 16 SIPs after 2
+    assert around[-1] > 6 * around[0]
 
 
 # ----------------------------------------------------------------------------------------------- milestone-gqa-llama70b
