@@ -39,7 +39,9 @@ class LinearPlan:
 
 
 def tcm_budget(torch: RuntimeContext) -> int:
-    """What a kernel of the compute stream has on every PE of this rank's SIP."""
+    """What a kernel of the compute stream has on every PE of this rank's SIP, as long as a process group keeps what it
+    keeps now and nobody else puts tensors into TCM.
+    """
     kept = torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
     return torch.spec.cube.tcm_allocatable_bytes - kept
 
