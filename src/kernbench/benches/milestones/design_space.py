@@ -1,9 +1,9 @@
 """Three questions of an architect, each a sweep of the machine: UCIe connections, TCM, and MACs per HBM bandwidth.
 
 A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing, each of which
-answers a question, and on some that differ in two. The link between two dies grows with its connections. Objectives
-are time of the layer, energy per token, area of what the machine has coefficients for, and the cost model's figure; the
-machine that was given is marked.
+answers a question, and on some that differ in two. The link between two dies grows with its connections, and the links
+between a PE and its HBM slice with the slice's bandwidth. Objectives are time of the layer, energy per token, area of
+what the machine has coefficients for, and the cost model's figure; the machine that was given is marked.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ DIE_LINK = "machine:sip.links.cube_to_cube.bw_gbs"
 TCM = "machine:cube.memory_map.tcm_mb_per_pe"
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
+HBM_WAY = ("router_bw_gbs", "pe_dma_to_router_bw_gbs")  # links of a cube that what a PE reads goes over
 TITLES = {  # of a question: what its axis counts, and the question
     "ucie": ("UCIe connections per side", "How many UCIe connections?"),
     "tcm": ("TCM per PE (MB)", "How much TCM?"),
@@ -89,8 +90,11 @@ def changed(spec: MachineSpec, factors: Factors) -> Setting:
         if name == "ucie":
             connections = max(int(has["ucie"] * factor), 1)
             keys |= {UCIE: connections, DIE_LINK: spec.sip.links.cube_to_cube.bw_gbs * connections / has["ucie"]}
+        elif name == "hbm":
+            links = {f"machine:cube.links.{link}": getattr(spec.cube.links, link) * factor for link in HBM_WAY}
+            keys |= {HBM: has["hbm"] * factor, **links}
         else:
-            keys[{"tcm": TCM, "macs": MACS, "hbm": HBM}[name]] = has[name] * factor
+            keys[{"tcm": TCM, "macs": MACS}[name]] = has[name] * factor
     return keys
 
 
@@ -214,7 +218,8 @@ def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
         f"front-{column.split('_')[0]}",
         f"Time against {what}: what no machine beats in both, for {rows[0]['model']}",
         f"{_work(rows)} All machines of the three questions, and others that differ in MACs per PE and HBM bandwidth. "
-        "Letters say what a machine of the front has that the one as given has not. Cost is the weighted sum of MACs, "
+        "Letters say what a machine of the front has that the one as given has not; GB/s are of a PE's HBM slice and "
+        "of the links to it. Cost is the weighted sum of MACs, "
         "on-die memory, HBM and die-to-die bandwidth; energy and area are of what has a coefficient.",
         tuple(panels),
         height_in=3.4,
