@@ -15,7 +15,7 @@ from kernbench.common.errors import AllocationError, KernBenchError
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
-from kernbench.policy.address.free_list import whole
+from kernbench.policy.address.block_allocator import whole
 from kernbench.policy.address.phyaddr import PhysAddr
 
 _NAME = "TCM for communication"

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from kernbench.policy.address.free_list import FreeList, whole
+from kernbench.policy.address.block_allocator import BlockAllocator, whole
 
 
-class SlotList(FreeList):
-    """A FreeList with another rule of where blocks go. Its free blocks are what the live ones leave; a loop never asks
-    for them, so they are found when somebody does.
+class SlotList(BlockAllocator):
+    """A block goes to a free slot of its size. Free blocks are what the live ones leave; a loop never asks for them, so
+    they are found when somebody does.
     """
 
     def __init__(self, capacity_bytes: int, *, base: int = 0, name: str = "memory") -> None:
@@ -31,6 +31,7 @@ class SlotList(FreeList):
 
     @property
     def free_blocks(self) -> tuple[tuple[int, int], ...]:
+        """(start, size) of every free block, in order."""
         at, found = self.base, []
         for start, size in sorted(self._live.items()):
             if start > at:
@@ -69,11 +70,6 @@ class SlotList(FreeList):
         else:
             self._slots.clear()
             self._top, self._is_mixed = self.base, False
-
-    def _begin(self, start: int, nbytes: int) -> int:
-        self._live[start] = nbytes
-        self._used_bytes += nbytes
-        return start
 
     def _is_taken(self, start: int, nbytes: int) -> bool:
         """Whether some of these bytes are a live block's."""

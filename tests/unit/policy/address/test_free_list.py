@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.errors import AllocationError
+from kernbench.policy.address.block_allocator import BlockAllocator
 from kernbench.policy.address.free_list import FreeList
+from kernbench.policy.address.slot_list import SlotList
 
 CAPACITY = 64
 
@@ -141,6 +143,18 @@ def test_sizes_that_are_not_whole_and_positive_are_refused(bad: int) -> None:
         with pytest.raises(AllocationError):
             call()
     assert ours.used_bytes == 1
+
+
+@pytest.mark.parametrize("allocator", [FreeList, SlotList])
+@pytest.mark.parametrize("bad", [(0.0, 256), (0, 256.0), (False, 256), ([1], 2), (0, [256]), ("0", 256)])
+def test_what_only_equals_a_live_block_or_has_no_hash_is_not_freed(
+    allocator: type[BlockAllocator], bad: tuple[int, int]
+) -> None:
+    ours = allocator(1024)
+    ours.alloc(256)
+    with pytest.raises(AllocationError, match=r"memory: (start|nbytes) is "):
+        ours.free(*bad)
+    assert (ours.used_bytes, ours.free_blocks) == (256, ((256, 768),))
 
 
 def test_a_memory_of_no_bytes_is_always_full() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.errors import AllocationError
+from kernbench.policy.address.block_allocator import BlockAllocator
 from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.slot_list import SlotList
 
@@ -76,7 +77,7 @@ def loops(draw: st.DrawFn) -> tuple[list[int], list[tuple[str, int]]]:
     return sizes, draw(st.permutations(body))
 
 
-def run_loop(space: FreeList, sizes: list[int], body: list[tuple[str, int]], times: int = 12) -> None:
+def run_loop(space: BlockAllocator, sizes: list[int], body: list[tuple[str, int]], times: int = 12) -> None:
     now: dict[int, int] = {}
     for _ in range(times):
         following: dict[int, int] = {}
