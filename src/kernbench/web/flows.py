@@ -19,8 +19,8 @@ from kernbench.web.op_view import brief, selected_rows
 from kernbench.web.run_view import RunView
 
 BUNDLE_PX = 12  # ends of messages that are nearer to each other than about that are one
-ENOUGH = 48  # bundles; where there are more, they are made of what lies farther apart
-MOST = 200  # bundles in an answer
+WANTED_BUNDLES = 48  # where there are more, they are made of what lies farther apart
+MAX_BUNDLES = 200  # in an answer
 MOST_LINKS = 400
 MOST_NAMED = 8
 
@@ -82,12 +82,12 @@ def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, c
     row_of, lanes = _rows(view, closed), view.run.ops.lane
     ends = row_of[lanes[some.sent]], row_of[lanes[some.received]]
     bundle, counts = _together(some, ends, step)
-    while len(counts) > ENOUGH and step < t1 - t0:
+    while len(counts) > WANTED_BUNDLES and step < t1 - t0:
         step *= 2
         bundle, counts = _together(some, ends, step)
     middle = np.bincount(bundle, some.left + some.arrived, minlength=len(counts)) / np.maximum(2 * counts, 1)
     far = np.abs(middle - (t0 + t1) / 2)
-    drawn = sorted(range(len(counts)), key=lambda n: (-counts[n], far[n], n))[:MOST]
+    drawn = sorted(range(len(counts)), key=lambda n: (-counts[n], far[n], n))[:MAX_BUNDLES]
     return {
         "schema": 1, "t0": t0, "t1": t1, "step": step, "count": len(some),
         "rest": len(some) - int(counts[drawn].sum()) if drawn else 0,
@@ -154,6 +154,7 @@ def _links(view: RunView, some: Messages) -> list[list[str]]:
     sends = np.zeros(len(view.run.ops), bool)
     sends[some.sent] = True
     counts = np.bincount(route.values[np.repeat(sends, np.diff(route.starts))].astype(np.int64), minlength=1)
-    best = sorted(np.flatnonzero(counts), key=lambda n: (-counts[n], n))[:MOST_LINKS]
-    found = [view.run.places[int(n)] for n in best]
-    return [[place.src, place.dst] for place in found if place.kind == "link"]
+    passed = [(-int(counts[n]), int(n)) for n in np.flatnonzero(counts)]
+    links = [(count, n) for count, n in passed if view.run.places[n].kind == "link"]  # a route has channels too
+    found = [view.run.places[n] for _, n in sorted(links)[:MOST_LINKS]]
+    return [[place.src, place.dst] for place in found]

@@ -192,7 +192,8 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
         if what == "link":
             return passed(view, name)
         raise UsageError(
-            f"no selection '{selection[:60]}'", hint="use op:N, line:N, lane:N, launch:N, node:NAME or link:A>B"
+            f"no selection '{selection[:60]}'",
+            hint="use op:N, line:N, lane:N, launch:N, kind:K, class:CLASS@SCOPE, node:NAME, link:A>B or q:WORDS",
         )
 
     return view.keep("selected", selection, 8, make)

@@ -12,7 +12,7 @@ from kernbench.topology import load_topology
 
 
 def rounds(x: Any, count: int, tl: Any) -> None:
-    """Loads, a vector op and a product, stores: 8 commands a round."""
+    """Two loads, two vector ops, a product and two stores: 7 commands per round."""
     for _ in range(count):
         early = tl.load_async(x.local, (16, 16))
         block = tl.load(x.local, (16, 16))
@@ -34,4 +34,4 @@ def garbage_of(count: int) -> int:
 
 
 def test_commands_leave_nothing_for_the_garbage_collector() -> None:
-    assert garbage_of(40) - garbage_of(2) < 38  # less than one object a round; it was 31 a command
+    assert garbage_of(40) - garbage_of(2) < 38  # less than one object per round

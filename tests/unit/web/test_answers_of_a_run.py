@@ -7,6 +7,7 @@ PE p starts at p ns.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -246,6 +247,13 @@ def test_a_class_of_the_path_is_the_ops_that_have_a_piece_of_it(view: RunView) -
         selected_rows(view, "class:queues@launch:0")
 
 
+def test_a_selection_that_does_not_exist_is_told_of_all_that_do(view: RunView) -> None:
+    with pytest.raises(UsageError, match="no selection 'colour:red'") as caught:
+        selected_rows(view, "colour:red")
+    for what in ("op:", "line:", "lane:", "launch:", "kind:", "class:", "node:", "link:", "q:"):
+        assert what in str(caught.value.hint)
+
+
 def test_every_receive_has_the_send_of_its_message(collective: RunView) -> None:
     found, ops = messages(collective), collective.run.ops
     assert len(found) == (ops.name.codes == ops.name.words.index("ipcq_recv")).sum() > 0
@@ -262,7 +270,7 @@ def test_messages_of_a_collective_are_few_bundles_and_fall_apart_in_a_short_wind
     every = messages(collective)
     cubes = frozenset(("sip0.cube0", "sip1.cube0"))
     t0, t1 = collective.scope("kernels")
-    monkeypatch.setattr("kernbench.web.flows.ENOUGH", 6)  # of sixteen
+    monkeypatch.setattr("kernbench.web.flows.WANTED_BUNDLES", 6)  # of sixteen
     whole = flows(collective, t0, t1, 1000, None, cubes)
     assert whole["count"] == len(every) == sum(one["count"] for one in whole["bundles"])
     assert 2 <= len(whole["bundles"]) <= 6 < len(every) == 16
@@ -292,6 +300,21 @@ def test_a_launch_has_the_messages_it_sent_or_received_and_their_links(collectiv
     assert found["count"] == ((launches[every.sent] == last) | (launches[every.received] == last)).sum()
     assert found["max_ns"] == found["slowest"][0]["ns"] >= found["mean_ns"] > 0
     assert ["sip0.io0.pcie_ep", "fabric.switch0"] in found["links"]  # SIP to SIP
+
+
+def test_channels_in_routes_take_no_place_among_the_links(collective: RunView, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = message_totals(collective, "node:sip0")
+    assert every is not None
+    places = collective.run.places
+    busiest, second = (
+        next(n for n, place in enumerate(places) if [place.src, place.dst] == link) for link in every["links"][:2]
+    )
+    channel = replace(places[busiest], kind="channel")
+    monkeypatch.setattr(collective.run, "places", [*places[:busiest], channel, *places[busiest + 1 :]])
+    monkeypatch.setattr("kernbench.web.flows.MOST_LINKS", 1)
+    found = message_totals(collective, "node:sip0")
+    assert found is not None
+    assert found["links"] == [[places[second].src, places[second].dst]]
 
 
 def test_points_on_the_base_machine_are_known_where_machines_differ(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 There is a piece for each PE. In a reduce-scatter, piece k starts at the PE behind k's, and every PE on its way adds its
 own part; so it is complete when it comes to k. In an all-gather the pieces go round once more. Every step moves up to
-`DEPTH` chunks, of which one is sent on as soon as it is here, so steps overlap.
+`depth` chunks, of which one is sent on as soon as it is here, so steps overlap.
 """
 
 from __future__ import annotations
