@@ -9,6 +9,7 @@ request per run. Pure: no clock, no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
@@ -33,23 +34,21 @@ class Run(NamedTuple):
     lane_offset: int  # in bytes of the block as a dense tensor
 
 
+@dataclass(frozen=True, eq=False)
 class Lanes:
     """Which bytes a block touches, as runs in the order of its lanes. Blocks of one form share it, wherever they lie,
     and with it what depends on nothing else.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        runs: tuple[Run, ...],
-        strides_bytes: tuple[int, ...] | None = None,
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.runs = runs
-        self.strides_bytes = strides_bytes  # of all axes, where no lane is masked out
-        self.nbytes = prod(shape) * dtype.itemsize  # of the block as a dense tensor
+    shape: tuple[int, ...]
+    dtype: DType
+    runs: tuple[Run, ...]
+    strides_bytes: tuple[int, ...] | None = None  # of all axes, where no lane is masked out
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Of the block as a dense tensor."""
+        return prod(self.shape) * self.dtype.itemsize
 
     @cached_property
     def span(self) -> tuple[int, int]:

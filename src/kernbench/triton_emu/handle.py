@@ -51,6 +51,9 @@ class TensorHandle:
     """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's
     broadcasting; `@` is `tl.dot`. `&`, `|`, `^`, `~`, `<<` and `>>` work on the bits of integers and on the truth of
     bools; `//` and `%` round down, as in Python and numpy, where Triton's integers cut towards zero.
+
+    Kernel code sets no field. `tl`, `block`, `composite`, `records`, `segments`, `transposed` and `value` are internal
+    to `triton_emu`; they are plain slots because every op reads them.
     """
 
     __slots__ = (

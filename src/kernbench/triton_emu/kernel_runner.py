@@ -26,7 +26,7 @@ from kernbench.triton_emu.call_site import kernel_line
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
 Records = tuple[int, ...]
-Done = Callable[[Records], object]  # what it returns is nobody's
+Done = Callable[[Records], object]  # its result is not used
 Clock = Generator[simpy.Event, object, None]
 
 
@@ -279,12 +279,11 @@ class KernelRunner:
             return ()
         finished, on_done = self._env.event(), self._done
         if on_done is not None:
-            left_behind = on_done
 
             def note(_: simpy.Event) -> None:
                 records = finished.value
                 assert isinstance(records, tuple)
-                left_behind(records)
+                on_done(records)
 
             assert finished.callbacks is not None
             finished.callbacks.append(note)  # before the kernel goes on

@@ -178,7 +178,7 @@ class PeSchedulerComponent(PeEngine):
             return found
         kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
         return [
-            TilePlan(0, (RunsStage(kind, DMA, runs, sum([nbytes for _, nbytes in runs]), _change(cmd, number)),))
+            TilePlan(0, (RunsStage(kind, DMA, runs, sum([nbytes for _, nbytes in runs]), _atomic_effect(cmd, number)),))
             for number, runs in enumerate(cmd.requests)
         ]
 
@@ -360,6 +360,6 @@ def _work_of(cmd: GemmCmd | MathCmd) -> tuple[object, ...]:
     return cmd.op, cmd.elements, cmd.dtype
 
 
-def _change(cmd: DmaCommand, number: int) -> Callable[[], object] | None:
-    """What the request of a number does to memory, where it does something."""
+def _atomic_effect(cmd: DmaCommand, number: int) -> Callable[[], object] | None:
+    """What an atomic's request of that number does to memory when it arrives; None for other commands."""
     return partial(cmd.apply, number) if isinstance(cmd, AtomicCmd) else None

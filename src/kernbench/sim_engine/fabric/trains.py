@@ -91,9 +91,9 @@ class TrainPlanner:
 
     def _wait_to_be_alone(self, transfer: Transfer) -> None:
         """A transfer is moved flit by flit: plan it again when it is alone, if it is so large that this may pay."""
-        is_compiled = self._engine.queues is not None
         if transfer.slow or transfer.flits <= LARGE:
             return
+        is_compiled = self._engine.queues is not None
         if not is_compiled or transfer.flits * transfer.hops >= WORTH_REPLANNING_COMPILED:
             self.waiting[transfer.seq] = transfer
 
