@@ -42,6 +42,7 @@ KEYS_AT_ONCE = 128  # at decode
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 UNITS_JOINED = 3  # of one product over streamed caches: with more, scores that nobody reads are what fills TCM
+CAPS_PER_UNIT = UNITS_JOINED + 1  # of its scores, in TCM: those of a product's units, and of one by itself
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
 
 
@@ -275,7 +276,8 @@ class StudiedMapping:
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
         keys = -(-context // splits) + 1  # with the new token's
         block = max(1, min(most, keys))
-        joined = sip.tcm_bytes * 25 // 32 // (shared * (UNITS_JOINED + 1) * F32_BYTES)  # scores, and each unit's own
+        scores = shared * (UNITS_JOINED + 1) + CAPS_PER_UNIT  # for a key: of all units' queries, and of its own unit's
+        joined = sip.tcm_bytes * 25 // 32 // (scores * F32_BYTES)
         together = max(1, joined // (keys + CACHE_ROWS)) if streamed else 1
         return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
 

@@ -123,6 +123,33 @@ def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monke
     assert 12 * 1024 < max(peaks) <= 16 * 1024
 
 
+@pytest.mark.parametrize(
+    ("model", "kib", "batch", "context", "together"),
+    [
+        ("tiny-gpt", 64, 6, 220, 6),
+        ("tiny-gpt", 64, 6, 1000, 1),  # of three, scores and caps alone are 63 KiB
+        ("tiny-mixtral", 32, 9, 600, 3),  # in four parts, of two sizes: more kinds of caps than there is room for
+    ],
+)
+def test_streamed_decode_keeps_to_its_tcm(
+    model: str, kib: int, batch: int, context: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores of as many units as are one softmax, caps of scores, queries and results."""
+    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+        monkeypatch.setattr(f"{where}.tcm_budget", lambda _: kib * 1024)
+    usual, plans = mapping.StudiedMapping.decode_attention, list[mapping.DecodeAttention]()
+
+    def seen(*args: object) -> mapping.DecodeAttention:
+        plans.append(usual(*args))  # type: ignore[arg-type]
+        return plans[-1]
+
+    monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", seen)
+    result = verified(1, model=model, phase="decode", batch=batch, context=context)
+    assert plans[0].units_together == together
+    peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
+    assert max(peaks) <= kib * 1024
+
+
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
     result = verified(model="tiny-gpt", mapping="columns", tokens=48)
     (returned,) = result.returned
