@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from kernbench.models.attention import FAR_BELOW, units_here
+from kernbench.models.attention import units_here
 from kernbench.models.mapping import CAPS_PER_UNIT, UNITS_JOINED, DecodeAttention
+from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
