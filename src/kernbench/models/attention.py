@@ -8,11 +8,10 @@ type before they meet the values.
 from __future__ import annotations
 
 from kernbench.models.mapping import DecodeAttention
+from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
-
-FAR_BELOW = -1e30  # a score that no exponential sees
 
 
 class _Running:

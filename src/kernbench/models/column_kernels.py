@@ -8,16 +8,16 @@ order in which PEs of a cube do not share links; products touch the PE's own mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kernbench.models.layouts import ByHead, KParts, Layout
-from kernbench.models.plans import ColumnsPlan, Job, exchange_rounds
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape, exchange_rounds
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
-F32_BYTES = 4
 HEAD_COLUMNS = 512  # or an eighth of a block, at a time where they go to heads: each head gets some rows
 STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
 
@@ -158,9 +158,10 @@ def deliver(
     def store(result: TensorHandle, rows: Range, columns: Range) -> list[TransferHandle]:
         return put(result, rows, columns, targets, layout, tl)
 
-    _results(
-        found, factors, isinstance(layout, ByHead), store, out.dtype, plan, activation, tl, begins_apart=True
-    )  # fmt: skip
+    found_in = [x for x in (found, factors) if x is not None]
+    blocks = _blocks(plan, found_in, tl, by_head=isinstance(layout, ByHead))
+    turn = len(blocks) * tl.program_id(0) // plan.sip.pes  # PEs of a cube begin with other rows: for other memories
+    _results(found_in, blocks[turn:] + blocks[:turn], store, out.dtype, plan, activation, tl)
 
 
 def add_up(
@@ -181,7 +182,8 @@ def add_up(
         at = (rows[0] - first) * width + columns[0] - left
         return [tl.store_async(shares.local + at * shares.itemsize, result, strides=(width, 1))]
 
-    _results(found, factors, False, store, shares.dtype, plan, activation, tl)
+    found_in = [x for x in (found, factors) if x is not None]
+    _results(found_in, _blocks(plan, found_in, tl), store, shares.dtype, plan, activation, tl)  # alike: PEs keep step
 
 
 def hand_out(
@@ -211,75 +213,97 @@ def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLC
     """This PE's own rows of a row-major matrix, from who has added up some of their columns."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
     top, bottom = plan.sip.rows_at(plan.rows, cube, pe)
-    most = plan.sip.tcm_bytes // (3 * plan.n * item)  # as it comes, joined, and on its way
+
+    def wanted() -> Iterator[tuple[int, list[Piece]]]:
+        for other in range(plan.sip.pes):
+            share = plan.share_of(cube, other)
+            for first, end in evenly(max(top, share[0]), min(bottom, share[1]), rows_joined(plan.n * item, plan.sip)):
+                pieces: list[Piece] = []
+                for source in plan.cubes_of(cube):
+                    left, right = plan.columns_of(source, other)
+                    at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
+                    pieces.append(Piece(shares + at * item, (end - first, right - left), right - left))
+                yield out + first * plan.n * item, pieces
+
+    join_columns(wanted(), tl)
+
+
+class Piece(NamedTuple):
+    """A matrix in somebody's memory: its address, shape, and how far apart its rows are."""
+
+    place: int
+    shape: tuple[int, int]
+    stride: int
+
+
+def rows_joined(row_bytes: int, sip: SipShape) -> int:
+    """How many rows `join_columns` has room for at a time: as they come, joined, and on their way."""
+    return sip.tcm_bytes // (3 * row_bytes)
+
+
+def join_columns(wanted: Iterable[tuple[int, Sequence[Piece]]], tl: TLContext) -> None:
+    """To each address pieces side by side, end to end there; the ones before are on their way meanwhile."""
     stored: TransferHandle | None = None
-    for other in range(plan.sip.pes):
-        share = plan.share_of(cube, other)
-        for first, end in evenly(max(top, share[0]), min(bottom, share[1]), most):
-            asked: list[TransferHandle] = []
-            for source in plan.cubes_of(cube):
-                left, right = plan.columns_of(source, other)
-                at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
-                asked.append(tl.load_async(shares + at * item, (end - first, right - left)))
-            parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
-            if stored is not None:
-                tl.wait(stored)
-            joined = tl.cat(parts, axis=1)
-            stored = tl.store_async(out + first * plan.n * item, joined)
-            del asked, parts, joined
+    for place, pieces in wanted:
+        asked = [tl.load_async(piece.place, piece.shape, strides=(piece.stride, 1)) for piece in pieces]
+        parts = [_arrived(handle, tl) for handle in asked]
+        if stored is not None:
+            tl.wait(stored)
+        joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
+        stored = tl.store_async(place, joined)
+        del asked, parts, joined
     tl.wait()
 
 
+def _arrived(handle: TransferHandle, tl: TLContext) -> TensorHandle:
+    found = tl.wait(handle)
+    assert found is not None
+    return found
+
+
+Block = tuple[Range, Range]  # rows and columns
 Store = Callable[[TensorHandle, Range, Range], list[TransferHandle]]
 
 
 def _results(
-    found: TensorPtr,
-    factors: TensorPtr | None,
-    by_head: bool,
+    found_in: Sequence[TensorPtr],
+    blocks: Sequence[Block],
     store: Store,
     dtype: str,
     plan: ColumnsPlan,
     activation: str | None,
     tl: TLContext,
-    begins_apart: bool = False,
 ) -> None:
-    """Have the results of this PE's share of the rows stored, block by block. PEs of a cube may each begin with other
-    rows, which go to other memories; where they do not, blocks of all are alike and their exchange keeps step.
-    """
-    pe, cube = tl.program_id(0), tl.program_id(1)
-    held = _held_blocks(plan, factors)
-    blocks = _blocks(plan, found, cube, pe, by_head, held)
-    if len({(b - a) * (d - c) for (a, b), (c, d) in blocks}) > 1:  # a larger one does not fit where a smaller one was
-        blocks = _blocks(plan, found, cube, pe, by_head, held + 1)
-    if begins_apart:
-        turn = len(blocks) * pe // plan.sip.pes
-        blocks = blocks[turn:] + blocks[:turn]
-    found_in = [x for x in (found, factors) if x is not None]
-    sources = _sources(plan, pe)
+    """Have results stored block by block: what PEs found, times the factors where there is a second tensor of them."""
+    sources = _sources(plan, tl.program_id(0))
     coming = _Coming(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
-    for rows, some in blocks:
+    for rows, columns in blocks:
         result = coming.sum_of(len(sources))
         if activation is not None and plan.splits_k:
             result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
-        if factors is not None:
+        for _ in found_in[1:]:
             result = result * coming.sum_of(len(sources))
         if result.dtype != dtype:
             result = tl.cast(result, dtype)
-        coming.leaving = store(result, rows, some)
+        coming.leaving = store(result, rows, columns)
         del result
     tl.wait()
 
 
-def _held_blocks(plan: ColumnsPlan, factors: TensorPtr | None) -> int:
-    """In TCM at a time: what is here and what comes; of sums, those so far, before and after."""
-    return 2 if not plan.splits_k else 4 if factors is None else 5
+def _blocks(plan: ColumnsPlan, found_in: Sequence[TensorPtr], tl: TLContext, *, by_head: bool = False) -> list[Block]:
+    """This PE's share of the rows, and its columns, in blocks that fit TCM: what is here and what comes; of sums, those
+    so far, before and after, and of factors.
+    """
+    held = 3 + len(found_in) if plan.splits_k else 2
+    blocks = _blocks_held(plan, found_in[0], tl, held, by_head=by_head)
+    if len({(b - a) * (d - c) for (a, b), (c, d) in blocks}) > 1:  # a larger one does not fit where a smaller one was
+        blocks = _blocks_held(plan, found_in[0], tl, held + 1, by_head=by_head)
+    return blocks
 
 
-def _blocks(
-    plan: ColumnsPlan, found: TensorPtr, cube: int, pe: int, by_head: bool, held: int
-) -> list[tuple[Range, Range]]:
-    """A PE's share of the rows, and its columns, in blocks of which TCM holds `held`."""
+def _blocks_held(plan: ColumnsPlan, found: TensorPtr, tl: TLContext, held: int, *, by_head: bool) -> list[Block]:
+    """Blocks of which TCM holds `held`."""
+    pe, cube = tl.program_id(0), tl.program_id(1)
     (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
     most = plan.sip.tcm_bytes // (held * (F32_BYTES if plan.splits_k else found.itemsize))
     wide = min(most, max(HEAD_COLUMNS, most // 8)) if by_head else most
@@ -330,8 +354,7 @@ class _Coming:
 
     def _take(self) -> TensorHandle:
         assert self._next is not None
-        here = self._tl.wait(self._next)
-        assert here is not None
+        here = _arrived(self._next, self._tl)
         for handle in self.leaving:
             self._tl.wait(handle)
         self.leaving = []

@@ -24,7 +24,7 @@ from kernbench.models import attention, column_kernels, kernels, prefill_attenti
 from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import SplitKPlan
-from kernbench.models.plans import ColumnsPlan, Job
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
@@ -34,7 +34,6 @@ from kernbench.runtime_api.work import LaunchedWork
 from kernbench.tp.launches import rows_at_once
 
 EPS = 1e-5
-F32_BYTES = 4
 
 
 @dataclass

@@ -29,19 +29,19 @@ from functools import cache
 from typing import Literal, Protocol, runtime_checkable
 
 from kernbench.common.errors import UsageError
-from kernbench.models.plans import ColumnsPlan, SipShape, columns_plan
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
 from kernbench.models.query_blocks import PrefillAttention, prefill_attention
 from kernbench.policy.placement.dp import Range, parts_of
 
-F32_BYTES = 4
 FEW_ROWS = 64  # up to so many, weights are what a product moves
 RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
 RELAYED_CUBES = 8  # and so it does with fewer of these
 RELAYED_BLOCKS = 4
-KEYS_AT_ONCE = 128  # at decode
+DECODE_KEYS = 256  # of a block at decode, at most
 CACHE_ROWS = 8
 FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
 UNITS_JOINED = 3  # of one product over streamed caches: with more, scores that nobody reads are what fills TCM
+CAPS_PER_UNIT = UNITS_JOINED + 1  # of its scores, in TCM: those of a product's units, and of one by itself
 LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
 
 
@@ -271,11 +271,12 @@ class StudiedMapping:
         if streamed:
             most = sip.tcm_bytes * 5 // 8 // (shared * (3 * F32_BYTES + itemsize))  # scores, and what becomes of them
         else:
-            most = min(2 * KEYS_AT_ONCE, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
+            most = min(DECODE_KEYS, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
         keys = -(-context // splits) + 1  # with the new token's
         block = max(1, min(most, keys))
-        joined = sip.tcm_bytes * 25 // 32 // (shared * (UNITS_JOINED + 1) * F32_BYTES)  # scores, and each unit's own
+        scores = shared * (UNITS_JOINED + 1) + CAPS_PER_UNIT  # for a key: of all units' queries, and of its own unit's
+        joined = sip.tcm_bytes * 25 // 32 // (scores * F32_BYTES)
         together = max(1, joined // (keys + CACHE_ROWS)) if streamed else 1
         return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
 

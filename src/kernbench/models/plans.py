@@ -20,6 +20,7 @@ from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import Range, parts_of
 
+F32_BYTES = 4
 PINNED_ROWS = 64  # of x in TCM while the weights pass: enough for the GEMM engine to be what takes the time
 
 

@@ -1,8 +1,8 @@
 """Causal attention of whole sequences: blocks of queries against keys and values in the PE's own slice.
 
-Cubes form teams, each with as many key heads as every other (`mapping.PrefillAttention`). Keys and values of its heads
-come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the cube. So
-blocks of queries need nobody else's memory.
+Cubes form teams, each with as many key heads as every other (`query_blocks.PrefillAttention`). Keys and values of its
+heads come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the
+cube. So blocks of queries need nobody else's memory.
 
 Queries come from their product to the PE that has their block. Scores have a row for each key, in HBM: those of keys
 before the block, then those of its own keys, with a mask. Then come the largest score of each query, exponentials,
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import F32_BYTES, Mover, Steps, cut, evenly, put
+from kernbench.models.column_kernels import Mover, Piece, Steps, cut, evenly, join_columns, put, rows_joined
 from kernbench.models.kernels import turn_heads
 from kernbench.models.layouts import KParts, Layout
-from kernbench.models.plans import exchange_rounds
+from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.policy.placement.dp import parts_of
 from kernbench.tp.kernels import rows_here
@@ -25,6 +25,7 @@ from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 KEYS_AT_ONCE = 1024  # whose scores or powers are one composite: few different ones to foresee
+ONES_SHARE = 8  # of TCM, one that ones may take, by which powers are added up
 PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
 
 
@@ -83,7 +84,7 @@ def rope_blocks(
     """As `kernels.rope`, for the queries of this PE's blocks, and for keys by head; every PE has all angles."""
     d = keys.shape[1]
     stored: TransferHandle | None = None
-    for place, token, shape in _turned(queries, keys, width, block_elements, plan, tl):
+    for place, token, shape in _rope_pieces(queries, keys, width, block_elements, plan, tl):
         table = tl.load(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
         x = tl.load(place, shape)
         if stored is not None:
@@ -93,7 +94,7 @@ def rope_blocks(
     tl.wait()
 
 
-def _turned(
+def _rope_pieces(
     queries: TensorPtr, keys: TensorPtr, width: int, block_elements: int, plan: PrefillAttention, tl: TLContext
 ) -> Iterator[tuple[int, int, tuple[int, int, int]]]:
     """What this PE turns at a time: address, the first one's token, and (tokens, heads, head_dim)."""
@@ -143,23 +144,17 @@ def take_results(
     (a, b), (top, bottom) = layout.plan.k_of(pe), parts_of(layout.plan.rows, plan.sip.cubes)[cube]
     heads = range(a // width, -(-b // width))
     spans = [(max(a, head * width), min(b, head * width + width)) for head in heads]
-    most = plan.sip.tcm_bytes // (3 * (b - a) * item) if a < b else 0  # as it comes, joined, and on its way
-    stored: TransferHandle | None = None
-    for (row, last), places in plan.stretches((top, bottom), heads) if a < b else ():
-        for first, end in evenly(row, last, most):
-            starts = [(at + first - row) * width + left % width for at, (left, _) in zip(places, spans, strict=True)]
-            shapes = [(end - first, right - left) for left, right in spans]
-            asked = [
-                tl.load_async(results + start * item, shape, strides=(width, 1))
-                for start, shape in zip(starts, shapes, strict=True)
-            ]
-            parts = [part for handle in asked if (part := tl.wait(handle)) is not None]
-            if stored is not None:
-                tl.wait(stored)
-            joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
-            stored = tl.store_async(out + layout.place(cube, pe, first) * item, joined)
-            del asked, parts, joined
-    tl.wait()
+
+    def wanted() -> Iterator[tuple[int, list[Piece]]]:
+        for (row, last), places in plan.stretches((top, bottom), heads):
+            for first, end in evenly(row, last, rows_joined((b - a) * item, plan.sip)):
+                pieces: list[Piece] = []
+                for at, (left, right) in zip(places, spans, strict=True):
+                    start = (at + first - row) * width + left % width
+                    pieces.append(Piece(results + start * item, (end - first, right - left), width))
+                yield out + layout.place(cube, pe, first) * item, pieces
+
+    join_columns(wanted() if a < b else (), tl)
 
 
 class _Block:
@@ -191,12 +186,25 @@ class _Block:
         tl, n = self._tl, self._queries
         self._find_scores(scores, masks)
         self._find_powers(scores, powers)
+        total = self._total(powers)
         weights = tl.ref(powers.local, (self._seen, n)).T
-        ones = tl.full((self._seen, 1), 1, self._dtype)
-        total = tl.wait(tl.composite("gemm", weights, ones, out_dtype="f32", tile_shape="auto"))
         values = tl.ref(self._values, (self._seen, self._d))
         steps: Steps = [{"op": "div", "other": total}]
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
+
+    def _total(self, powers: TensorPtr) -> TensorHandle:
+        """Of every query's powers, (queries, 1): a product with ones, of as many keys as there is room for them."""
+        tl, n, total = self._tl, self._queries, None
+        spans = list(evenly(0, self._seen, self._plan.sip.tcm_bytes // ONES_SHARE // self._item))
+        ones = tl.full((spans[0][1], 1), 1, self._dtype)
+        for first, end in spans:
+            weights = tl.ref(powers.local + first * n * powers.itemsize, (end - first, n)).T
+            some = ones if end - first == ones.shape[0] else ones[: end - first]
+            steps: Steps = [] if total is None else [{"op": "add", "other": total}]
+            asked = tl.composite("gemm", weights, some, epilogue=steps, out_dtype="f32", tile_shape="auto")
+            total = tl.wait(asked)
+        assert total is not None
+        return total
 
     def _find_scores(self, scores: TensorPtr, masks: TensorPtr) -> None:
         """Of the keys before the block, which all of its queries see, and of its own."""

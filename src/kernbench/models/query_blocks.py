@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.models.plans import SipShape
+from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
 
 FAR_BELOW = -1e30  # a score that no exponential sees
 MOST_QUERIES = 128  # of a block: as many of its own keys are worked on though only half are seen
 MOST_COLUMNS = 512  # tokens times heads that share a key head
-F32_BYTES = 4
 
 
 class QueryBlock(NamedTuple):

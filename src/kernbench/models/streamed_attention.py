@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from kernbench.models.attention import FAR_BELOW, units_here
-from kernbench.models.mapping import UNITS_JOINED, DecodeAttention
+from kernbench.models.attention import units_here
+from kernbench.models.mapping import CAPS_PER_UNIT, UNITS_JOINED, DecodeAttention
+from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -37,7 +38,7 @@ def attend_streamed(
     tl: TLContext,
 ) -> None:
     """What `attention.attend_decode` does."""
-    units, apart = units_here(plan, tl), _Apart(plan.room, tl)
+    units, masks = units_here(plan, tl), _UnitMasks(plan, tl)
     for first in range(0, len(units), plan.units_at_once):
         some = units[first : first + plan.units_at_once]
         queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, head_dim, plan, tl)
@@ -45,7 +46,7 @@ def attend_streamed(
         for a, b in in_turns(len(some), plan.units_together):
             keys = [plan.keys_with_token(plan.unit(unit)[2]) for unit in some[a:b]]
             joined = _columns(queries, a, b, tl)
-            streams = _Streams(joined, key_cache, value_cache, (first + a) * plan.room, apart, tl)
+            streams = _Streams(joined, key_cache, value_cache, (first + a) * plan.room, masks, tl)
             streams.run(keys, plan, None if parts else out.dtype)
             results += streams.results if parts is None else [streams.parts()]
             del streams, joined
@@ -134,27 +135,31 @@ def _runs(units: range, plan: DecodeAttention) -> list[list[int]]:
     return [list(run) for _, run in groupby(units, lambda unit: plan.unit(unit)[0])]
 
 
-class _Apart:
-    """What keeps units of one product apart, made once."""
+class _UnitMasks:
+    """What keeps units of one product apart, made once; caps of scores again where TCM has no room for all of them."""
 
-    def __init__(self, room: int, tl: TLContext) -> None:
-        self._room, self._tl = room, tl
+    def __init__(self, plan: DecodeAttention, tl: TLContext) -> None:
+        self._room, self._tl = plan.room, tl
         self._own: dict[int, TensorHandle] = {}
-        self._limits: dict[tuple[int, ...], TensorHandle] = {}
+        self._caps: dict[tuple[int, ...], TensorHandle] = {}
+        self._most_caps = plan.units_together * CAPS_PER_UNIT
 
-    def limits(self, keys: tuple[int, ...]) -> TensorHandle:
+    def score_caps(self, keys: tuple[int, ...]) -> TensorHandle:
         """What the scores of some units are at most, one unit after the other: far below where there is no key."""
+        if keys not in self._caps:
+            if len(keys) > 1 and sum(map(len, self._caps)) + 2 * len(keys) > self._most_caps:  # as they are made
+                self._caps.clear()
+            self._caps[keys] = self._make_caps(keys)
+        return self._caps[keys]
+
+    def _make_caps(self, keys: tuple[int, ...]) -> TensorHandle:
         tl, room = self._tl, self._room
-        if keys not in self._limits:
-            if len(keys) == 1:
-                there = tl.arange(0, room) < keys[0]
-                self._limits[keys] = tl.where(there, FAR_ABOVE, tl.full((1,), FAR_BELOW, "f32"))
-            elif len(set(keys)) == 1:
-                each = tl.reshape(self.limits(keys[:1]), (1, room))
-                self._limits[keys] = tl.reshape(tl.broadcast_to(each, (len(keys), room)), (len(keys) * room,))
-            else:
-                self._limits[keys] = tl.cat([self.limits((size,)) for size in keys])
-        return self._limits[keys]
+        if len(keys) == 1:
+            return tl.where(tl.arange(0, room) < keys[0], FAR_ABOVE, tl.full((1,), FAR_BELOW, "f32"))
+        if len(set(keys)) == 1:
+            each = tl.reshape(self.score_caps(keys[:1]), (1, room))
+            return tl.reshape(tl.broadcast_to(each, (len(keys), room)), (len(keys) * room,))
+        return tl.cat([self.score_caps((size,)) for size in keys])
 
     def weights(self, powers: TensorHandle) -> TensorHandle:
         """(queries, units, keys) as rows: the weights of every unit's keys, and zeros for those of others."""
@@ -177,12 +182,12 @@ class _Streams:
     results: list[TensorHandle]  # one after the other
 
     def __init__(
-        self, queries: TensorHandle, key_cache: TensorPtr, value_cache: TensorPtr, begin: int, apart: _Apart,
+        self, queries: TensorHandle, key_cache: TensorPtr, value_cache: TensorPtr, begin: int, masks: _UnitMasks,
         tl: TLContext,
     ) -> None:  # fmt: skip
         self._queries, self._keys, self._values, self._begin = queries, key_cache, value_cache, begin
         self._shared, self._units, self._d = queries.shape
-        self._apart, self._tl = apart, tl
+        self._masks, self._tl = masks, tl
 
     def run(self, keys: Sequence[int], plan: DecodeAttention, out_dtype: str | None) -> None:
         """All keys of each unit: those of several units in one block, of one in as few as scores fit in TCM. With
@@ -210,7 +215,8 @@ class _Streams:
         best = tl.max(scores, axis=2)
         if first:
             best = tl.maximum(self.best, best)
-        scores = tl.exp(scores - best)
+        scores = scores - best  # by itself: what the scores are a view of goes before exponentials come
+        scores = tl.exp(scores)
         total = tl.sum(scores, axis=2)
         powers = tl.cast(scores, self._values.dtype)
         del scores
@@ -229,7 +235,7 @@ class _Streams:
         tl, n, own = self._tl, group[1] - group[0], tuple(keys[slice(*group)])
         steps: list[dict[str, object]] = [{"op": "scale", "factor": self._d**-0.5}]
         if min(own) < count:
-            steps.append({"op": "minimum", "other": self._apart.limits(own)})
+            steps.append({"op": "minimum", "other": self._masks.score_caps(own)})
         queries = tl.reshape(self._queries[:, slice(*group)], (self._shared * n, self._d))
         found = self._product(queries, self._block(self._keys, group, first, count).T, steps, "f32")
         by_unit = tl.reshape(found, (self._shared, n * n, count))  # of queries, then of keys
@@ -244,7 +250,7 @@ class _Streams:
         if last is not None:
             other = last[1][:, slice(*group)]
             steps = [{"op": last[0], "other": tl.reshape(other, (self._shared * n, other.shape[2]))}]
-        weights = self._apart.weights(powers[:, slice(*group)])
+        weights = self._masks.weights(powers[:, slice(*group)])
         found = self._product(weights, self._block(self._values, group, first, count), steps, out_dtype)
         return tl.reshape(found, (self._shared, n, self._d))
 

@@ -12,6 +12,7 @@ from kernbench.common.errors import SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.runtime_api.bench_runner import BenchResult, run
 from kernbench.topology import TopologyGraph, load_topology
+from kernbench.triton_emu.tl_context import TLContext
 
 MODELS = ("tiny-gpt", "tiny-llama", "tiny-mixtral")
 PUBLIC = """
@@ -121,6 +122,49 @@ def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monke
     result = verified(1, model=f"{file}:mine", mapping=way, tokens=333)
     peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
     assert 12 * 1024 < max(peaks) <= 16 * 1024
+
+
+def test_powers_are_added_up_in_stretches_where_ones_for_all_keys_take_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long sequence's ones would fill TCM; here they may have that of 32 keys, and blocks see up to 75."""
+    monkeypatch.setattr("kernbench.models.prefill_attention.ONES_SHARE", 512 * 1024 // 64)
+    usual, sizes = TLContext.full, set[int]()
+
+    def seen(tl: TLContext, shape: tuple[int, ...], *args: object) -> object:
+        sizes.add(shape[0])
+        return usual(tl, shape, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TLContext, "full", seen)
+    verified(1, model="tiny-gpt", mapping="columns", tokens=75)
+    assert 16 < max(sizes) <= 32
+
+
+@pytest.mark.parametrize(
+    ("model", "kib", "batch", "context", "together"),
+    [
+        ("tiny-gpt", 64, 6, 220, 6),
+        ("tiny-gpt", 64, 6, 1000, 1),  # of three, scores and caps alone are 63 KiB
+        ("tiny-mixtral", 32, 9, 600, 3),  # in four parts, of two sizes: more kinds of caps than there is room for
+    ],
+)
+def test_streamed_decode_keeps_to_its_tcm(
+    model: str, kib: int, batch: int, context: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores of as many units as are one softmax, caps of scores, queries and results."""
+    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+        monkeypatch.setattr(f"{where}.tcm_budget", lambda _: kib * 1024)
+    usual, plans = mapping.StudiedMapping.decode_attention, list[mapping.DecodeAttention]()
+
+    def seen(*args: object) -> mapping.DecodeAttention:
+        plans.append(usual(*args))  # type: ignore[arg-type]
+        return plans[-1]
+
+    monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", seen)
+    result = verified(1, model=model, phase="decode", batch=batch, context=context)
+    assert plans[0].units_together == together
+    peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
+    assert max(peaks) <= kib * 1024
 
 
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
