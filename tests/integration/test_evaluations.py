@@ -58,6 +58,7 @@ AGAIN: list[tuple[str, dict[str, str | int]]] = [
     ("pe2pe", {"hop": "same cube", "size_bytes": 4096}),
     ("milestone-1h-ccl", {"part": "strong", "sips": 2, "algorithm": "hierarchical_all_pes"}),
     ("milestone-gqa-llama70b", {"part": "validated", "panel": "single-decode"}),
+    ("design-space", {"phase": "decode", "ucie": 4, "tcm": 2, "macs": 4096, "hbm": 32}),
 ]
 
 
@@ -329,3 +330,32 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     assert row["communication_us"] == 0  # one SIP, one cube
     bounded = sum(row[f"bound_{name}_us"] for name in ("compute", "HBM", "link", "collective"))
     assert bounded == pytest.approx(row["layer_us"] - row["launching_us"])
+
+
+# --------------------------------------------------------------------------------------------------------- design-space
+
+
+def speed(phase: str, **changed: float) -> float:
+    """Of a machine that differs from the one that was given in so much, compared with that."""
+    given = {"ucie": 4.0, "tcm": 2.0, "macs": 4096.0, "hbm": 32.0}
+    (base,), (row,) = (rows("design-space", phase=phase, **{**given, **some}) for some in ({}, changed))
+    return number(base, "layer_us") / number(row, "layer_us")
+
+
+def test_a_model_whose_tokens_stay_in_their_cubes_needs_few_connections() -> None:
+    for phase in ("prefill", "decode"):
+        assert speed(phase, ucie=2.0) > 0.99
+        assert speed(phase, ucie=8.0) < 1.01
+
+
+def test_less_tcm_costs_prefill_and_not_decode() -> None:
+    assert 0.88 < speed("prefill", tcm=1.75) < 0.92
+    assert speed("decode", tcm=1.75) > 0.99
+
+
+def test_prefill_gains_from_twice_the_macs_and_decode_from_twice_the_memory() -> None:
+    assert speed("prefill", macs=8192.0) > 1.4
+    assert speed("prefill", macs=16384.0) < 1.05 * speed("prefill", macs=8192.0)
+    assert speed("prefill", hbm=64.0) < 1.05
+    assert speed("decode", macs=16384.0) < 1.05
+    assert speed("decode", hbm=64.0) > 1.4
