@@ -39,7 +39,7 @@ def points(
     *,
     models: Annotated[str, "models of models.yaml, with commas between"] = DEFAULT_MODELS,
     sips: Annotated[str, "trays: numbers of SIPs that share a layer, with commas between"] = DEFAULT_SIPS,
-    tokens: Annotated[Size, "of a sequence at prefill"] = 1024,
+    tokens: Annotated[Size, "of a sequence at prefill"] = 256,
     batch: Annotated[Size, "sequences at decode"] = 16,
     context: Annotated[Size, "tokens in the cache at decode"] = 2048,
 ) -> list[Setting]:
