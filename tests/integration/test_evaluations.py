@@ -332,6 +332,27 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     assert bounded == pytest.approx(row["layer_us"] - row["launching_us"])
 
 
+# ---------------------------------------------------------------------------------------------------------- llm-scaling
+
+
+def gain(model: str, phase: str) -> float:
+    """Of four SIPs over one."""
+    one, four = (
+        number(row, "layer_us") for sips in (1, 4) for row in rows("llm-scaling", model=model, phase=phase, sips=sips)
+    )
+    return one / four
+
+
+def test_more_sips_help_large_models_more_and_none_in_proportion() -> None:
+    for phase in ("prefill", "decode"):
+        assert 1.3 < gain("llama3-8b", phase) < 1.5 < gain("llama2-70b", phase) < 2.2
+
+
+def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips() -> None:
+    for row in rows("llm-scaling", phase="prefill", sips=4):
+        assert 0.35 < number(row, "communication_us") / number(row, "layer_us") < 0.45
+
+
 # --------------------------------------------------------------------------------------------------------- design-space
 
 

@@ -18,7 +18,7 @@ GROUPS = {  # where the time of a layer goes -> the parts of it
     "products": ("qkv", "out_proj", "mlp_up", "mlp_down"),
     "attention": ("attention",),
     "other compute": ("norm1", "norm2", "rope", "router", "combine", "add"),
-    "communication": ("all_reduce", "reduce_scatter", "all_gather", "spread"),
+    "communication": ("all_reduce", "reduce_scatter", "all_gather"),  # copies between cubes are with other compute
     "launching": ("launching",),
 }
 BOUNDS = ("compute", "HBM", "link", "collective")
