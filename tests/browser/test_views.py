@@ -109,10 +109,12 @@ def test_a_line_has_its_share_of_the_path_and_shares_sum_to_all(page: Opened, se
         "#pane-source .share .num", "cells => cells.map(c => parseFloat(c.textContent))"
     )
     assert sum(shares) == pytest.approx(100.0, abs=0.05 * len(shares) + 0.05)
-    lines = json.loads((served.folder / "flash" / "sources.json").read_text())["lines"]
+    sources = json.loads((served.folder / "flash" / "sources.json").read_text())
+    lines = sources["lines"]
     page.page.click(f"#pane-source [data-line='{lines[1][1]}']")
     page.settle()
-    assert page.ask("kb.state.sel") == "line:1"
+    name = f"{sources['files'][lines[1][0]]['name']}:{lines[1][1]}"
+    assert page.ask("kb.state.sel") == f"line:{name}"
     ops = ops_of(served.folder / "flash")
     mine = ops["line"] == 1
     counted = page.page.eval_on_selector_all(

@@ -35,13 +35,13 @@ export function startAnswer(place, fail) {
 
 // The sentence, its first clause bold, with the lines it names as links.
 function linked({what, lines}) {
-  const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.i]).sort((x, y) => y[0].length - x[0].length);
+  const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.name]).sort((x, y) => y[0].length - x[0].length);
   const end = what.indexOf(' path') + 5;
   const cut = text => {
-    for (const [name, i] of names) {
+    for (const [name, full] of names) {
       const at = text.indexOf(name), after = text[at + name.length];
       if (at >= 0 && !/\d/.test(after || '')) {
-        return [...cut(text.slice(0, at)), h('button', {class: 'plain', onclick: () => change({sel: `line:${i}`, view: 'run'})}, name.split('/').pop()), ...cut(text.slice(at + name.length))];
+        return [...cut(text.slice(0, at)), h('button', {class: 'plain', onclick: () => change({sel: `line:${full}`, view: 'run'})}, name.split('/').pop()), ...cut(text.slice(at + name.length))];
       }
     }
     return [text];

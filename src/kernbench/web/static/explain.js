@@ -54,7 +54,7 @@ function nameOf(by, row, found) {
   const place = by === 'place' && placeOf(row.name);
   if (place) return h('button', {class: 'plain', onclick: () => change({sel: place, view: 'run'}, {push: true})}, row.name);
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
-  return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
+  return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.name}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
 }
 
 const LETTER = {GEMM: 'G', MATH: 'M', 'DMA read': 'R', 'DMA write': 'W', 'fetch and store': 'F', communication: 'C'};

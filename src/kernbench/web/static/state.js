@@ -35,7 +35,7 @@ const num = x => String(Number(x.toFixed(3)));
 
 export function toHash(s = state) {
   const parts = [];
-  const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>')}`); };
+  const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>').replace(/%2F/g, '/')}`); };
   put('a', s.a);
   put('b', s.b);
   put('scope', s.scope);

@@ -134,7 +134,17 @@ async function selected() {
   if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
+  if (sel.startsWith('line:')) await revealLine(sel);
   draw();
+}
+
+// A line of which nothing is in view, be it in time or because its PEs are closed: its longest op comes into view.
+async function revealLine(sel) {
+  const {id} = run.a, scope = scopeOf(), ask = ([t0, t1]) => getJson(`/runs/${id}/totals?${query({scope: scope.id, t0, t1, sel})}`);
+  const shown = await ask(windowOf()), found = shown.ops ? shown : await ask([scope.t0, scope.t1]);
+  if (state.sel !== sel || run.a?.id !== id || !found.ops) return;
+  const isOpen = found.components.some(name => tl.open.has(name.replace(/\.pe_\w+$/, '')));
+  if (!shown.ops || !isOpen) reveal(found.slowest[0]);
 }
 
 // An op that was selected elsewhere comes into view: its PE opens, the window moves.
@@ -178,7 +188,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark) && !isNoMatch(), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.tiles.mark) && !isNoMatch(), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
