@@ -175,11 +175,41 @@ def test_search_finds_ops_lines_and_nodes(page: Opened, served: Served) -> None:
     page.go(f"#/run?a={served.ids['flash']}")
     page.page.keyboard.press("/")
     page.page.keyboard.type("hbm_ctrl.pe3")
-    page.page.wait_for_selector("#hits button")
-    page.page.click("#hits button")
+    page.page.wait_for_selector("#hits .hit")
+    page.page.click("#hits .hit")
     page.settle()
     assert page.ask("kb.state.sel") == "node:sip0.cube0.hbm_ctrl.pe3"
     assert page.page.locator(".level .node.on").count() == 1
+
+
+def test_search_says_how_many_there_are_and_its_first_fifty_are_reached_by_keys(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("pe")  # not all fit on the screen
+    page.page.wait_for_selector("#hits .hit")
+    counts = page.ask(f"fetch('api/runs/{served.ids['flash']}/search?q=pe').then(r => r.json())")
+    total = sum(found["count"] for found in counts.values() if isinstance(found, dict))
+    assert page.page.inner_text("#hits .total").startswith(f"{total:,} found")
+    assert f"first 50 of {counts['nodes']['count']:,}" in page.page.inner_text("#hits").lower()
+    shown = sum(min(found["count"], 50) for found in counts.values() if isinstance(found, dict))
+    assert page.page.locator("#hits .hit").count() == shown
+    at = "[...document.querySelectorAll('#hits .hit')].indexOf(document.activeElement)"
+    for key, place in (
+        ("ArrowDown", 0),
+        ("ArrowDown", 1),
+        ("PageDown", 11),
+        ("End", shown - 1),
+        ("ArrowDown", shown - 1),
+    ):
+        page.page.keyboard.press(key)
+        assert page.ask(at) == place
+    box = page.ask("(() => { const a = document.activeElement.getBoundingClientRect(), b = hits.getBoundingClientRect();"
+                   "return [a.top >= b.top, a.bottom <= b.bottom + 1, hits.scrollTop > 0]; })()")  # fmt: skip
+    assert box == [True, True, True]
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowUp")
+    assert page.ask("document.activeElement.type") == "search"
+    page.page.keyboard.press("Escape")
 
 
 def test_the_machine_is_played_through(page: Opened, served: Served) -> None:

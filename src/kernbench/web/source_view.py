@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.web.machine_map import Json
-from kernbench.web.op_view import MOST, brief, selected_rows, tensor_codes
+from kernbench.web.op_view import brief, selected_rows, tensor_codes
 from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
+
+
+SEARCH_HITS = 50  # that are sent of each group
 
 
 def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
@@ -48,7 +51,7 @@ def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
     return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": shares.get(-1, none)}
 
 
-def search(view: RunView, words: str, limit: int = 50) -> Json:
+def search(view: RunView, words: str, limit: int = SEARCH_HITS) -> Json:
     """Nodes, launches, lines, tensors and ops whose text has all the words: the first of each, and how many."""
     wanted = words.lower().split()
     nodes, node_count = view.machine.search(words, limit)
@@ -74,7 +77,7 @@ def search(view: RunView, words: str, limit: int = 50) -> Json:
     found["ops"] = {
         "count": len(rows),
         "hits": [{"id": int(ops.id[row]), "text": f"{brief(view, int(row))['label']}", "op": brief(view, int(row))}
-                 for row in rows[: min(limit, MOST)]],
+                 for row in rows[:limit]],
         "times": ops.t_start[rows[:2000]].tolist(),
     }  # fmt: skip
     return found
