@@ -203,8 +203,10 @@ def test_search_says_how_many_there_are_and_its_first_fifty_are_reached_by_keys(
     ):
         page.page.keyboard.press(key)
         assert page.ask(at) == place
-    box = page.ask("(() => { const a = document.activeElement.getBoundingClientRect(), b = hits.getBoundingClientRect();"
-                   "return [a.top >= b.top, a.bottom <= b.bottom + 1, hits.scrollTop > 0]; })()")  # fmt: skip
+    box = page.ask(
+        "(() => { const a = document.activeElement.getBoundingClientRect(), b = hits.getBoundingClientRect();"
+        "return [a.top >= b.top, a.bottom <= b.bottom + 1, hits.scrollTop > 0]; })()"
+    )
     assert box == [True, True, True]
     page.page.keyboard.press("Home")
     page.page.keyboard.press("ArrowUp")

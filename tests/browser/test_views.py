@@ -246,6 +246,20 @@ def test_results_sort_filter_and_plot_the_rows_of_the_sweep(page: Opened, served
     assert "kernbench run --bench gemm-single-pe" in page.page.inner_text("#view-results .chosen")
 
 
+def test_points_that_do_other_work_have_plots_of_their_own_and_the_base_machine_its_mark(
+    page: Opened, served: Served
+) -> None:
+    page.go(f"#/results?res={served.ids['z-evaluation']}")
+    assert page.page.locator("#view-results .plots figcaption").all_inner_texts() == ["phase prefill", "phase decode"]
+    assert page.page.locator("#view-results .plots svg").count() == 2
+    assert page.page.locator("#view-results .dot.base").count() == page.page.locator(".basemark").count() == 2
+    assert page.page.locator("table.results td .badge").all_inner_texts() == ["base", "base"]
+    page.page.select_option("[aria-label='A plot for each']", "-")
+    page.settle()
+    assert (page.page.locator("#view-results .plot svg").count(), page.page.locator(".basemark").count()) == (1, 2)
+    assert page.ask("kb.state.panels") == "-"
+
+
 def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> None:
     page.go(f"#/run?a={served.ids['flash']}&root=sip0.cube0")
     page.page.locator("[data-id='sip0.cube0.pe0']").click()

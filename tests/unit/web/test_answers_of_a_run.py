@@ -343,3 +343,12 @@ def test_points_on_the_base_machine_are_known_where_machines_differ(tmp_path: Pa
     assert ResultsView(tmp_path).as_json()["base"] == [0, 2]
     (tmp_path / "results.json").write_text(json.dumps({"machine": "a", "rows": rows[::2]}))
     assert ResultsView(tmp_path).as_json()["base"] == []
+
+
+def test_the_base_of_an_evaluation_sets_what_all_points_set_or_what_the_machine_has(tmp_path: Path) -> None:
+    one_sip = {"machine:system.sips.count": 1}
+    own: list[dict[str, object]] = [{}, {"machine:cube.ucie.n": 2}, {"machine:cube.ucie.n": 4}]
+    rows = [{"point": n, "machine_hash": f"m{n}", **one_sip, **settings} for n, settings in enumerate(own)]
+    machine = {"system": {"sips": {"count": 2}}, "cube": {"ucie": {"n": 4}}}
+    (tmp_path / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}))
+    assert ResultsView(tmp_path).as_json()["base"] == [0, 2]
