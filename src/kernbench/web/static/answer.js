@@ -1,5 +1,5 @@
 // The answer strip: how long, is it right, what bounded it, what to try; then a bar that adds up to the total.
-import {h, show} from './dom.js';
+import {h, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -27,7 +27,7 @@ export function startAnswer(place, fail) {
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
-    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
+    partsBar(latest.sums, latest.total_ns, {width: Math.max(roomOf(place) - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
   addEventListener('resize', draw);

@@ -1,5 +1,5 @@
 // Details of what is selected: an op, a range, a line, a node, a link, a route between two nodes.
-import {empty, h, say, show, table} from './dom.js';
+import {empty, h, roomOf, say, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {KIND_NAMES, launchesOf, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
@@ -19,6 +19,7 @@ export function startDetails(pane, fail) {
 
   async function load() {
     cause.hidden = true;
+    close.hidden = !state.sel && !state.range;
     const sel = state.sel || '', what = sel.slice(0, sel.indexOf(':')), name = sel.slice(sel.indexOf(':') + 1);
     const id = state.a || run.machineId;
     if (!id) return;
@@ -54,7 +55,7 @@ async function op(ui, id, name) {
   const waited = found.t0 - found.asked;
   show(ui.body,
     h('h3', {}, `${found.label}${found.nbytes ? `, ${bytes(found.nbytes)}` : ''}`), h('div', {class: 'muted'}, `${found.lane_name}, ${found.kind_name}`),
-    found.took > 0 && partsBar(parts, parts.reduce((x, p) => x + p.ns, 0), {small: true, width: ui.body.clientWidth - 20, title: 'Service split'}),
+    found.took > 0 && partsBar(parts, parts.reduce((x, p) => x + p.ns, 0), {small: true, width: roomOf(ui.body) - 20, title: 'Service split'}),
     split && [h('div', {class: 'fact'}, h('span', {}, key('T'), ' transfer'), h('span', {}, exactNs(split.transfer), h('span', {class: 'muted'}, moved))),
       h('div', {class: 'fact'}, h('span', {}, key('L'), ' latency'), h('span', {}, exactNs(split.latency), h('span', {class: 'muted'}, found.route ? `, ${plural(found.route.length - 1, 'link')}` : ''))),
       h('div', {class: 'fact'}, h('span', {}, key('Q'), ' queue'), h('span', {}, exactNs(split.queue)))],
@@ -88,7 +89,7 @@ async function range(ui, id) {
   ui.title.textContent = 'range';
   const total = found.path.reduce((x, p) => x + p.ns, 0);
   show(ui.body, h('h3', {}, `${ns(t1 - t0)} selected`), h('div', {class: 'muted'}, `${exactNs(t0)} to ${exactNs(t1)}, all lanes`),
-    partsBar(found.path, total, {small: true, width: ui.body.clientWidth - 20, title: 'Critical path in the range'}),
+    partsBar(found.path, total, {small: true, width: roomOf(ui.body) - 20, title: 'Critical path in the range'}),
     found.engines.length ? h('div', {class: 'wide'}, table(ENGINES, found.engines)) : empty('No op in this range.', h('p', {}, 'Esc clears it; drag for another.')),
     h('p', {class: 'muted'}, `busy is the sum over all engines of the kind; the bar above is the critical path and adds up to ${exactNs(total)}.`));
 }

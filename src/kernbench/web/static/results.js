@@ -1,5 +1,5 @@
 // Results: a sweep or an evaluation as a table that sorts and filters, a scatter plot and its Pareto front.
-import {empty, h, show} from './dom.js';
+import {empty, h, roomOf, show} from './dom.js';
 import {change, look, run_of, setLook, state, subscribe} from './results_state.js';
 import {getJson} from './data.js';
 import {run} from './run.js';
@@ -32,7 +32,7 @@ export function startResults(place, fail) {
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value, rv: ''})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, e.name))),
         found.description && h('span', {}, found.description), h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
       h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true), groups.length > 0 && h('label', {}, 'a plot for each ', h('select', {'aria-label': 'A plot for each', onchange: event => change({panels: event.target.value})}, h('option', {value: '-'}, 'none'), groups.map(c => h('option', {value: c, selected: c === per}, short(c)))))),
-      numeric.length > 1 ? plots(rows.filter(r => !failed(r)), {...ui, per, width: place.clientWidth - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
+      numeric.length > 1 ? plots(rows.filter(r => !failed(r)), {...ui, per, width: roomOf(place) - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => setLook({all: !ui.all})}, ui.all ? 'fewer columns' : 'all columns')),
         rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => setLook({up: ui.sort === c ? -ui.up : 1, sort: c})}, head(c) + (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
           h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, tabindex: 0, onclick: () => open(r, found), onkeydown: event => { if (event.key === 'Enter') open(r, found); }}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]), c === 'point' && base.has(r.point) && [' ', h('span', {class: 'badge', title: 'On the machine as it was given'}, 'base')])))))))

@@ -55,7 +55,7 @@ export function startSource(pane, fail) {
     const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), wide = 64;
     const cell = line => {
       if (!line) return null;
-      if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0)}px`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
+      if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0) / 16}rem`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
         h('span', {class: 'num'}, line.path.ns > 0 ? pct(line.path.ns / data.total) : '0 %')];
       return h('span', {class: 'num wide'}, column === 'ops' ? count(line.ops) : column === 'nbytes' ? (line.nbytes ? bytes(line.nbytes) : '') : ns(line[column]));
     };
@@ -70,7 +70,7 @@ export function startSource(pane, fail) {
       h('span', {class: 'no'}, String(number)), h('code', {}, texts ? coloured(texts[number - 1]) : `line ${number}`), h('span', {class: 'share'}, cell(line)));
     });
     const outside = data.outside.ns > 0 && column === 'path' && h('div', {class: 'line foot'}, h('span', {class: 'no'}), h('code', {}, 'outside kernels: launch, host, issue'), h('span', {class: 'share'}, h('span', {class: 'num'}, pct(data.outside.ns / data.total))));
-    show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), rows, outside);
+    show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), h('div', {class: 'text'}, rows, outside));
     const key = `${data.id}/${file}/${state.sel}`;
     if (key !== shownKey) {
       shownKey = key;
