@@ -36,6 +36,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
+from kernbench.runtime_api.torch_names import TorchNames
 from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
@@ -52,7 +53,7 @@ ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
 Size = int | Sequence[int]
 
 
-class RuntimeContext:
+class RuntimeContext(TorchNames):
     """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
 
     `checks` keeps what programs state about their results; without it nothing is kept. `backend` makes what carries

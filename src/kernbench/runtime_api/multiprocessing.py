@@ -12,6 +12,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Protocol
 
 from greenlet import getcurrent, greenlet
@@ -103,6 +104,7 @@ class MultiprocessingNamespace:
             )
         if isinstance(args, str) or not isinstance(args, Sequence):
             raise UsageError(f"spawn: args is {args!r}", hint=f"give a tuple: args=({args!r},)")
+        _check_call(fn, args)
         most = self._ahbm.device_count()
         if isinstance(nprocs, bool) or not isinstance(nprocs, int) or not 1 <= nprocs <= most:
             raise UsageError(
@@ -119,6 +121,22 @@ class MultiprocessingNamespace:
                 "spawn is called by a program that is a rank itself",
                 hint='call it in the main program; a bench that spawns runs with device="whole" (--device whole)',
             )
+
+
+def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
+    """Raise UsageError for a function that does not take a rank and these arguments."""
+    try:
+        found = signature(fn)
+    except (TypeError, ValueError):  # a built-in function that does not say what it takes
+        return
+    try:
+        found.bind(0, *args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", str(fn))
+        raise UsageError(
+            f"spawn: {name}{found} cannot be called with a rank and {len(args)} more: {error}",
+            hint="spawn(fn, args) calls fn(rank, *args): worker(rank, torch) needs args=(torch,)",
+        ) from None
 
 
 def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
