@@ -317,6 +317,17 @@ def test_an_algorithm_that_is_none_is_refused_before_anything_runs(tray: Tray, t
     assert "there is no file" in str(reported(tray, ccl))
 
 
+def test_a_kernel_that_does_not_take_what_it_is_given_is_refused_at_its_line(tray: Tray, tmp_path: Path) -> None:
+    ccl = algorithm(tmp_path, RIGHT)
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("n_sips, rank, kind", "n_sips, kind"))
+    error = reported(tray, ccl)
+    assert "kernel(t_ptr, n_elem, n_sips, kind, w, h, *, tl) of algorithm 'mine' does not take" in str(error)
+    assert "mine.py:5" in str(error)
+    assert "the 2 values that kernel_args returns, then sip_rank" in str(error)
+    assert " at 0x" not in str(error)
+
+
 @pytest.mark.parametrize(
     ("returned", "says", "hint"),
     [

@@ -9,6 +9,7 @@ One rank that fails ends all of them, and what the ended ones had running on dev
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -27,6 +28,8 @@ from kernbench.runtime_api.workers import Team, Worker, Workers
 __all__ = ["MultiprocessingNamespace", "SpawnException"]
 
 Worked = Callable[..., object]
+# Kernels that fail alike on the SIP of each rank are one entry of the report.
+_ON_ITS_SIP = re.compile(r"failed on sip \d+,").sub
 
 
 class TeamHost(Protocol):
@@ -148,8 +151,9 @@ def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
     ranks = sorted(errors)
     by_reason: dict[str, list[int]] = {}
     for rank in ranks:
-        by_reason.setdefault(_reason(errors[rank]), []).append(rank)
-    reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for reason, same in by_reason.items())
+        by_reason.setdefault(_ON_ITS_SIP(r"failed on its SIP,", _reason(errors[rank])), []).append(rank)
+    texts = [(same, reason if len(same) > 1 else _reason(errors[same[0]])) for reason, same in by_reason.items()]
+    reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for same, reason in texts)
     what = f"{ranks_named(ranks)} of {nprocs} failed; the others were ended\n{reasons}"
     raise SpawnException(what if len(ranks) < nprocs else f"all {nprocs} ranks failed\n{reasons}", errors) from first
 
