@@ -5,7 +5,7 @@ import {ns, gbs} from './units.js';
 const SHORT = {noc_router: '', ucie_conn: '', ucie: '', m_cpu: 'M', sram: 'SRAM'};
 
 export function drawLevel(data) {
-  const unit = Math.min(data.w, data.h) / 100;
+  const unit = Math.min(data.w, data.h) / 100, room = Math.max(data.w, data.h) / 100;
   const pad = 1.5 * unit;
   const svg = s('svg', {class: 'level', role: 'group', 'aria-label': data.title, preserveAspectRatio: 'xMidYMid meet'});
   const model = {data, svg, boxes: new Map(), links: new Map(), unit, home: [-pad, -pad, data.w + 2 * pad, data.h + 2 * pad]};
@@ -13,13 +13,13 @@ export function drawLevel(data) {
   for (const node of data.nodes) {
     const [x, y, w, h] = node.box;
     const rect = s('rect', {x, y, width: w, height: h, rx: node.shape === 'box' ? Math.min(0.4 * unit, w / 8, h / 8) : 0, class: `box ${node.shape} k-${node.kind}`, 'stroke-width': 0.22 * unit, 'stroke-dasharray': node.shape === 'zone' ? `${1.2 * unit} ${unit}` : null});
-    if (node.shape !== 'box') { back.append(rect); if (node.shape === 'zone') words.append(label(node, unit)); continue; }
+    if (node.shape !== 'box') { back.append(rect); if (node.shape === 'zone') words.append(label(node, unit, room)); continue; }
     const cells = node.kind === 'hbm_ctrl' ? channelCells(node, unit) : null;
     // In a block that is drawn as one box: how far its busiest single link goes, of all of the box's width.
     const tick = ['sip', 'cube'].includes(node.kind) ? s('rect', {x: x + w * 0.06, y: y + h * 0.93, width: 0, height: h * 0.025, class: 'busiest'}) : null;
     const group = s('g', {class: 'node', 'data-id': node.id, tabindex: node.opens || node.kind === 'hbm_ctrl' ? 0 : -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group, tick);
     front.append(group);
-    const text = label(node, unit, data.level === 'cube');
+    const text = label(node, unit, room, data.level === 'cube');
     words.append(text);
     model.boxes.set(node.id, {node, rect, group, text, tick, cells: cells && cells.cells, out: data.links.filter(link => link.src === node.id).map(link => link.id)});
   }
@@ -82,20 +82,22 @@ function channelCells(node, unit) {
   return {cells, group: s('g', {class: 'channels'}, cells)};
 }
 
-function label(node, unit, short) {
+// `room` is a hundredth of the drawing's longer side, which has the pane's width or height: text is not larger than 4.2 of it.
+function label(node, unit, room, short) {
   const [x, y, w, h] = node.box;
-  const words = short && node.kind in SHORT ? SHORT[node.kind] : short && node.kind === 'hbm_ctrl' ? node.label.replace('HBM', 'H') : node.label;
-  const detail = !short && node.detail && (node.shape === 'zone' || h > 5 * unit) ? node.detail : '';
+  // Blocks of a PE are called pe_dma, pe_fetch_store: without what all of them begin with, and in two lines where there are two words.
+  const [words, below = ''] = short && node.kind in SHORT ? [SHORT[node.kind]] : short && node.kind === 'hbm_ctrl' ? [node.label.replace('HBM', 'H')] : /^pe_/.test(node.label) ? node.label.slice(3).split('_') : [node.label];
+  const detail = below || (!short && node.detail && (node.shape === 'zone' || h > 5 * unit) ? node.detail : '');
   const isTall = h > 2 * w && !short;
   const along = isTall ? h : w, across = isTall ? w : h;
-  const size = Math.min(across * (detail ? 0.3 : node.kind === 'pe' && short ? 0.42 : 0.5), along / (Math.max(words.length, 2) * 0.66), 4.2 * unit);
+  const size = Math.min(across * (detail ? 0.3 : node.kind === 'pe' && short ? 0.42 : 0.5), along / (Math.max(words.length, below.length, 2) * 0.66), 4.2 * room);
   const cx = x + w / 2, cy = y + h / 2;
   const group = s('g', {class: 'label', transform: isTall ? `rotate(-90 ${cx} ${cy})` : null});
   const isHbm = node.kind === 'hbm_ctrl' && short;
   const main = s('text', {x: cx, y: cy + (detail ? -0.1 * size : isHbm ? 0.1 * size : 0.35 * size), 'font-size': size.toFixed(3), text: words});
   group.append(main);
-  const small = Math.min(size * 0.72, along / (Math.max(detail.length, 4) * 0.58));
-  if (detail) group.append(s('text', {x: cx, y: cy + size * 0.95, 'font-size': small.toFixed(3), class: 'detail', text: detail}));
+  const small = below ? size : Math.min(size * 0.72, along / (Math.max(detail.length, 4) * 0.58));
+  if (detail) group.append(s('text', {x: cx, y: cy + size * 0.95, 'font-size': small.toFixed(3), class: below ? '' : 'detail', text: detail}));
   if (node.kind === 'pe' && short) { main.setAttribute('y', cy - 0.08 * size); group.append(s('text', {class: 'doing', x: cx, y: cy + size * 0.85, 'font-size': (size * 0.85).toFixed(3)})); }
   return group;
 }
