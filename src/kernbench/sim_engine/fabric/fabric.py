@@ -24,7 +24,7 @@ from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
 
-MANY_EVENTS = 500_000  # after which a compiled loop is worth what it takes to load it
+MANY_EVENTS = 150_000  # after which a compiled loop is worth what it takes to load it: about as much as they took
 
 
 class Fabric:

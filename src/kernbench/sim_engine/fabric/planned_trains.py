@@ -67,7 +67,7 @@ class PlannedTrains:
         self.active -= 1
         links = self._engine.links
         worst = links.worst
-        for link, wait, at in train.longest_waits():
+        for link, wait, at in train.longest_waits(worst):
             if wait >= worst[link]:
                 links.note_wait(link, wait, at)
 

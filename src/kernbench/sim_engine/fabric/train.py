@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState
 from kernbench.sim_engine.fabric.fifo import EXAMINE, wait_ns
 from kernbench.sim_engine.fabric.forecast import Forecast, HopForecast, on_idle_links
@@ -38,14 +40,23 @@ class Train:
     def unfold(self) -> None:
         """Work out what was left for later."""
 
-    def longest_waits(self) -> list[tuple[int, float, float]]:
-        """Of every link where a flit waits: the link, the longest wait and when it began."""
+    def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
+        """Of every link where a flit waits: the link, the longest wait and when it began. Where no flit can have waited
+        as long as is `known` of a link, nothing is said of it.
+        """
         waits: list[tuple[int, float, float]] = []
         for hop, link in enumerate(self.transfer.links):
+            if known is not None and self._longest_stay(hop) < known[link]:
+                continue
             wait, at = self.longest_wait(hop, self.transfer.flits)
             if wait:
                 waits.append((link, wait, at))
         return waits
+
+    def _longest_stay(self, hop: int) -> float:
+        """No flit waits longer at `hop`: from the first one's coming to the last one's leaving."""
+        ready = self.ready(hop)
+        return last_of(self.ready(hop + 1)) - first_of(ready) if ready else 0.0
 
     def tell(self, activity: Activity) -> None:
         """Tell whoever watches of every flit on every link."""
@@ -186,6 +197,6 @@ class TemplateTrain(Train):
         if isinstance(ready, Pace):
             self.transfer.pace = ready
 
-    def longest_waits(self) -> list[tuple[int, float, float]]:
+    def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
         by = self.at_ns
         return [(link, wait, by + at) for link, wait, at in self.template.waits]
