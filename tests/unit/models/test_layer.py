@@ -189,7 +189,7 @@ def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a layer without numbers reads was zero from the beginning; its parts take what they take with numbers."""
     params = {"model": "tiny-llama", "mapping": "columns", "tokens": 24}
     with_numbers = rows(verified(**params))
-    monkeypatch.setattr("kernbench.benches.llm_layer.reference.draw_weights", lambda *_: None)
+    monkeypatch.setattr("kernbench.benches.llm_layer.layer_weights", lambda *_: None)
     without = rows(run(llm_layer, machine(), device="whole", params=params))
     assert without == with_numbers
 
