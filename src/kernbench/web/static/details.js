@@ -1,10 +1,11 @@
 // Details of what is selected: an op, a range, a line, a node, a link, a route between two nodes.
-import {empty, h, say, show, table} from './dom.js';
+import {empty, h, roomOf, say, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {KIND_NAMES, launchesOf, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
 import {dragSheet} from './panes.js';
 import {partsBar} from './parts.js';
+import {lineAt} from './source.js';
 import {sparkline} from './spark.js';
 import {bytes, count, exactNs, gbs, ns, pct, plural, sig} from './units.js';
 
@@ -18,6 +19,7 @@ export function startDetails(pane, fail) {
 
   async function load() {
     cause.hidden = true;
+    close.hidden = !state.sel && !state.range;
     const sel = state.sel || '', what = sel.slice(0, sel.indexOf(':')), name = sel.slice(sel.indexOf(':') + 1);
     const id = state.a || run.machineId;
     if (!id) return;
@@ -36,7 +38,7 @@ const hello = () => (run.a ? empty('Nothing is selected.', h('p', {}, 'Click a s
 const row = (name, ...value) => h('div', {class: 'fact'}, h('span', {class: 'muted'}, name), h('span', {}, ...value));
 const opLink = one => h('button', {class: 'plain', onclick: () => change({sel: `op:${one.id}`})}, `${one.label} (op ${one.id})`);
 const nodeLink = id => h('button', {class: 'plain', title: id, onclick: () => change({sel: id.includes('>') ? `link:${id}` : `node:${id}`})}, shortLink(id));
-const lineLink = line => h('button', {class: 'plain', title: line.file, onclick: () => change({sel: `line:${line.i}`})}, `${line.file.split('/').pop()}:${line.number}`);
+const lineLink = line => h('button', {class: 'plain', title: line.file, onclick: () => change({sel: `line:${line.file}:${line.number}`})}, `${line.file.split('/').pop()}:${line.number}`);
 
 const WAITED = {data: 'data', message: 'a message', credit: 'room at the receiver', barrier: 'a barrier', slot: 'room in buffers', lane: 'the engine, held', program: 'the kernel, busy', launch: 'the launch', host: 'the host'};
 
@@ -53,7 +55,7 @@ async function op(ui, id, name) {
   const waited = found.t0 - found.asked;
   show(ui.body,
     h('h3', {}, `${found.label}${found.nbytes ? `, ${bytes(found.nbytes)}` : ''}`), h('div', {class: 'muted'}, `${found.lane_name}, ${found.kind_name}`),
-    found.took > 0 && partsBar(parts, parts.reduce((x, p) => x + p.ns, 0), {small: true, width: ui.body.clientWidth - 20, title: 'Service split'}),
+    found.took > 0 && partsBar(parts, parts.reduce((x, p) => x + p.ns, 0), {small: true, width: roomOf(ui.body) - 20, title: 'Service split'}),
     split && [h('div', {class: 'fact'}, h('span', {}, key('T'), ' transfer'), h('span', {}, exactNs(split.transfer), h('span', {class: 'muted'}, moved))),
       h('div', {class: 'fact'}, h('span', {}, key('L'), ' latency'), h('span', {}, exactNs(split.latency), h('span', {class: 'muted'}, found.route ? `, ${plural(found.route.length - 1, 'link')}` : ''))),
       h('div', {class: 'fact'}, h('span', {}, key('Q'), ' queue'), h('span', {}, exactNs(split.queue)))],
@@ -87,7 +89,7 @@ async function range(ui, id) {
   ui.title.textContent = 'range';
   const total = found.path.reduce((x, p) => x + p.ns, 0);
   show(ui.body, h('h3', {}, `${ns(t1 - t0)} selected`), h('div', {class: 'muted'}, `${exactNs(t0)} to ${exactNs(t1)}, all lanes`),
-    partsBar(found.path, total, {small: true, width: ui.body.clientWidth - 20, title: 'Critical path in the range'}),
+    partsBar(found.path, total, {small: true, width: roomOf(ui.body) - 20, title: 'Critical path in the range'}),
     found.engines.length ? h('div', {class: 'wide'}, table(ENGINES, found.engines)) : empty('No op in this range.', h('p', {}, 'Esc clears it; drag for another.')),
     h('p', {class: 'muted'}, `busy is the sum over all engines of the kind; the bar above is the critical path and adds up to ${exactNs(total)}.`));
 }
@@ -98,9 +100,11 @@ async function some(ui, id, what, name) {
   const found = isRun ? await getJson(`/runs/${id}/totals?${query({scope: scopeOf().id, t0, t1, sel: `${what}:${name}`})}`) : null;
   if (state.sel !== `${what}:${name}`) return;
   ui.title.textContent = what;
-  const line = what === 'line' && run.a ? (await getJson(`/runs/${id}/answer?${query({scope: scopeOf().id})}`)).lines[Number(name)] : null;
+  const line = what === 'line' && run.a ? await lineOf(id, name) : null;
+  if (state.sel !== `${what}:${name}`) return;
   const place = found?.place?.count ? found.place : null;
   show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'class' ? `${name.split('@')[0]} on the critical path` : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : what === 'class' ? 'ops that have a piece of it; all of their time' : name.replace('>', ' → ')),
+    line && lineRows(line, found),
     found?.messages && messageRows(found.messages),
     place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),
@@ -114,6 +118,16 @@ async function some(ui, id, what, name) {
     found?.slowest?.length > 0 && [h('b', {}, 'longest'), h('ol', {class: 'ops'}, found.slowest.slice(0, 8).map(one => h('li', {}, opLink(one), ` ${ns(one.t1 - one.t0)}`)))],
     what === 'node' && h('p', {class: 'muted'}, 'Click another node in Machine for the route between the two.'));
 }
+
+// A line with its text and its sums over the range or scope; null in `sums` where it issued nothing.
+async function lineOf(id, name) {
+  const [t0, t1] = spanOf(), found = await getJson(`/runs/${id}/source?${query({scope: scopeOf().id, t0, t1})}`), at = lineAt(found, name);
+  return at && {name: `${at.file.name}:${at.number}`, text: (at.file.text ?? '').split('\n')[at.number - 1]?.trim(), sums: at.line, total: t1 - t0};
+}
+
+const lineRows = ({text, sums, total}, found) => [text && h('pre', {class: 'cmd'}, text),
+  sums ? [row('critical path', h('b', {}, pct(sums.path.ns / total)), `, ${exactNs(sums.path.ns)}`), row('stalled', `${exactNs(sums.stall_ns)}, from asked to start`), row('ops', count(found.ops))]
+    : empty('This line issued no op.', h('p', {}, 'Lines with a share in Source did: click one of them.'))];
 
 // Of a collective: what its PEs sent each other. The same is drawn as flows in Timeline and as routes in Machine.
 const messageRows = found => [row('messages', h('b', {}, count(found.count)), `, ${bytes(found.nbytes)} in all`),

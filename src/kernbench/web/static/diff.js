@@ -1,5 +1,5 @@
 // Diff: what changed from A to B, in rows that add up to the change of the total.
-import {empty, h, show} from './dom.js';
+import {empty, h, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -20,7 +20,7 @@ export function startDiff(place, fail) {
     draw(found);
   }
   function draw(found) {
-    const {a, b} = found, most = Math.max(a.total_ns, b.total_ns), wide = Math.max(place.clientWidth - 90, 200);
+    const {a, b} = found, most = Math.max(a.total_ns, b.total_ns), wide = Math.max(roomOf(place) - 90, 200);
     const delta = b.total_ns - a.total_ns, tables = Object.keys(found.tables);
     if (!tables.includes(by)) by = tables[0];
     const rows = found.tables[by], sum = rows.reduce((x, r) => x + r.delta_ns, 0), largest = Math.max(...rows.map(r => Math.abs(r.delta_ns)), 1e-9);

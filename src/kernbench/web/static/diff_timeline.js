@@ -1,5 +1,5 @@
 // A and B under each other, on one axis that begins where each scope begins: critical path, and how busy engines were.
-import {column, h, show, table, tip} from './dom.js';
+import {column, h, roomOf, show, table, textScale, tip} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getArrays, getJson, query} from './data.js';
 import {onKey} from './keys.js';
@@ -20,7 +20,7 @@ export function stackedTimelines(fail) {
 
   const longest = () => Math.max(...sides.map(side => side.t1 - side.t0), 1e-6);
   const windowNow = () => (state.dw && state.dw[0] < longest() ? state.dw : [0, longest()]);
-  const left = () => (canvas.clientWidth < 600 ? 62 : 124);
+  const left = () => (roomOf(canvas) < 600 ? 62 : 124);
   const kinds = () => [...LETTERS].filter(kind => kind !== 'S' && sides.some(side => side.kinds.has(kind)));
   const tall = () => AXIS + sides.length * (HEAD + PATH + 4 + kinds().length * ROW + 6);
 
@@ -38,7 +38,7 @@ export function stackedTimelines(fail) {
 
   // What the window shows of each side; again after it has moved.
   async function ask() {
-    const [from, to] = windowNow(), px = Math.max(200, Math.round(canvas.clientWidth - left())), key = `${from}/${to}/${px}/${sides.map(side => side.id + side.scope)}`;
+    const [from, to] = windowNow(), px = Math.max(200, Math.round(roomOf(canvas) - left())), key = `${from}/${to}/${px}/${sides.map(side => side.id + side.scope)}`;
     if (key === asked || !sides.length) return;
     asked = key;
     await Promise.all(sides.map(async side => {
@@ -61,9 +61,9 @@ export function stackedTimelines(fail) {
   }
 
   function drawNow() {
-    const w = canvas.clientWidth, scale = devicePixelRatio, high = tall();
+    const w = roomOf(canvas), scale = devicePixelRatio * textScale, high = tall();
     if (!w || !sides.length || !card.isConnected) return;
-    canvas.style.height = `${high}px`;
+    canvas.style.height = `${high * textScale}px`;
     canvas.width = Math.round(w * scale);
     canvas.height = Math.round(high * scale);
     const pen = canvas.getContext('2d'), [from, to] = windowNow();
@@ -114,7 +114,7 @@ export function stackedTimelines(fail) {
     pen.fillStyle = colour(kind);
     for (let i = 0; i < bins; i++) {
       const share = busy[base + i] / 255;
-      if (share) { const high = Math.max(1, share * (ROW - 3)); const [x, w] = column(x0 + i * wide, wide, devicePixelRatio); pen.fillRect(x, top + ROW - 3 - high, w, high); }
+      if (share) { const high = Math.max(1, share * (ROW - 3)); const [x, w] = column(x0 + i * wide, wide, devicePixelRatio * textScale); pen.fillRect(x, top + ROW - 3 - high, w, high); }
     }
   }
 
@@ -135,12 +135,12 @@ export function stackedTimelines(fail) {
   };
   const zoom = (factor, t) => { const [from, to] = windowNow(); move(t - (t - from) * factor, t + (to - t) * factor); };
   const pan = by => { const [from, to] = windowNow(); move(from + by, to + by); };
-  const timeAt = event => { const area = canvas.getBoundingClientRect(), [from, to] = windowNow(); return from + ((event.clientX - area.left - left()) / (area.width - left())) * (to - from); };
+  const timeAt = event => { const area = canvas.getBoundingClientRect(), [from, to] = windowNow(); return from + (((event.clientX - area.left) / textScale - left()) / (roomOf(canvas) - left())) * (to - from); };
 
   canvas.addEventListener('wheel', event => {
     const [from, to] = windowNow();
     if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-80, Math.min(80, event.deltaY)) * 0.006), timeAt(event));
-    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((event.deltaX || event.deltaY) / (canvas.clientWidth - left())) * (to - from));
+    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((event.deltaX || event.deltaY) / textScale / (roomOf(canvas) - left())) * (to - from));
     else return;
     event.preventDefault();
   }, {passive: false});
@@ -148,7 +148,7 @@ export function stackedTimelines(fail) {
     canvas.setPointerCapture(event.pointerId);
     const [from, to] = windowNow();
     let moved = false;
-    const drag = at => { if (moved || Math.abs(at.clientX - event.clientX) > 4) { moved = true; const by = ((event.clientX - at.clientX) / (canvas.clientWidth - left())) * (to - from); move(from + by, to + by); } };
+    const drag = at => { if (moved || Math.abs(at.clientX - event.clientX) > 4) { moved = true; const by = ((event.clientX - at.clientX) / textScale / (roomOf(canvas) - left())) * (to - from); move(from + by, to + by); } };
     canvas.addEventListener('pointermove', drag);
     canvas.addEventListener('pointerup', at => { canvas.removeEventListener('pointermove', drag); if (!moved) open(pieceAt(at)); }, {once: true});
   });
@@ -156,7 +156,7 @@ export function stackedTimelines(fail) {
   canvas.addEventListener('pointerleave', () => tip(''));
 
   function pieceAt(event) {
-    const y = event.clientY - canvas.getBoundingClientRect().top - AXIS, one = (tall() - AXIS) / Math.max(sides.length, 1);
+    const y = (event.clientY - canvas.getBoundingClientRect().top) / textScale - AXIS, one = (tall() - AXIS) / Math.max(sides.length, 1);
     const side = sides[Math.floor(y / one)], within = y % one, pieces = side?.part?.path.pieces;
     if (!pieces || within < HEAD || within > HEAD + PATH) return null;
     const t = timeAt(event) + side.t0, n = pieces.t1.findIndex(end => end > t);

@@ -25,6 +25,12 @@ export const h = (tag, attrs, ...children) => fill(document.createElement(tag), 
 export const s = (tag, attrs, ...children) => fill(document.createElementNS(SVG, tag), attrs, children);
 export const $ = id => document.getElementById(id);
 
+// The reader's text size over the usual 16 px. CSS has its sizes in rem; canvases and plots are laid out in px of 16 px text and drawn
+// that much larger. The layout is narrow by the room for text, not by pixels, as in frame.css.
+export const textScale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+export const roomOf = element => element.clientWidth / textScale;
+export const isNarrow = () => matchMedia('(max-width: 43.75em)').matches;
+
 // A column of a chart on whole pixels of the screen: fractions of neighbours would show as stripes.
 export const column = (x, wide, scale) => { const from = Math.floor(x * scale), to = Math.ceil((x + wide) * scale); return [from / scale, (to - from) / scale]; };
 

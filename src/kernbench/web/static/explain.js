@@ -1,5 +1,5 @@
 // Explain: the critical path by class, lane, link, line, launch or reason, each summing to the total; stalls; idle lanes.
-import {empty, h, show, table} from './dom.js';
+import {empty, h, roomOf, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -17,8 +17,8 @@ export function startExplain(place, fail) {
   }
   function draw(found) {
     const by = BY.some(([name]) => name === state.by) ? state.by : 'class';
-    const rows = found.tables[by], total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
-    const columns = place.clientWidth >= 960 ? 2 : 1, wide = Math.min(place.clientWidth, 1500) / columns - 50;
+    const rows = [...found.tables[by]].sort((p, q) => q.ns - p.ns), total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
+    const columns = roomOf(place) >= 960 ? 2 : 1, wide = Math.min(roomOf(place), 1500) / columns - 50;
     show(place, h('div', {class: 'page'},
       h('section', {class: 'card'}, h('h2', {}, 'Critical path'),
         h('div', {class: 'switch', role: 'group', 'aria-label': 'By'}, BY.map(([name, text]) => h('button', {'aria-pressed': by === name ? 'true' : 'false', onclick: () => { change({by: name}); draw(found); }}, text))),
@@ -54,7 +54,7 @@ function nameOf(by, row, found) {
   const place = by === 'place' && placeOf(row.name);
   if (place) return h('button', {class: 'plain', onclick: () => change({sel: place, view: 'run'}, {push: true})}, row.name);
   const line = by === 'line' && found.lines.find(one => one.name === row.name);
-  return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.i}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
+  return line ? [h('button', {class: 'plain', title: row.name, onclick: () => change({sel: `line:${line.name}`, view: 'run'})}, row.name.split('/').pop()), h('code', {class: 'muted'}, line.text)] : row.name;
 }
 
 const LETTER = {GEMM: 'G', MATH: 'M', 'DMA read': 'R', 'DMA write': 'W', 'fetch and store': 'F', communication: 'C'};

@@ -1,5 +1,5 @@
 // Panes: splitters, focus by number, one pane alone, the sheet of a narrow page.
-import {$} from './dom.js';
+import {$, isNarrow} from './dom.js';
 import {onKey} from './keys.js';
 import {change, state, subscribe} from './state.js';
 
@@ -41,7 +41,7 @@ export function startPanes() {
     const isOpen = Boolean(state.sel || state.range);
     $('pane-details').classList.toggle('open', isOpen);
     view.classList.toggle('sheet', isOpen);
-    if (innerWidth <= 700) dispatchEvent(new Event('resize'));
+    if (isNarrow()) dispatchEvent(new Event('resize'));
   });
 }
 

@@ -2,9 +2,17 @@
 import {empty, h, s, tip} from './dom.js';
 import {sig, ticks} from './units.js';
 
-const H = 300, LEFT = 64, FOOT = 34;
+const H = 300, FOOT = 34;
 
-export function scatter(rows, {x, y, size, width}, found, onopen) {
+// One plot, or one for each value of the column `per`.
+export function plots(rows, ui, found, onopen) {
+  const values = ui.per ? [...new Set(rows.map(r => r[ui.per]))] : [];
+  if (values.length < 2) return scatter(rows, ui, found, onopen);
+  const columns = ui.width >= 760 ? 2 : 1, width = ui.width / columns - 10;
+  return h('div', {class: 'plots'}, values.map((value, n) => h('figure', {}, h('figcaption', {}, `${ui.per} ${value}`), scatter(rows.filter(r => r[ui.per] === value), {...ui, width, hasLegend: n === values.length - 1}, found, onopen))));
+}
+
+function scatter(rows, {x, y, size, width, hasLegend = true}, found, onopen) {
   const W = Math.max(320, Math.min(width, 1200));
   const points = rows.filter(r => typeof r[x] === 'number' && typeof r[y] === 'number');
   if (!points.length) return empty('No row has numbers in both columns.', h('p', {}, 'Choose other columns, or take back the filter.'));
@@ -14,12 +22,12 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
     const [a, b] = [lo >= 0 ? Math.max(0, lo - pad) : lo - pad, hi + pad];
     return {at: v => from + ((v - a) / (b - a)) * (to - from), ticks: ticks(a, b, name === x ? Math.max(W / 120, 4) : 6).found, note: ''};
   };
-  const sx = scale(x, LEFT, W - 12), sy = scale(y, H - FOOT, 10);
+  const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
+  const sy = scale(y, H - FOOT, 10), LEFT = 30 + 6.2 * Math.max(...sy.ticks.map(t => words(t).length)), sx = scale(x, LEFT, W - 12);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
   const base = new Set(found.base || []), hasBase = points.some(p => base.has(p.point));
-  const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1));
+  const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1)), hasBest = points.some(p => best.has(p.point));
   const name = c => c.replace(/^(params|machine|returned)[.:]/, '');
-  const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
   return h('div', {class: 'plot'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${name(y)} over ${name(x)}`},
     sx.ticks.map(t => [s('line', {x1: sx.at(t), x2: sx.at(t), y1: 10, y2: H - FOOT, class: 'grid'}), s('text', {x: sx.at(t), y: H - FOOT + 14, class: 'tick', 'text-anchor': 'middle', text: words(t)})]).flat(),
     sy.ticks.map(t => [s('line', {x1: LEFT, x2: W - 12, y1: sy.at(t), y2: sy.at(t), class: 'grid'}), s('text', {x: LEFT - 6, y: sy.at(t) + 4, class: 'tick', 'text-anchor': 'end', text: words(t)})]).flat(),
@@ -32,15 +40,17 @@ export function scatter(rows, {x, y, size, width}, found, onopen) {
       onclick: () => onopen(p), onkeydown: event => { if (event.key === 'Enter') onopen(p); },
       onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}${base.has(p.point) ? '\nthe base machine' : ''}`, event.clientX, event.clientY),
       onpointerleave: () => tip(''),
-    }))), h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better. Ring: best of all points.${hasBase ? ' Dashed: the base machine.' : ''} Click a point for its run or its values.`));
+    })),
+    points.filter(p => base.has(p.point)).map(p => { const [cx, cy] = [sx.at(p[x]), sy.at(p[y])]; return [s('path', {class: 'basemark', d: `M${cx.toFixed(1)},${(cy - 12).toFixed(1)} l-5.5,-9 h11 z`}), s('text', {x: cx, y: cy - 25, class: 'axis', 'text-anchor': 'middle', text: 'base'})]; })), hasLegend && h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better.${hasBest ? ' Ring: best of all points.' : ''}${hasBase ? ' Triangle: the base machine.' : ''} Click a point for its run or its values.`));
 }
 
 // Values that span much are drawn by their logarithm, with powers of ten, or of two where that is what they are.
 function logScale(lo, hi, from, to) {
   const [a, b] = [Math.log(lo), Math.log(hi)], pad = (b - a) * 0.05;
   const at = v => from + ((Math.log(v) - a + pad) / (b - a + 2 * pad)) * (to - from), found = [];
-  const base = Math.log10(hi / lo) >= 3 ? 10 : 4;
-  for (let n = Math.ceil(a / Math.log(base) - 1e-9); base ** n <= hi * 1.0001; n++) found.push(base ** n);
+  const isTwos = [lo, hi].every(v => Number.isInteger(Math.log2(v))), steps = isTwos ? [1] : hi / lo >= 1000 ? [1] : [1, 2, 5];
+  const base = !isTwos ? 10 : Math.log2(hi / lo) > 16 ? 16 : 4;
+  for (let n = Math.floor(a / Math.log(base)); base ** n <= hi; n++) for (const step of steps) { const v = step * base ** n; if (v >= lo * 0.999 && v <= hi * 1.001) found.push(v); }
   return {at, ticks: found, note: ' (log scale)'};
 }
 

@@ -27,15 +27,15 @@ export function startSearch(tools) {
   input.addEventListener('focus', () => { if (input.value.trim()) ask(); });
   input.addEventListener('keydown', event => {
     if (event.key === 'Escape') { input.value = ''; hits.hidden = true; change({q: ''}); input.blur(); }
-    if (event.key === 'Enter') hits.querySelector('button')?.click();
-    if (event.key === 'ArrowDown') { hits.querySelector('button')?.focus(); event.preventDefault(); }
+    if (event.key === 'Enter') hits.querySelector('.hit')?.click();
+    if (event.key === 'ArrowDown') { hits.querySelector('.hit')?.focus(); event.preventDefault(); }
   });
   hits.addEventListener('keydown', event => {
-    const all = [...hits.querySelectorAll('button')], at = all.indexOf(document.activeElement);
-    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    const all = [...hits.querySelectorAll('.hit')], at = all.indexOf(document.activeElement), last = all.length - 1;
     if (event.key === 'Escape') { hits.hidden = true; input.focus(); }
-    if (!step) return;
-    (all[at + step] || input).focus();
+    const next = {ArrowDown: Math.min(at + 1, last), ArrowUp: at - 1, PageDown: Math.min(at + 10, last), PageUp: Math.max(at - 10, 0), Home: 0, End: last}[event.key];
+    if (next === undefined) return;
+    (all[next] || input).focus(); // above the first is the field
     event.preventDefault();
     event.stopPropagation();
   });
@@ -63,12 +63,14 @@ async function find(q, hits, open) {
   change({q, matched: `${q}/${matches.times.length}`});
   if (!open) return;
   const groups = GROUPS.filter(([name]) => answer[name] && answer[name].count);
-  show(hits, groups.length ? groups.map(([name, title]) => [
-    h('h4', {}, `${title} (${count(answer[name].count)})`),
-    answer[name].hits.slice(0, 12).map(hit => h('button', {onclick: () => { hits.hidden = true; go(name, hit); }},
+  const total = groups.reduce((n, [name]) => n + answer[name].count, 0);
+  show(hits, groups.length ? [h('p', {class: 'muted total'}, `${count(total)} found`, groups.length > 1 && groups.map(([name, title]) => [' · ', h('button', {class: 'plain', onclick: () => hits.querySelector(`[data-group=${name}]`).scrollIntoView()}, `${title} ${count(answer[name].count)}`)])), groups.map(([name, title]) => [
+    h('h4', {'data-group': name}, `${title} (${answer[name].hits.length < answer[name].count ? `first ${answer[name].hits.length} of ` : ''}${count(answer[name].count)})`),
+    answer[name].hits.map(hit => h('button', {class: 'hit', onclick: () => { hits.hidden = true; go(name, hit); }},
       name === 'ops' ? `op ${hit.id}  ${hit.text}  ${hit.op.kind_name}, ${hit.op.line ? `${hit.op.line.file}:${hit.op.line.number}` : ''}` : hit.text)),
-  ]) : h('p', {class: 'muted'}, `Nothing has “${q}” in its name. Try a part of it: pe3, hbm, exp.`));
+  ])] : h('p', {class: 'muted'}, `Nothing has “${q}” in its name. Try a part of it: pe3, hbm, exp.`));
   hits.hidden = false;
+  hits.scrollTop = 0;
 }
 
 function go(group, hit) {

@@ -7,6 +7,14 @@ import {partsBar} from './parts.js';
 import {bytes, count, ns, pct} from './units.js';
 
 const WORDS = /("""|'''|#.*$|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\b(?:def|for|in|if|else|elif|while|return|import|from|as|with|and|or|not|None|True|False|lambda|yield|class)\b|\btl(?:\.\w+)+)/g;
+// The line that `flash.py:8` means in what the server says of sources: its file, by its name or the end of it, and the sums
+// of the line if it issued ops. Null where there is none.
+export function lineAt({files, lines}, name) {
+  const at = name.lastIndexOf(':'), path = name.slice(0, at), number = Number(name.slice(at + 1));
+  const found = files.filter(one => one.name === path), same = found.length ? found : files.filter(one => one.name.endsWith(`/${path}`));
+  return same.length === 1 ? {file: same[0], number, line: lines.find(line => line.file === same[0].i && line.number === number) || null} : null;
+}
+
 const COLUMNS = [['path', 'share of path'], ['busy_ns', 'engine time'], ['stall_ns', 'stall'], ['ops', 'ops'], ['nbytes', 'bytes']];
 let column = 'path';
 
@@ -47,21 +55,22 @@ export function startSource(pane, fail) {
     const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), wide = 64;
     const cell = line => {
       if (!line) return null;
-      if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0)}px`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
+      if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0) / 16}rem`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
         h('span', {class: 'num'}, line.path.ns > 0 ? pct(line.path.ns / data.total) : '0 %')];
       return h('span', {class: 'num wide'}, column === 'ops' ? count(line.ops) : column === 'nbytes' ? (line.nbytes ? bytes(line.nbytes) : '') : ns(line[column]));
     };
     const text = source.text === null ? lines.map(line => line.number) : source.text.split('\n').map((_, i) => i + 1);
     const texts = source.text === null ? null : source.text.split('\n');
+    const chosenLine = state.sel?.startsWith('line:') ? lineAt(data, state.sel.slice(5)) : null, on = chosenLine?.file === source ? chosenLine.number : 0;
     const rows = text.map(number => {
-      const line = by.get(number);
-      return h('div', {class: `line${line ? ' has' : ''}${line && state.sel === `line:${line.i}` ? ' on' : ''}`, 'data-line': number, role: line ? 'button' : null, tabindex: line ? 0 : null,
-        onclick: line ? () => change({sel: `line:${line.i}`}) : null, onkeydown: line ? event => { if (event.key === 'Enter') change({sel: `line:${line.i}`}); } : null,
+      const line = by.get(number), choose = () => change({sel: `line:${source.name}:${number}`});
+      return h('div', {class: `line${line ? ' has' : ''}${number === on ? ' on' : ''}`, 'data-line': number, role: line ? 'button' : null, tabindex: line ? 0 : null,
+        onclick: line ? choose : null, onkeydown: line ? event => { if (event.key === 'Enter') choose(); } : null, 'aria-pressed': line ? String(number === on) : null,
         title: line ? `${count(line.ops)} ops, ${ns(line.busy_ns)} of engines, ${ns(line.stall_ns)} stalled, ${ns(line.path.ns)} of the critical path` : null},
       h('span', {class: 'no'}, String(number)), h('code', {}, texts ? coloured(texts[number - 1]) : `line ${number}`), h('span', {class: 'share'}, cell(line)));
     });
     const outside = data.outside.ns > 0 && column === 'path' && h('div', {class: 'line foot'}, h('span', {class: 'no'}), h('code', {}, 'outside kernels: launch, host, issue'), h('span', {class: 'share'}, h('span', {class: 'num'}, pct(data.outside.ns / data.total))));
-    show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), rows, outside);
+    show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), h('div', {class: 'text'}, rows, outside));
     const key = `${data.id}/${file}/${state.sel}`;
     if (key !== shownKey) {
       shownKey = key;
@@ -73,7 +82,7 @@ export function startSource(pane, fail) {
   async function selected() {
     if (!data || !state.sel) { draw(); return; }
     let line = null;
-    if (state.sel.startsWith('line:')) line = data.lines[Number(state.sel.slice(5))];
+    if (state.sel.startsWith('line:')) { const at = lineAt(data, state.sel.slice(5)); line = at && {file: at.file.i, number: at.number}; }
     else if (state.sel.startsWith('op:')) {
       const op = await getJson(`/runs/${run.a.id}/op/${state.sel.slice(3)}`).catch(() => null);
       line = op?.line ? data.lines[op.line.i] : null;

@@ -1,7 +1,7 @@
 // The one state of the page, and the URL that holds it. Views subscribe; none writes to another.
 const DEFAULT = {
   view: 'run', pane: 'timeline', a: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
-  m: 'util', q: '', root: null, path: true, only: false, waits: false, flows: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '',
+  m: 'util', q: '', root: null, path: true, only: false, waits: false, flows: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '', panels: '',
 };
 export const state = {...DEFAULT};
 const subscribers = [];
@@ -35,7 +35,7 @@ const num = x => String(Number(x.toFixed(3)));
 
 export function toHash(s = state) {
   const parts = [];
-  const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>')}`); };
+  const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>').replace(/%2F/g, '/')}`); };
   put('a', s.a);
   put('b', s.b);
   put('scope', s.scope);
@@ -59,6 +59,7 @@ export function toHash(s = state) {
   put('dw', s.dw && `${num(s.dw[0])}-${num(s.dw[1])}`);
   put('table', s.table);
   put('rv', s.rv);
+  put('panels', s.panels);
   return `#/${s.view}${parts.length ? `?${parts.join('&')}` : ''}`;
 }
 
@@ -73,7 +74,7 @@ export function fromHash(hash) {
     return lo < hi ? [lo, hi] : null;
   };
   for (const name of ['a', 'b', 'sel', 'root']) found[name] = given.get(name) || null;
-  for (const name of ['scope', 'pane', 'm', 'q', 'kinds', 'by', 'mode', 'table', 'rv']) found[name] = given.get(name) || DEFAULT[name];
+  for (const name of ['scope', 'pane', 'm', 'q', 'kinds', 'by', 'mode', 'table', 'rv', 'panels']) found[name] = given.get(name) || DEFAULT[name];
   found.w = pair(given.get('w'));
   found.range = pair(given.get('r'));
   found.dw = pair(given.get('dw'));

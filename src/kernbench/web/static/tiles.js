@@ -42,7 +42,13 @@ export class Tiles {
       const found = await getArrays(`/runs/${this.id}/tiles?${query({k, i: numbers.join(','), lanes: lanes.join(','), mark, scope})}`, signal);
       this.keep(found, `${scope}/${mark}`);
       this.onArrival();
-    } catch (error) { if (error.name !== 'AbortError') throw error; }
+    } catch (error) {
+      if (error.name === 'AbortError') return;
+      // A selection that the run does not have (an old link): the slices are shown without it; Details says why.
+      if (!mark || error.status !== 400) throw error;
+      if (mark === this.mark) this.mark = '';
+      this.onArrival();
+    }
     finally { lanes.forEach(lane => numbers.forEach(i => this.asked.delete(this.key(k, i, lane)))); }
   }
 

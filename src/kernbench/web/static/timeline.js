@@ -1,5 +1,5 @@
 // Timeline: overview, axis, launches, the critical path, lanes of engines. Draws; input is in timeline_input.js.
-import {empty, h, show} from './dom.js';
+import {empty, h, isNarrow, roomOf, show, textScale} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {onKey} from './keys.js';
@@ -44,7 +44,7 @@ export function startTimeline(pane, fail) {
   const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
   onKey(['t'], 'the pane as a table (timeline, machine, timelines of Diff), and back', () => {
     if (state.view !== 'run' || !run.a) return false;
-    const isMachine = document.activeElement.closest?.('#pane-machine') || (innerWidth <= 700 && state.pane === 'machine');
+    const isMachine = document.activeElement.closest?.('#pane-machine') || (isNarrow() && state.pane === 'machine');
     change({table: state.table ? '' : isMachine ? 'machine' : 'timeline'});
     return true;
   });
@@ -63,7 +63,7 @@ async function rebuild() {
   tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
   stackLaunches();
-  tl.pane.style.setProperty('--labels', `${labelWidth()}px`);
+  tl.pane.style.setProperty('--labels', `${labelWidth() / 16}rem`);
   const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
   show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {
     class: 'kind', title: `Show only ${KIND_NAMES[kind]}`, 'aria-pressed': state.kinds.includes(kind) ? 'true' : 'false',
@@ -89,7 +89,7 @@ async function rebuild() {
 const isNoMatch = () => tl.mark.startsWith('q:') && matches.q === state.q && !matches.times.length;
 
 function showRow(row) {
-  const room = tl.canvas.clientHeight - headHeight();
+  const room = tl.canvas.clientHeight / textScale - headHeight();
   if (row && (row.y < tl.scroll || row.y + row.h > tl.scroll + room)) tl.scroll = Math.max(0, Math.min(row.y + row.h - 0.7 * room, tl.height - room));
 }
 
@@ -102,7 +102,7 @@ function showGroup(rows) {
 
 // The whole path where it is short; else what the window shows of it, again after each move.
 async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
-  const id = run.a.id, px = Math.max(200, Math.round(tl.canvas.clientWidth - labelWidth()));
+  const id = run.a.id, px = Math.max(200, Math.round(roomOf(tl.canvas) - labelWidth()));
   const [found, answer] = await Promise.all([getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null), getJson(`/runs/${id}/answer?${query({scope: scope.id})}`).catch(() => null)]);
   if (found) found.pieces.letter = found.pieces.cls.map(n => found.classes[n].letter);
   if (tl.id === id) Object.assign(tl, {path: found, finish: answer?.finish});
@@ -134,7 +134,17 @@ async function selected() {
   if (tl.tiles) tl.tiles.mark = tl.mark;
   tl.flows = sel.startsWith('op:') ? await getJson(`/runs/${run.a.id}/op/${sel.slice(3)}`) : null;
   if (state.sel === sel && tl.flows) reveal(tl.flows);
+  if (sel.startsWith('line:')) await revealLine(sel);
   draw();
+}
+
+// A line of which nothing is in view, be it in time or because its PEs are closed: its longest op comes into view.
+async function revealLine(sel) {
+  const {id} = run.a, scope = scopeOf(), ask = ([t0, t1]) => getJson(`/runs/${id}/totals?${query({scope: scope.id, t0, t1, sel})}`);
+  const shown = await ask(windowOf()), found = shown.ops ? shown : await ask([scope.t0, scope.t1]);
+  if (state.sel !== sel || run.a?.id !== id || !found.ops) return;
+  const isOpen = found.components.some(name => tl.open.has(name.replace(/\.pe_\w+$/, '')));
+  if (!shown.ops || !isOpen) reveal(found.slowest[0]);
 }
 
 // An op that was selected elsewhere comes into view: its PE opens, the window moves.
@@ -178,7 +188,7 @@ function drawNow() {
   pen.beginPath();
   pen.rect(0, view.top, view.right, view.bottom - view.top);
   pen.clip();
-  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.mark) && !isNoMatch(), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
+  const look = {path: state.path, only: state.only, waits: state.waits, kinds: state.kinds, fade: Boolean(tl.tiles.mark) && !isNoMatch(), selected: state.sel?.startsWith('op:') ? Number(state.sel.slice(3)) : -1};
   let items = 0;
   if (isWhole && hasGroups) {
     drawLabels(pen, shown, view, tl, run.a, scopeOf());
@@ -208,7 +218,7 @@ function placeCursor() {
   if (!run.a || !tl.canvas.clientWidth) return;
   const {t0, t1, left, right} = viewNow(), t = state.t;
   tl.cursor.hidden = t === null || t < t0 || t > t1;
-  if (!tl.cursor.hidden) tl.cursor.style.transform = `translateX(${Math.round(left + ((t - t0) / (t1 - t0)) * (right - left))}px)`;
+  if (!tl.cursor.hidden) tl.cursor.style.transform = `translateX(${Math.round((left + ((t - t0) / (t1 - t0)) * (right - left)) * textScale)}px)`;
 }
 
 // When idle: one tile more on each side.

@@ -1,6 +1,6 @@
 // Rows of a whole cube: mean busy share of its engines by kind, stacked.
 import {getArrays, query} from './data.js';
-import {column} from './dom.js';
+import {column, textScale} from './dom.js';
 import {LETTERS} from './run.js';
 import {state} from './state.js';
 import {colour} from './theme.js';
@@ -44,7 +44,7 @@ export function stack(pen, {bins, busy}, left, right, top, tall) {
     pen.beginPath();
     for (let i = 0; i < bins; i++) {
       const share = busy[k * bins + i] / 255;
-      if (share) { const h = Math.max(share * (band - 1), 0.7); const [x, w] = column(left + i * wide, wide, devicePixelRatio); pen.rect(x, foot - h, w, h); }
+      if (share) { const h = Math.max(share * (band - 1), 0.7); const [x, w] = column(left + i * wide, wide, devicePixelRatio * textScale); pen.rect(x, foot - h, w, h); }
     }
     pen.fill();
   });

@@ -1,5 +1,5 @@
 // What pointer and keys do in the timeline: pan, zoom, select a slice, select a range, open and close groups.
-import {say, tip} from './dom.js';
+import {say, textScale, tip} from './dom.js';
 import {change, state} from './state.js';
 import {onKey} from './keys.js';
 import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
@@ -10,7 +10,7 @@ import {ns, pct} from './units.js';
 const SNAP_PX = 6;
 
 export function startInput(canvas, tl, draw) {
-  const local = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  const local = event => { const box = canvas.getBoundingClientRect(); return [(event.clientX - box.left) / textScale, (event.clientY - box.top) / textScale]; };
   const timeAt = x => { const view = viewNow(); return view.t0 + ((x - view.left) / (view.right - view.left)) * (view.t1 - view.t0); };
   const levelNow = () => { const view = viewNow(); return Tiles.level(view.t0, view.t1, view.right - view.left); };
 
@@ -71,7 +71,7 @@ export function startInput(canvas, tl, draw) {
     const [x] = local(event), [t0, t1] = windowOf(), view = viewNow();
     if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-80, Math.min(80, event.deltaY)) * 0.006), timeAt(x));
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((event.deltaX || event.deltaY) / (view.right - view.left)) * (t1 - t0));
-    else scrollBy(event.deltaY);
+    else scrollBy(event.deltaY / textScale);
   }, {passive: false});
 
   const fingers = new Map();

@@ -27,7 +27,7 @@ export function groupsOf(lanes) {
     const {sip, cube} = members[0], where = oneSip ? `C${cube}` : `S${sip} C${cube}`;
     members.sort((x, y) => x.pe - y.pe);
     const children = members.map(member => ({
-      id: member.id, kind: 'pe', lanes: member.lanes, name: oneCube || isMany ? `PE${member.pe}` : `${where} PE${member.pe}`
+      id: member.id, kind: 'pe', lanes: member.lanes, name: oneCube ? `PE${member.pe}` : `${where} PE${member.pe}`
     }));
     if (isMany) found.push({id, kind: 'cube', name: oneSip ? `cube ${cube}` : `SIP ${sip} cube ${cube}`, children, lanes: children.flatMap(c => c.lanes)});
     else found.push(...children);

@@ -1,6 +1,7 @@
 // What the timeline shows of a run: its state, its measures, and the window in time.
 import {launchesOf, run, scopeOf, windowOf} from './run.js';
 import {state} from './state.js';
+import {roomOf, textScale} from './dom.js';
 
 export const AXIS_H = 18;
 export const PATH_H = 22;
@@ -15,7 +16,7 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (tl.canvas.clientWidth < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
+export const labelWidth = () => (roomOf(tl.canvas) < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
 export const launchesHeight = () => (hasLaunches() ? LAUNCH_H * tl.launchRows : 0);
 export const headHeight = () => AXIS_H + launchesHeight() + (state.path && tl.path ? PATH_H + 4 : 2);
 export const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
@@ -33,6 +34,6 @@ export function stackLaunches() {
 
 export function viewNow() {
   const [t0, t1] = windowOf();
-  const w = tl.canvas.clientWidth, hgt = tl.canvas.clientHeight;
-  return {t0, t1, left: labelWidth(), right: w, top: headHeight(), bottom: hgt, scroll: tl.scroll, height: hgt, scale: devicePixelRatio};
+  const w = roomOf(tl.canvas), hgt = tl.canvas.clientHeight / textScale;
+  return {t0, t1, left: labelWidth(), right: w, top: headHeight(), bottom: hgt, scroll: tl.scroll, height: hgt, scale: devicePixelRatio * textScale};
 }
