@@ -283,12 +283,12 @@ class Machine:
     def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
         self.settle(sips)
-        return self.fabric.done_so_far()
+        return self.fabric.done_so_far(sips)
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
         self.settle(sips)
-        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
+        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before, sips).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""

@@ -129,7 +129,7 @@ class TlAtomics(TlAccess):
         shape = known[0].shape
         numbers = self._row_numbers(title, ptr, rows)
         lanes = self._lanes(title, ptr, shape, element, None, numbers, self._mask(title, mask, shape))
-        block = self._placed(title, ptr, lanes)
+        block = self._placed(title, ptr, tensor, lanes)
         block = self._one_segment_per_request(block)
         tcm = self._arena.alloc(block.lanes.nbytes)
         held: dict[int, Value] = {}

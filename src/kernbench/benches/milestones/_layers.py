@@ -18,7 +18,8 @@ GROUPS = {  # where the time of a layer goes -> the parts of it
     "products": ("qkv", "out_proj", "mlp_up", "mlp_down"),
     "attention": ("attention",),
     "other compute": ("norm1", "norm2", "rope", "router", "combine", "add"),
-    "communication": ("all_reduce", "reduce_scatter", "all_gather"),  # copies between cubes are with other compute
+    "copies": ("spread", "take_rows"),  # of a product's input, to the PEs that need it
+    "communication": ("all_reduce", "reduce_scatter", "all_gather"),  # between SIPs
     "launching": ("launching",),
 }
 BOUNDS = ("compute", "HBM", "link", "collective")
@@ -59,7 +60,7 @@ def timed_layer(
         if name == "layer":
             found |= {"layer_us": time_us, "layer_bound_us": _number(row["bound_us"])}
             continue
-        group = group_of.get(name.rstrip("0123456789"), group_of.get(name, "other compute"))
+        group = group_of.get(name) or group_of[name.rstrip("0123456789").split()[0]]
         found[f"{group.replace(' ', '_')}_us"] += time_us
         if row["bound"] in BOUNDS:
             found[f"bound_{row['bound']}_us"] += time_us
