@@ -53,7 +53,7 @@ NEEDLESS = (
 )  # fmt: skip
 _GIVEN = "kernbench.ccl.needless"
 F = TypeVar("F", bound=Callable[..., Any])
-Name = TypeVar("Name", bound=str)
+Known = TypeVar("Known", bound=str)
 
 
 def _needless_options(command: F) -> F:
@@ -225,7 +225,7 @@ def _ops(collective: CollectiveName, text: str, dtype: str) -> list[OpName]:
     return [op for op in found if op != "avg"]
 
 
-def _chosen(text: str, known: Mapping[str, Name], option: str) -> list[Name]:
+def _chosen(text: str, known: Mapping[str, Known], option: str) -> list[Known]:
     if text == "all":
         return list(dict.fromkeys(known.values()))
     if text not in known:

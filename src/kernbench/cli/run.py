@@ -15,7 +15,7 @@ from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluated
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
-from kernbench.cli.terminal import ProgressLine, in_colour, paint
+from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
 from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json
@@ -190,9 +190,9 @@ def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
 def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
     """The run as text."""
     from kernbench.report.rows import rows_as_text
-    from kernbench.report.run_summary import plain, summary_as_text
+    from kernbench.report.run_summary import summary_as_text
 
-    result, painted = figures.result, paint if in_colour() else plain
+    result, painted = figures.result, painter()
     click.echo(summary_as_text(figures, painted))
     if rows := rows_of(result):
         click.echo(f"\n{rows_as_text(rows)}")

@@ -16,7 +16,7 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers
-from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
+from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
@@ -40,6 +40,7 @@ from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
+from kernbench.triton_emu.registry import Kernel
 from kernbench.values.graph import ValueGraph
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ before one is seen by a PE whose atomic on the same bytes comes later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kernbench.common.commands import AtomicCmd, Operand
 from kernbench.common.dtypes import DType, dtype_of
@@ -20,8 +20,6 @@ from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_access import TlAccess
 from kernbench.triton_emu.tl_math import Tensorish
 from kernbench.values.graph import Value
-
-Update = Callable[[Value, int], Value]  # from what a run held, and its number, to what it holds
 
 
 class TlAtomics(TlAccess):

@@ -4,15 +4,13 @@ SIPs as parameters have them.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import UsageError
 from kernbench.evaluation.contract import Rows, Setting, where
 from kernbench.models.shapes import ModelShape, load_model
+from kernbench.models.tensors import Phase
 from kernbench.runtime_api.context import RuntimeContext
 
-Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
 GROUPS = {  # where the time of a layer goes -> the parts of it
     "products": ("qkv", "out_proj", "mlp_up", "mlp_down"),
