@@ -244,12 +244,39 @@ def test_an_unbalanced_algorithm_is_reported_line_by_line(
     assert len(error.cycle) == RANKS
 
 
-def test_one_send_too_many_is_reported_when_the_group_is_destroyed(tray: Tray, tmp_path: Path) -> None:
-    error = reported(tray, algorithm(tmp_path, f"tl.send('global_E', x)\n{RIGHT}"), n=1000)  # which rings hold
-    (unreceived,) = error.errors.values() if isinstance(error, SpawnException) else (error,)
+def test_one_send_too_many_is_reported_by_the_call_that_should_have_received_it(tray: Tray, tmp_path: Path) -> None:
+    torch, ended = tray.torch, []
+
+    def worker(rank: int) -> None:
+        x = tensor(torch, n=1000)  # which rings hold
+        torch.distributed.all_reduce(x)
+        x.numpy()
+        ended.append(rank)
+
+    with pytest.raises(SpawnException) as caught:
+        run(tray, worker, algorithm(tmp_path, f"tl.send('global_E', x)\n{RIGHT}"))
+    (unreceived,) = caught.value.errors.values()  # of the rank that ends last: then it is known
     assert isinstance(unreceived, UnreceivedError)
     assert len(unreceived.messages) == RANKS
+    assert len(ended) < RANKS
+    assert "kernel 'all_reduce.mine' has ended" in str(unreceived)
     assert "mine.py:8" in str(unreceived)  # the second one of each rank
+    still_works(tray)
+
+
+def test_the_next_call_does_not_hide_what_the_one_before_it_left(tray: Tray, tmp_path: Path) -> None:
+    torch = tray.torch
+
+    def worker(rank: int) -> None:
+        works = [torch.distributed.all_reduce(tensor(torch, n=100), async_op=True) for _ in range(2)]
+        for work_ in works:
+            work_.wait()
+
+    once = f"{RIGHT}\nif rank == 0:\n    tl.send('global_E', x)"
+    with pytest.raises((SpawnException, UnreceivedError)) as caught:
+        run(tray, worker, algorithm(tmp_path, once))
+    assert "mine.py:10" in str(caught.value)
+    still_works(tray)
 
 
 SEND = "tl.send('global_E', x)\n"
@@ -288,6 +315,17 @@ def test_an_algorithm_that_is_none_is_refused_before_anything_runs(tray: Tray, t
         assert says in str(reported(tray, ccl))
         file.unlink()
     assert "there is no file" in str(reported(tray, ccl))
+
+
+def test_a_kernel_that_does_not_take_what_it_is_given_is_refused_at_its_line(tray: Tray, tmp_path: Path) -> None:
+    ccl = algorithm(tmp_path, RIGHT)
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("n_sips, rank, kind", "n_sips, kind"))
+    error = reported(tray, ccl)
+    assert "kernel(t_ptr, n_elem, n_sips, kind, w, h, *, tl) of algorithm 'mine' does not take" in str(error)
+    assert "mine.py:5" in str(error)
+    assert "the 2 values that kernel_args returns, then sip_rank" in str(error)
+    assert " at 0x" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -547,6 +547,29 @@ def test_a_message_that_lies_in_another_direction_is_told() -> None:
     assert "receive from the direction in which the message lies" in str(stuck.value.hint)
 
 
+def test_whoever_receives_from_where_it_sends_to_is_told_where_its_messages_lie() -> None:
+    def kernel(tl: Any) -> None:
+        tl.send("intra_E", tl.full((4,), 1, "f16"))
+        tl.recv("intra_E", (4,), "f16")  # a ring: they come in from the W
+
+    with pytest.raises(DeadlockError) as stuck:
+        launch(RuntimeContext(GraphEngine(machine())), kernel, pes=4)
+    sent = f"{__file__}:{line_with(kernel, 'tl.send')}"
+    assert f"1 message like it unread in intra_W, sent at {sent}" in str(stuck.value)
+    assert "receive from the direction in which the message lies" in str(stuck.value.hint)
+
+
+def test_a_message_of_another_shape_from_the_other_side_is_no_sign_of_a_wrong_direction() -> None:
+    def kernel(tl: Any) -> None:
+        tl.send("intra_E", tl.full((5,), 1, "f16"))
+        tl.recv("intra_E", (4,), "f16")
+
+    with pytest.raises(DeadlockError) as stuck:
+        launch(RuntimeContext(GraphEngine(machine())), kernel, pes=4)
+    assert "unread" not in str(stuck.value)
+    assert "let one PE of the cycle call tl.send before" in str(stuck.value.hint)
+
+
 def test_pes_that_wait_alike_are_one_entry_of_the_report_and_the_cause_is_its_end() -> None:
     def kernel(tl: Any) -> None:
         if tl.program_id(0) == 3 and tl.program_id(1) == 0:

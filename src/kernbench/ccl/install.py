@@ -135,6 +135,14 @@ class Communicators:
         found = there.values() if name is None else [there[name]] if name in there else []
         return [left for each in found for left in each.left_over()]
 
+    def left_by_call(self, name: str, tag: int, kernel: str) -> tuple[Unreceived, ...]:
+        """What a call that is over on all ranks has left in rings; they cannot be used any more if that is anything."""
+        communicator = self._engine.communicators.get(name)
+        left = () if communicator is None else tuple(communicator.left_over_of(tag))
+        if communicator is not None and left:
+            communicator.failure = f"kernel '{kernel}' has left {len(left)} messages in its rings"
+        return left
+
     def close(self, *, wait: bool = True) -> None:
         """Take all communicators back, and what was reserved for them. Without `wait`, kernels that failed to end may
         still have it: it is then left to them.

@@ -38,10 +38,12 @@ from kernbench.common.errors import ComponentError, KernBenchError, UsageError
 from kernbench.common.launch import LaunchStream, TensorArg
 from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
+from kernbench.triton_emu.binding import signature_of
 from kernbench.triton_emu.registry import Kernel
 
 _OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
+_AFTER = 4  # what a kernel gets by position after its own arguments: its rank, and the grid of SIPs
 _KERNELS = 256  # remembered: a kernel that is launched again is the same object again
 
 
@@ -94,11 +96,13 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
     tensors = _tensors(call)
     first = tensors.pop("t_ptr", 0)
     facts = {name: fact for name, fact in _facts(call, work, config).items() if name in module.names}
+    named = {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any}
+    _check_takes(module.kernel, module.name, len(own), (*facts, *config.params, *named))
     return LaunchPlan(
         f"{call.name}.{module.name}",
         _bound(module.kernel, tuple((name, type(x), x) for name, x in sorted({**facts, **config.params}.items()))),
         (first, *own, *after),  # type: ignore[arg-type]  # numbers, or the launch says so
-        {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any},
+        named,
         work.cubes,
         work.pes,
         stream_of(call),
@@ -122,6 +126,22 @@ def own_args(module: Algorithm, world_size: int, work: Assignment) -> tuple[obje
         more = f"one argument is `return {own!r},` with a comma; " if isinstance(own, Real) else ""
         raise ComponentError(what, where=place_of(module.kernel_args), hint=more + hint)
     return tuple(own)
+
+
+@lru_cache(maxsize=_KERNELS)
+def _check_takes(kernel: Kernel, algorithm: str, own: int, names: tuple[str, ...]) -> None:
+    """Raise ComponentError for a kernel that does not take its tensor, `own` values and what comes after them."""
+    signature = signature_of(kernel)
+    others = [parameter for parameter in signature.parameters.values() if parameter.name != "tl"]
+    try:
+        signature.replace(parameters=others).bind(*[None] * (1 + own + _AFTER), **dict.fromkeys(names))
+    except TypeError as error:
+        raise ComponentError(
+            f"kernel{signature} of algorithm '{algorithm}' does not take what it is given: {error}",
+            where=place_of(kernel),
+            hint=f"it gets a tensor, the {own} values that kernel_args returns, then sip_rank, sip_topo_kind, "
+            "sip_topo_w and sip_topo_h: def kernel(t_ptr, *own, sip_rank, kind, w, h, *, tl)",
+        ) from None
 
 
 def stream_of(call: CollectiveCall) -> LaunchStream:

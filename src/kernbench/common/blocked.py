@@ -31,10 +31,11 @@ class RingWait:
     is_choice: bool = False  # whether a message from another direction would do as well
     outside: bool = False  # whether `peer` is known to be no PE of the launch
     unread: tuple[str, ...] = ()  # messages of the same peer that lie in other directions, in words
+    alike: tuple[str, ...] = ()  # messages such as it waits for that came in from the other side, in words
 
     def __str__(self) -> str:
         to = "to" if self.op == "send" else "from"
-        more = "".join(f"; {text}" for text in (self.failure, *self.unread) if text)
+        more = "".join(f"; {text}" for text in (self.failure, *self.unread, *self.alike) if text)
         return f"{self.op} {to} {self.direction}{self.at_peer}, {self.occupancy} of {self.n_slots} slots taken{more}"
 
     @property
@@ -152,7 +153,7 @@ def hint_for(blocked: Sequence[BlockedKernel], unmatched: Sequence[str]) -> str 
     rings = [ring for kernel in blocked for ring in kernel.rings]
     if not rings:
         return None
-    if any(ring.unread for ring in rings):
+    if any(ring.unread for ring in rings) or (waiting_cycle(blocked) and all(ring.alike for ring in rings)):
         return "receive from the direction in which the message lies: what goes out to E comes in from W"
     if any(ring.outside for ring in rings):
         return "launch on the PEs that the kernel talks to as well (target_cubes, target_pes), or send to others"

@@ -149,6 +149,10 @@ class Communicator:
         mine = self._told([message for message in self.unreceived if message.origin.key == key])
         return [left for left in mine if origin.has(left.receiver)]
 
+    def left_over_of(self, tag: int) -> list[Unreceived]:
+        """Those with a tag: where all launches that have it are over, nobody can receive them any more."""
+        return self._told([message for message in self.unreceived if message.origin.tag == tag])
+
     def left_over(self) -> list[Unreceived]:
         """The messages that were sent and not received, in the order of sending; none after a failure."""
         return self._told(self.unreceived)

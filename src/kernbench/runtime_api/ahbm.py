@@ -9,6 +9,7 @@ kernels run at the same time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from kernbench.ccl.calls import CallGroup, CollectiveCall
@@ -42,6 +43,7 @@ class AhbmBackend:
         self._communicators = communicators
         self._config = config
         self._installed: dict[tuple[str, RingConfig, bool], str] = {}  # by group, rings, and whether for messages
+        self._ended: dict[tuple[str, int], int] = {}  # by communicator and number of a call: ranks that are done
 
     def open(self, group: CallGroup) -> None:
         defaults = resolve_algorithm_config(self._config)
@@ -70,7 +72,8 @@ class AhbmBackend:
         def given(arg: TensorArg | int) -> object:
             return tensors[id(arg)] if isinstance(arg, TensorArg) else arg
 
-        return self._host.launch(
+        communicator = self._communicator(call, chosen.config.rings)
+        launch = self._host.launch(
             chosen.name,
             chosen.kernel,
             *map(given, chosen.args),
@@ -78,11 +81,22 @@ class AhbmBackend:
             sips=(call.sip,),
             target_cubes=chosen.target_cubes,
             target_pes=chosen.target_pes,
-            communicator=self._communicator(call, chosen.config.rings),
+            communicator=communicator,
             stream=chosen.stream,
             tag=call.number,
             **{name: given(tensor) for name, tensor in chosen.named.items()},
         )
+        ranks = 2 if call.name in MESSAGES else call.group.size
+        launch.on_end.append(partial(self._part_ended, communicator, call.number, ranks))
+        return launch
+
+    def _part_ended(self, communicator: str, number: int, ranks: int, launch: Launch) -> None:
+        """A rank's part of a call is over. With the last one it is known what nobody will receive: that one says so."""
+        ended = self._ended.pop((communicator, number), 0) + 1
+        if ended < ranks:
+            self._ended[communicator, number] = ended
+        elif not launch.unreceived:
+            launch.unreceived = self._communicators.left_by_call(communicator, number, launch.name)
 
     def _plan(self, call: CollectiveCall) -> LaunchPlan:
         return plan(call, self._spec, self._config)

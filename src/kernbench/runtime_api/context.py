@@ -31,6 +31,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_factory import TensorFactory
+from kernbench.runtime_api.torch_names import TorchNames
 from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 
 
-class RuntimeContext(TensorFactory):
+class RuntimeContext(TensorFactory, TorchNames):
     """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
 
     `checks` keeps what programs state about their results; without it nothing is kept. `backend` makes what carries

@@ -180,6 +180,8 @@ class Launcher:
         here = tuple(f"sip{sip}." for sip in launch.sips)
         busy = self._engine.links_busy_since(self._done_before.pop(launch), launch.sips)
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
+        for heard in launch.on_end:
+            heard(launch)
 
 
 def _asked(ids: Targets | None, count: int) -> Targets:

@@ -66,7 +66,8 @@ class Launch:
     rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # that launched it
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were reported
-    unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # messages that it has left to PEs of its own
+    unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # what nobody can receive any more
+    on_end: list[Callable[[Launch], None]] = field(default_factory=list, repr=False)  # called once it is measured
 
     @property
     def is_done(self) -> bool:

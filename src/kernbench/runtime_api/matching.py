@@ -69,7 +69,8 @@ class CallOrder:
     def _compare(self, number: int, rank: int, said: Said, other: int, theirs: Said) -> None:
         names = _differing(said, theirs)
         if names:
-            differ = _both(said, theirs, ["collective"] if "collective" in names else names)
+            asked = [name for name in names if name in _ASKED]  # what else differs follows from these
+            differ = _both(said, theirs, ["collective"] if "collective" in names else asked or names)
         elif said.gives and (said.gives[other], said.takes[other]) != (theirs.takes[rank], theirs.gives[rank]):
             here, there = self._ranks[rank], self._ranks[other]
             differ = (
@@ -186,6 +187,9 @@ def ranks_named(ranks: Sequence[int]) -> str:
 def _lines(*calls: tuple[int, Said]) -> str | None:
     """Where ranks call, each with its own line."""
     return "; ".join(f"rank {rank} at {said.line}" for rank, said in calls if said.line) or None
+
+
+_ASKED = ("dtype", "elements", "elements per row", "op", "root", "per")  # what a program gives itself
 
 
 def _differing(one: Said, other: Said) -> list[str]:

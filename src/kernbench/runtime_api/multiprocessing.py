@@ -9,9 +9,11 @@ One rank that fails ends all of them, and what the ended ones had running on dev
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Protocol
 
 from greenlet import getcurrent, greenlet
@@ -26,6 +28,8 @@ from kernbench.runtime_api.workers import Team, Worker, Workers
 __all__ = ["MultiprocessingNamespace", "SpawnException"]
 
 Worked = Callable[..., object]
+# Kernels that fail alike on the SIP of each rank are one entry of the report.
+_ON_ITS_SIP = re.compile(r"failed on sip \d+,").sub
 
 
 class TeamHost(Protocol):
@@ -103,6 +107,7 @@ class MultiprocessingNamespace:
             )
         if isinstance(args, str) or not isinstance(args, Sequence):
             raise UsageError(f"spawn: args is {args!r}", hint=f"give a tuple: args=({args!r},)")
+        _check_call(fn, args)
         most = self._ahbm.device_count()
         if isinstance(nprocs, bool) or not isinstance(nprocs, int) or not 1 <= nprocs <= most:
             raise UsageError(
@@ -121,6 +126,22 @@ class MultiprocessingNamespace:
             )
 
 
+def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
+    """Raise UsageError for a function that does not take a rank and these arguments."""
+    try:
+        found = signature(fn)
+    except (TypeError, ValueError):  # a built-in function that does not say what it takes
+        return
+    try:
+        found.bind(0, *args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", str(fn))
+        raise UsageError(
+            f"spawn: {name}{found} cannot be called with a rank and {len(args)} more: {error}",
+            hint="spawn(fn, args) calls fn(rank, *args): worker(rank, torch) needs args=(torch,)",
+        ) from None
+
+
 def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
     """Raise what several ranks have raised, the same once; what is no failure of a program, Ctrl-C, as it is."""
     for error in errors.values():
@@ -130,8 +151,9 @@ def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
     ranks = sorted(errors)
     by_reason: dict[str, list[int]] = {}
     for rank in ranks:
-        by_reason.setdefault(_reason(errors[rank]), []).append(rank)
-    reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for reason, same in by_reason.items())
+        by_reason.setdefault(_ON_ITS_SIP(r"failed on its SIP,", _reason(errors[rank])), []).append(rank)
+    texts = [(same, reason if len(same) > 1 else _reason(errors[same[0]])) for reason, same in by_reason.items()]
+    reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for same, reason in texts)
     what = f"{ranks_named(ranks)} of {nprocs} failed; the others were ended\n{reasons}"
     raise SpawnException(what if len(ranks) < nprocs else f"all {nprocs} ranks failed\n{reasons}", errors) from first
 

@@ -1,4 +1,4 @@
-"""Names of `torch.distributed` that are not modelled, and what to use instead.
+"""Names of `torch` and `torch.distributed` that are not modelled, and what to use instead.
 
 A script that asks for one is told so, in place of Python's bare AttributeError; `hasattr` still says no.
 """
@@ -56,6 +56,25 @@ NAMES = {
     "get_node_local_rank": "use get_rank: all ranks are on one tray",
     "is_torchelastic_launched": "start ranks with torch.multiprocessing.spawn",
     "rpc": "pass what other ranks need in tensors: send and recv",
+}
+
+
+_MADE_BY_NUMPY = "make it with numpy, and torch.from_numpy(array, dtype=..., dp=...)"
+_WRITE_A_KERNEL = (
+    "what runs on the device is a kernel: torch.launch(kernel, *tensors); see docs/guides/write-a-kernel.md"
+)
+_NO_TRAINING = "there are no gradients: leave it out"
+TORCH_NAMES = {
+    **dict.fromkeys(("tensor", "as_tensor", "rand", "randn", "randint", "arange", "linspace", "eye"), _MADE_BY_NUMPY),
+    **dict.fromkeys(("matmul", "mm", "bmm", "add", "mul", "exp", "softmax", "relu", "sum"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("no_grad", "enable_grad", "inference_mode", "autograd", "optim", "manual_seed"), _NO_TRAINING),
+    "float64": "use torch.float32: there is nothing wider",
+    "double": "use torch.float32: there is nothing wider",
+    "cuda": "the device is torch.ahbm, or torch.accelerator",
+    "device": "the device is torch.ahbm.set_device(rank); tensors are made on it",
+    "nn": _LAYERS,
+    "compile": "kernels are not compiled: leave it out",
+    "Tensor": "it is kernbench.runtime_api.tensor.Tensor",
 }
 
 

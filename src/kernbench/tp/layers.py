@@ -10,6 +10,7 @@ input, a row-parallel one reduces and scatters its output, in place of an all-re
 
 from __future__ import annotations
 
+from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -57,7 +58,13 @@ class ParallelLayer:
         return make_parameter(self.torch, init, (size,), (ALL,), self.dtype, dp, f"{self.name}.{name}")
 
     def _checked(self, x: Tensor, features: int) -> Tensor:
-        return check_activation(self.torch, x, features, self.name)
+        check_activation(self.torch, x, features, self.name)
+        if x.element is not dtype_of(self.dtype):
+            raise UsageError(
+                f"{self.name}: got {x.dtype} activations, and its weights are {dtype_of(self.dtype)}",
+                hint=f'give both the same: the layer dtype="{x.dtype}", or the tensor dtype="{dtype_of(self.dtype)}"',
+            )
+        return x
 
     def _gathered(self, x: Tensor, sequence_parallel: bool) -> Tensor:
         """The input of a column-parallel layer: all tokens."""

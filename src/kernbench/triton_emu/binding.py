@@ -72,6 +72,11 @@ def bind(
     return partial(call, **named) if named else call
 
 
+def _name_of(kernel: object) -> str:
+    """A function's name, also of one that has some arguments already; never where it lies in memory."""
+    return str(getattr(kernel, "__name__", None) or getattr(getattr(kernel, "func", kernel), "__name__", ""))
+
+
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
 def _place_of_tl(wrapped: _ByIdentity, count: int, names: tuple[str, ...]) -> tuple[int | None, bool]:
     """Where `tl` goes among `count` arguments given by position, with those of `names` given by name, if it does, and
@@ -92,7 +97,7 @@ def _place_of_tl(wrapped: _ByIdentity, count: int, names: tuple[str, ...]) -> tu
     except TypeError as error:
         passed = f"{count} arguments" + (f" and {', '.join(names)}" if names else "")
         raise KernelError(
-            f"kernel {getattr(kernel, '__name__', kernel)}{signature} does not take {passed}: {error}",
+            f"kernel {_name_of(kernel)}{signature} does not take {passed}: {error}",
             hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name

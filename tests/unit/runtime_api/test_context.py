@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernbench.common.errors import LaunchError, UsageError
+from kernbench.common.errors import LaunchError, NotModelledError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api import kernel as messages
 from kernbench.runtime_api.context import RuntimeContext
@@ -454,3 +454,17 @@ def test_waiting_for_all_looks_only_at_launches_that_nobody_has_waited_for() -> 
     assert torch._launcher.unreported() == []
     assert later.is_waited
     torch.close()
+
+
+def test_element_types_go_by_their_names_of_pytorch_and_what_there_is_not_says_what_to_use(va: RuntimeContext) -> None:
+    assert va.zeros(4, dtype=va.float16).dtype == va.half == "f16"
+    assert [va.empty(4, dtype=t).dtype for t in (va.float32, va.bfloat16, va.int32, va.int8)] == [
+        "f32", "bf16", "i32", "i8",
+    ]  # fmt: skip
+    for name, instead in (("float64", "torch.float32"), ("randn", "torch.from_numpy"), ("cuda", "torch.ahbm")):
+        assert not hasattr(va, name)
+        with pytest.raises(NotModelledError, match=f"torch.{name} is not modelled") as caught:
+            getattr(va, name)
+        assert instead in str(caught.value.hint)
+    with pytest.raises(NotModelledError, match=r"torch has no 'zeroes'.*zeros"):
+        va.zeroes(4)  # type: ignore[attr-defined]

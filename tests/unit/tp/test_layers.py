@@ -282,6 +282,10 @@ def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_o
         (lambda torch: tp.ColumnParallelLinear(8, 8, torch=torch)(torch.zeros(4, 6)), r"shape \(4, 6\)"),
         (lambda torch: tp.ColumnParallelLinear(8, 8, torch=torch)(np.zeros((4, 8))), "got a ndarray"),
         (
+            lambda torch: tp.ColumnParallelLinear(8, 8, torch=torch)(torch.zeros(4, 8, dtype="f32")),
+            "got f32 activations, and its weights are f16",
+        ),
+        (
             lambda torch: tp.ColumnParallelLinear(8, 8, torch=torch)(torch.zeros(4, 8, dp=tp.Grid.of(torch).columns)),
             "columns of 't[0-9]+' are split",
         ),

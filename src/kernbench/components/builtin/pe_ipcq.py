@@ -35,6 +35,7 @@ from kernbench.components.builtin.interfaces import MESSAGE_MOVER, MESSAGE_QUEUE
 from kernbench.components.builtin.ipcq_log import record_receive, record_send
 from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, SlotTier, TxRing, User, noticed_ns
 from kernbench.components.builtin.ipcq_setup import RingTable
+from kernbench.components.builtin.ipcq_unread import alike_of, unread_of
 from kernbench.components.builtin.pipeline import PeEngine
 from kernbench.components.recording import NOBODY, Release, op_ref
 from kernbench.topology.graph import Node
@@ -143,23 +144,12 @@ class PeIpcqComponent(PeEngine):
                 op, taken = "recv", len(rx.arrived) if rx is not None else 0
             is_choice = cmd.direction is None
             outside = (peer.pe[0] == self.key[0] or bool(launch.targets_by_sip)) and not launch.origin.has(peer.pe)
-            unread = () if op == "send" or is_choice else self._unread_of(communicator, peer.pe, direction)
+            asks = op == "recv" and not is_choice
+            unread = unread_of(communicator, self.key, peer, direction) if asks else ()
+            alike = alike_of(communicator, self.key, peer, direction, cmd) if asks else ()
             n_slots, failure = communicator.config.n_slots, communicator.failure or ""
-            found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread))
+            found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread, alike))
         return tuple(found)
-
-    def _unread_of(self, communicator: Communicator, peer: PeKey, direction: str) -> tuple[str, ...]:
-        """What a neighbour has sent here that lies in another direction than the one that is asked."""
-        left = [left for left in communicator.left_over() if (left.receiver, left.message.sender) == (self.key, peer)]
-        by_direction: dict[tuple[str, str], int] = {}
-        for each in left:
-            if each.direction != direction:
-                key = each.direction, each.message.line
-                by_direction[key] = by_direction.get(key, 0) + 1
-        return tuple(
-            f"{count} message{'s' if count > 1 else ''} of the same PE unread in {where}, sent at {line}"
-            for (where, line), count in by_direction.items()
-        )
 
     def _user(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> User:
         user = self._users.get(launch.id)

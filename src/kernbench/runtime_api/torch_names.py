@@ -1,0 +1,35 @@
+"""What `torch` is asked for by PyTorch's names: element types, and names that there are not.
+
+`torch.float16` is what "f16" names. A name that is not modelled says what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I8, I16, I32, I64, U8
+from kernbench.runtime_api.not_modelled import TORCH_NAMES, refuse_name
+
+
+class TorchNames:
+    """Base of the host's context."""
+
+    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Called for what there is not."""
+            if name.startswith("_"):  # Python's own questions
+                raise AttributeError(name)
+            refuse_name("torch", name, TORCH_NAMES.get(name), dir(type(self)))
+
+    float32 = float = F32
+    float16 = half = F16
+    bfloat16 = BF16
+    float8_e4m3fn = F8E4M3
+    float8_e5m2 = F8E5M2
+    int64 = long = I64
+    int32 = int = I32
+    int16 = short = I16
+    int8 = I8
+    uint8 = U8
+    bool = BOOL
