@@ -19,6 +19,7 @@ from kernbench.sim_engine.fabric.progressions import (
     moved,
     nth_time,
     part_of,
+    times_at,
     times_of,
 )
 from kernbench.sim_engine.fabric.transfers import Activity, Transfer
@@ -129,12 +130,18 @@ class Train:
         if longest != EXAMINE and (stop == self.transfer.flits or not longest):
             return longest, at
         longest, at = 0.0, 0.0
-        for i in self._turning_points(hop, stop):
-            ready = self.ready_time(hop, i)
-            wait = wait_ns(ready, self.leave(hop, i), self.transfer.crossing(hop, i).occupy_ns)
+        points, crossing = self._turning_points(hop, stop), self.transfer.crossings[hop]
+        for i, ready, after in zip(points, self._times_at(hop, points), self._times_at(hop + 1, points), strict=True):
+            occupy_ns = (crossing if i < self.transfer.last else self.transfer.last_crossings[hop]).occupy_ns
+            wait = wait_ns(ready, after - crossing.tail_ns, occupy_ns)
             if wait > longest:
                 longest, at = wait, ready
         return longest, at
+
+    def _times_at(self, hop: int, indices: list[int]) -> list[float]:
+        """When some flits are ready for a hop, in order."""
+        times, start = self.ready(hop), self.start[hop]
+        return times.times_at(indices) if isinstance(times, Pace) else times_at(times, [i - start for i in indices])
 
     def _turning_points(self, hop: int, stop: int) -> list[int]:
         """Flits up to `stop` between which the wait at `hop` changes evenly: the longest is at one of them."""
