@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,8 @@ from kernbench.ccl.config import load_ccl_config
 from kernbench.ccl.install import check_received
 from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of
+from kernbench.common.commands import Space
+from kernbench.common.launch import TensorArg
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -61,6 +66,11 @@ def only(rank: int, tensors: Sequence[Tensor], n: int) -> list[Sequence[Tensor]]
     return [tensors if each == rank else () for each in range(n)]
 
 
+def total(arrays: Iterable[Array]) -> Array:
+    """Their sum, rounded in their own type after each addend."""
+    return reduce(add, arrays)
+
+
 def contents(tensor: Tensor) -> Array:
     """What a tensor holds; all of its replicas must hold the same."""
     whole = tensor.numpy()
@@ -91,12 +101,12 @@ class World:
         self.time_ns = 0.0
         self.tcm_peak_bytes = 0
 
-    def tensors(self, arrays: Sequence[Array], dp: DPPolicy | None = None, space: str = "hbm") -> list[Tensor]:
+    def tensors(self, arrays: Sequence[Array], dp: DPPolicy | None = None, space: Space = "hbm") -> list[Tensor]:
         """One for each rank, on its SIP."""
         made = []
         for sip, array in zip(self.sips, arrays, strict=True):
             self.torch.ahbm.set_device(sip)
-            made.append(self.torch.from_numpy(array, dp=dp, space=space))  # type: ignore[arg-type]
+            made.append(self.torch.from_numpy(array, dp=dp, space=space))
         return made
 
     def run(
@@ -107,8 +117,8 @@ class World:
         *,
         algorithm: str | None = None,
         op: str | None = None,
-        calls: Mapping[int, Mapping[str, object]] | None = None,
-        **facts: object,
+        calls: Mapping[int, Mapping[str, Any]] | None = None,
+        **facts: Any,
     ) -> None:
         """Every rank's call, with its tensors; `calls` has what a rank says differently."""
         launches = []
@@ -116,21 +126,21 @@ class World:
         for rank in range(len(self.sips)):
             ours, theirs = tuple(inputs[rank]), tuple(outputs[rank])
             call = CollectiveCall(
-                name if isinstance(name, str) else name[rank],  # type: ignore[arg-type]
+                name if isinstance(name, str) else name[rank],
                 self.group,
                 rank,
                 tuple(t.as_arg() for t in ours),
                 tuple(t.as_arg() for t in theirs),
                 op=None if op is None else ReduceOp(op),
-                **facts,  # type: ignore[arg-type]
+                **facts,
             )
-            call = replace(call, **(calls or {}).get(rank, {}))  # type: ignore[arg-type]
+            call = replace(call, **(calls or {}).get(rank, {}))
             made = plan(call, self.spec, self.ccl, algorithm)
             self.plans.append(made)
             by_place = {(t.as_arg().name, t.as_arg().shards): t for t in (*ours, *theirs)}
 
             def tensor_of(arg: object, by_place: dict[object, Tensor] = by_place) -> object:
-                return by_place[arg.name, arg.shards] if hasattr(arg, "shards") else arg  # type: ignore[attr-defined]
+                return by_place[arg.name, arg.shards] if isinstance(arg, TensorArg) else arg
 
             self._install(made)
             launches.append(
@@ -166,7 +176,7 @@ class World:
         op: str = "sum",
         per: str = "rank",
         algorithm: str | None = None,
-        space: str = "hbm",
+        space: Space = "hbm",
     ) -> list[Array]:
         """What each rank has afterwards."""
         tensors = self.tensors(arrays, dp, space)

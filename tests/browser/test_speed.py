@@ -20,15 +20,17 @@ MOVES = {
     "moving the slider": "(n, all) => ({t: (all * n) / 60})",
 }
 
-# What a user does, when it is done, and how long it may take.
+# What a user does, when it is done, how long it may take, and whether it waits for the server: the view is switched at
+# once, and what the server does from then on is for the explanation.
 IDLE = "!kb.busy() && !kb.tl.drawn.missing && !kb.tl.frame"
+SWITCHED = "document.getElementById('view-explain').classList.contains('on')"
 STEPS = [
-    ("sharp tiles", "{w: [20000, 24000]}", IDLE, 150),
-    ("click to details", "{sel: 'op:500000'}", "text('pane-details').includes('op 500000')", 100),
-    ("totals of a range", "{sel: null, range: [10000, 30000]}", "text('pane-details').includes('selected')", 200),
-    ("search", "{range: null, matched: '', q: 'exp'}", f"kb.state.matched && {IDLE}", 200),
-    ("switch of view", "{view: 'explain'}", "document.getElementById('view-explain').classList.contains('on')", 100),
-    ("explanation", "{by: 'line'}", "text('view-explain').includes('Largest stalls')", 1000),
+    ("sharp tiles", "{w: [20000, 24000]}", IDLE, 150, True),
+    ("click to details", "{sel: 'op:500000'}", "text('pane-details').includes('op 500000')", 100, True),
+    ("totals of a range", "{sel: null, range: [10000, 30000]}", "text('pane-details').includes('selected')", 200, True),
+    ("search", "{range: null, matched: '', q: 'exp'}", f"kb.state.matched && {IDLE}", 200, True),
+    ("switch of view", "{view: 'explain'}", SWITCHED, 100, False),
+    ("explanation", "{by: 'line'}", "text('view-explain').includes('Largest stalls')", 1000, True),
 ]
 TIMED = """async () => {
   const text = id => document.getElementById(id).innerText, began = performance.now();
@@ -120,12 +122,16 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
             assert each < 30, name  # twice the budget: a frame is drawn, not computed
             page.settle()
 
-        for name, patch, done, budget in STEPS:
-            before, began = processor_s(large.process.pid), script.ms()
+        served_s = processor_s(large.process.pid)
+        for name, patch, done, budget, waits_for_server in STEPS:
+            began = script.ms()
             ms = page.ask(TIMED.replace("PATCH", patch).replace("DONE", done))
-            spent = 1e3 * (processor_s(large.process.pid) - before) + script.ms() - began
+            spent, whose = script.ms() - began, "script"
+            if waits_for_server:
+                before, served_s = served_s, processor_s(large.process.pid)
+                spent, whose = spent + 1e3 * (served_s - before), "server and script"
             figures.append((name, ms, budget, "ms"))
-            figures.append(("  processor time, server and script", spent, budget, "ms"))
+            figures.append((f"  processor time, {whose}", spent, budget, "ms"))
             assert spent < 3 * budget, name  # a tick of the system's clock is 10 ms, and others warm the same caches
         page.settle()
         heap = page.ask("performance.memory.usedJSHeapSize") / 1e6

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.collectives import Array, Machine, World, contents, one_each, only
+from tests.collectives import Array, Machine, World, contents, one_each, only, total
 
 from kernbench.ccl.algorithms import hierarchical_all_pes
 from kernbench.ccl.algorithms.exchanges import direct_in_rows
+from kernbench.ccl.calls import CollectiveName
+from kernbench.common.commands import Space
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 
@@ -62,7 +65,7 @@ def assert_all(got: Sequence[Array], expected: Array) -> None:
 def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
     world = World(Machine(sips=n), ccl=TINY)
     arrays = [whole(rng, 701) for _ in range(n)]
-    assert_all(world.all_reduce(arrays, algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+    assert_all(world.all_reduce(arrays, algorithm=algorithm), total(arrays))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -109,7 +112,7 @@ def test_all_reduce_handles_every_placement(
 ) -> None:
     world = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY)
     arrays = [whole(rng, 5, 103) for _ in range(3)]
-    assert_all(world.all_reduce(arrays, PLACEMENTS[placement], algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+    assert_all(world.all_reduce(arrays, PLACEMENTS[placement], algorithm=algorithm), total(arrays))
 
 
 @pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])
@@ -128,13 +131,13 @@ def test_the_hierarchical_all_reduce_goes_by_the_grid_of_sips(
 
 @pytest.mark.parametrize("space", ["hbm", "sram"])
 @pytest.mark.parametrize("per", ["rank", "cube"])
-def test_tensors_in_sram_are_reduced_too(space: str, per: str, rng: np.random.Generator) -> None:
+def test_tensors_in_sram_are_reduced_too(space: Space, per: str, rng: np.random.Generator) -> None:
     for algorithm in ALGORITHMS:
         world = World(Machine(sips=2, cube_w=2))
         arrays = [whole(rng, 2, 8300) for _ in range(2)]
-        expected = sum(arrays) if per == "rank" else np.broadcast_to(sum(a.sum(0) for a in arrays), (2, 8300))
+        expected = total(arrays) if per == "rank" else np.broadcast_to(total(a.sum(0) for a in arrays), (2, 8300))
         got = world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm, space=space)
-        assert_all(got, expected)  # type: ignore[arg-type]
+        assert_all(got, expected)
 
 
 @pytest.mark.parametrize("root", ["center", "corner"])
@@ -197,7 +200,7 @@ def test_all_ranks_end_with_the_same_bits_and_so_does_a_second_run(
 def test_groups_of_some_ranks_in_any_order(algorithm: str, rng: np.random.Generator) -> None:
     world = World(Machine(sips=5), ranks=(4, 0, 2))
     arrays = [whole(rng, 100) for _ in range(3)]
-    assert_all(world.all_reduce(arrays, algorithm=algorithm), sum(arrays))  # type: ignore[arg-type]
+    assert_all(world.all_reduce(arrays, algorithm=algorithm), total(arrays))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -245,7 +248,7 @@ def test_all_gather_and_reduce_scatter_of_blocks(
     blocks = [whole(rng, n * rows, cols) for _ in range(n)]
     big, small = world.tensors(blocks, dp), world.tensors([np.zeros(shape, np.float16)] * n, dp)
     world.run("reduce_scatter", one_each(big), one_each(small), op="sum")
-    for each, wanted in zip(small, np.split(sum(blocks), n), strict=True):  # type: ignore[arg-type]
+    for each, wanted in zip(small, np.split(total(blocks), n), strict=True):
         np.testing.assert_array_equal(contents(each), wanted)
 
 
@@ -312,12 +315,12 @@ def test_a_barrier_takes_time_for_every_round(n: int) -> None:
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
-def refused(world: World, dp: DPPolicy | None, name: str, **facts: object) -> UsageError:
+def refused(world: World, dp: DPPolicy | None, name: CollectiveName, **facts: Any) -> UsageError:
     t = world.tensors([np.zeros((4, 8), np.float16)] * len(world.sips), dp)
     out = world.tensors([np.zeros((8, 8), np.float16)] * len(world.sips), dp)
     outputs = out if name == "all_gather" else t
     with pytest.raises(UsageError) as caught:
-        world.run(name, one_each(t), one_each(outputs), **facts)  # type: ignore[arg-type]
+        world.run(name, one_each(t), one_each(outputs), **facts)
     return caught.value
 
 
@@ -405,7 +408,7 @@ def test_long_messages_go_one_at_a_time_from_many_pes(
     world = World(Machine(sips=n, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024}})  # chunks of 1,228 bytes
     arrays = [whole(rng, 8, 5001) for _ in range(n)]
     split = DPPolicy(cube="row_wise", pe="row_wise")
-    assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), sum(arrays))  # type: ignore[arg-type]
+    assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), total(arrays))
 
 
 @pytest.mark.parametrize("rings", [{}, {"n_slots": 2, "slot_size": 256}])
@@ -418,7 +421,7 @@ def test_long_messages_of_replicas_keep_their_chunks_for_what_they_give_each_oth
     for count in (8 * 512 - 64, 8 * 1024):
         world = World(Machine(sips=2, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024, **rings}})
         arrays = [whole(rng, count).astype(np.float32) for _ in range(2)]
-        assert_all(world.all_reduce(arrays, DPPolicy(), algorithm="hierarchical_all_pes"), sum(arrays))  # type: ignore[arg-type]
+        assert_all(world.all_reduce(arrays, DPPolicy(), algorithm="hierarchical_all_pes"), total(arrays))
 
 
 @pytest.mark.parametrize(
@@ -434,7 +437,7 @@ def test_ranks_exchange_in_rows_and_columns_too(count: int, rng: np.random.Gener
     world = World(Machine(sips=6), ccl={"defaults": {**TINY["defaults"], **rings}})
     assert hierarchical_all_pes.exchange_plan(6, 3).way is direct_in_rows
     arrays = [whole(rng, count) for _ in range(6)]
-    assert_all(world.all_reduce(arrays, algorithm="hierarchical_all_pes"), sum(arrays))  # type: ignore[arg-type]
+    assert_all(world.all_reduce(arrays, algorithm="hierarchical_all_pes"), total(arrays))
 
 
 def test_small_messages_are_bound_by_rounds() -> None:

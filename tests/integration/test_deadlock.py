@@ -36,7 +36,7 @@ class Swallows(HbmCtrlComponent):
 @pytest.fixture(autouse=True, scope="module")
 def _module() -> None:
     module = ModuleType("deadlock_test_blocks")
-    module.Swallows = Swallows  # type: ignore[attr-defined]
+    module.Swallows = Swallows  # type: ignore[attr-defined]  # a module made for the test
     sys.modules["deadlock_test_blocks"] = module
 
 

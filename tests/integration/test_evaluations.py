@@ -153,7 +153,7 @@ def test_measured_mac_utilisation_is_never_above_the_theoretical() -> None:
 
 def test_operands_in_tcm_use_the_mac_array_best_and_large_products_nearly_all_of_it() -> None:
     for m, k, n in {(row["m"], row["k"], row["n"]) for row in rows("milestone-1h-gemm", part="shapes", dtype="f16")}:
-        some = rows("milestone-1h-gemm", part="shapes", dtype="f16", m=m, k=k, n=n)  # type: ignore[arg-type]
+        some = rows("milestone-1h-gemm", part="shapes", dtype="f16", m=m, k=k, n=n)  # type: ignore[arg-type]  # numbers of a row
         assert [str(row["variant"]) for row in some] == ["load", "load-ref", "ref"]
         shares = [number(row, "utilisation") for row in some]
         assert shares == sorted(shares, reverse=True)
@@ -171,7 +171,7 @@ def test_no_product_is_above_its_roof() -> None:
 
 def test_the_automatic_tile_is_the_fastest() -> None:
     for m in values_of(rows("milestone-1h-gemm", part="tile"), "m"):
-        some = rows("milestone-1h-gemm", part="tile", m=m)  # type: ignore[arg-type]
+        some = rows("milestone-1h-gemm", part="tile", m=m)  # type: ignore[arg-type]  # a number of a row
         auto = next(row for row in some if row["tile"] == "auto")
         assert number(auto, "window_ns") == min(number(row, "window_ns") for row in some)
 
@@ -325,7 +325,7 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     point = point_of(settings[1], {})
     (row,) = run_bench(evaluation.point, graph, RunOptions(device="whole"), params=point.params).returned
     assert isinstance(row, dict)
-    groups = ("products_us", "attention_us", "other_compute_us", "communication_us", "launching_us")
+    groups = ("products_us", "attention_us", "other_compute_us", "copies_us", "communication_us", "launching_us")
     assert sum(row[name] for name in groups) == pytest.approx(row["layer_us"])
     assert row["communication_us"] == 0  # one SIP, one cube
     bounded = sum(row[f"bound_{name}_us"] for name in ("compute", "HBM", "link", "collective"))

@@ -16,7 +16,8 @@ import pytest
 from kernbench.common.engine_declaration import COMPUTE_WIRES, Attribute, EngineDeclaration
 from kernbench.common.errors import ComponentError
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import MathStage, lanes_ns
+from kernbench.components.builtin.pipeline import lanes_ns
+from kernbench.components.builtin.stages import MathStage
 from kernbench.report.roofline import roofline_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine

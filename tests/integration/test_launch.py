@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -61,7 +61,7 @@ class EchoPeCpu(ActiveComponent):
 @pytest.fixture(autouse=True, scope="module")
 def _echo_module() -> None:
     module = ModuleType("launch_test_blocks")
-    module.EchoPeCpu = EchoPeCpu  # type: ignore[attr-defined]
+    module.EchoPeCpu = EchoPeCpu  # type: ignore[attr-defined]  # a module made for the test
     sys.modules["launch_test_blocks"] = module
 
 
@@ -82,8 +82,8 @@ def engine(sips: int = 2) -> GraphEngine:
     return made
 
 
-def launch(sip: int = 0, **fields: object) -> KernelLaunchMsg:
-    return KernelLaunchMsg(sip=sip, kernel_ref=KernelRef("echo"), **fields)  # type: ignore[arg-type]
+def launch(sip: int = 0, **fields: Any) -> KernelLaunchMsg:
+    return KernelLaunchMsg(sip=sip, kernel_ref=KernelRef("echo"), **fields)
 
 
 # ---- one start

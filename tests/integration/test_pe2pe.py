@@ -24,7 +24,7 @@ def rows(n_slots: int = 4, buffer_kind: str = "tcm") -> dict[tuple[str, int], Ro
     assert result.ok
     assert len(result.data) == 2 * len(HOPS) * 3  # messages and DMA, of 256 bytes, 4 KiB and 64 KiB
     found = rows_of(result)
-    return {(str(row["hop"]), int(str(row["size_bytes"]))): row for row in found}  # type: ignore[misc]
+    return {(str(row["hop"]), int(str(row["size_bytes"]))): row for row in found}  # type: ignore[misc]  # rows of a bench are plain dicts
 
 
 def test_a_row_for_each_hop_and_size() -> None:

@@ -31,13 +31,17 @@ ADDED = "tl.store(count, tl.load(count, (1,)) + 1)"  # two accesses on one line
 
 def lines_of(races: tuple[Race, ...] | list[Race]) -> Lines:
     """kind, and the source of both lines in alphabetical order."""
-    return {(race.kind, *sorted((race.first.source_line, race.second.source_line))) for race in races}  # type: ignore[misc]
+    found: Lines = set()
+    for race in races:
+        first, second = sorted((race.first.source_line, race.second.source_line))
+        found.add((race.kind, first, second))
+    return found
 
 
 def raced(kernel: Callable[..., object], *args: object, pes: int = 2) -> Lines:
     with pytest.raises(RaceError) as raised:
         run_kernel(kernel, *args, grid=(pes,), check_races=True)
-    return lines_of(raised.value.races)  # type: ignore[arg-type]
+    return lines_of(raised.value.races)  # type: ignore[arg-type]  # errors know them as objects: they stand below races
 
 
 # ---- kernels that race

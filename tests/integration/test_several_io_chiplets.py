@@ -55,7 +55,7 @@ def launch(cubes: Targets, sip: int = 0, name: str = "idle") -> KernelLaunchMsg:
     return KernelLaunchMsg(sip=sip, target_cubes=cubes, kernel_ref=KernelRef(name))
 
 
-def idle(tl) -> None:  # type: ignore[no-untyped-def]
+def idle(tl) -> None:  # type: ignore[no-untyped-def]  # a kernel as users write it
     tl.cycles(100)
 
 
@@ -199,7 +199,7 @@ def test_launches_that_start_together_do_so_from_different_chiplets_and_behind_a
 
 
 def test_addresses_of_a_dropped_tensor_serve_a_new_one_at_once() -> None:
-    def double(x, y, tl) -> None:  # type: ignore[no-untyped-def]
+    def double(x, y, tl) -> None:  # type: ignore[no-untyped-def]  # a kernel as users write it
         tl.store(y, tl.load(x, (4, 8)) + tl.load(x, (4, 8)))
 
     # With m_cpu in the south of each cube, what is for all cubes enters at io1, and what is for cube 0 at io0.

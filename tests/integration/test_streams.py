@@ -237,7 +237,7 @@ def test_an_abort_finds_its_launch_in_either_stream(stopped: str) -> None:
     engine.reserve_communication_tcm([0], RINGS, WORK)
     engine.kernels["k"] = lambda tl: [tl.cycles(100) for _ in range(10)]
     launches = {
-        stream: engine.submit(KernelLaunchMsg(sip=0, kernel_ref=KernelRef("k"), stream=stream))  # type: ignore[arg-type]
+        stream: engine.submit(KernelLaunchMsg(sip=0, kernel_ref=KernelRef("k"), stream=stream))
         for stream in ("compute", "communication")
     }
     abort = engine.submit(KernelAbortMsg(sip=0, launch_id=launches[stopped].request.id))

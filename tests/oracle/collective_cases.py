@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import SpawnException, UsageError
 from kernbench.policy.placement.dp import DPPolicy
@@ -125,7 +126,7 @@ class Case:
     op: str = "sum"
     placement: str = "one PE"
     other_placement: str | None = None  # of the larger tensor, where there are two
-    space: str = "hbm"
+    space: Space = "hbm"
     root: int = 0
     seed: int = 0
     settings: tuple[tuple[str, object], ...] = ()
@@ -340,7 +341,7 @@ class Tray:
         def make(array: Array, is_large: bool) -> Tensor:
             dp = PLACEMENTS[case.other_placement if is_large and case.other_placement else case.placement]
             if case.space != "tcm":
-                return torch.from_numpy(array, dp=dp, space=case.space)  # type: ignore[arg-type]
+                return torch.from_numpy(array, dp=dp, space=case.space)
             inside = torch.empty(*array.shape, dtype=case.dtype, dp=dp, space="tcm")
             torch.launch("fill", copy, torch.from_numpy(array, dp=dp), inside)
             return inside

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tests.oracle.collective_cases import (
     numbers,
 )
 
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import ShardSpec, resolve_dp_policy
 
@@ -39,7 +41,9 @@ MACHINES = (
     Machine(3, 1, 1, 8, address_model="pa"),
     Machine(1, 2, 1, 2),
 )
+T = TypeVar("T")
 SHAPES = ((7,), (333,), (1,), (5000,), (8,), (2,), (3, 7), (40, 125), (7, 3), (2, 3, 4))
+SPACES: tuple[Space, ...] = ("hbm", "tcm", "hbm", "sram")
 RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
     (),
     (("n_slots", 1), ("slot_size", 256), ("chunk_bytes", 256)),
@@ -53,26 +57,26 @@ def cases(machine: Machine, collective: str) -> Iterator[Case]:
     """Every algorithm with every placement; the rest goes round, from another start for each machine and collective."""
     start = 7 * MACHINES.index(machine) + 3 * list(ALGORITHMS).index(collective)
 
-    def turning(values: tuple[object, ...]) -> Iterator[object]:
+    def turning(values: tuple[T, ...]) -> Iterator[T]:
         return islice(cycle(values), start % len(values), None)
 
     shapes, dtypes, ops, rings = turning(SHAPES), turning(DTYPES), turning(OPS), turning(RINGS)
-    others, spaces, roots = turning((None, *PLACEMENTS)), turning(("hbm", "tcm", "hbm", "sram")), turning((0, 1, 2))
+    others, spaces, roots = turning((None, *PLACEMENTS)), turning(SPACES), turning((0, 1, 2))
     placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
     for algorithm in ALGORITHMS[collective]:
         for placement in placements:
             case = Case(
                 collective,
                 algorithm,
-                next(shapes),  # type: ignore[arg-type]
-                next(dtypes),  # type: ignore[arg-type]
-                next(ops) if collective in REDUCING else "sum",  # type: ignore[arg-type]
+                next(shapes),
+                next(dtypes),
+                next(ops) if collective in REDUCING else "sum",
                 placement,
-                next(others) if collective in BY_BLOCKS else None,  # type: ignore[arg-type]
-                next(spaces),  # type: ignore[arg-type]
-                next(roots) % machine.sips,  # type: ignore[operator]
+                next(others) if collective in BY_BLOCKS else None,
+                next(spaces),
+                next(roots) % machine.sips,
                 start,
-                next(rings),  # type: ignore[arg-type]
+                next(rings),
             )
             splits_pes = any(PLACEMENTS[each].pe != "replicate" for each in (placement, case.other_placement) if each)
             yield replace(case, space="hbm") if case.space == "sram" and splits_pes else case

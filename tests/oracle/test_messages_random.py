@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import DeadlockError, UnreceivedError
+from kernbench.common.ipcq import Backpressure, BufferKind
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologyGraph, load_topology
@@ -74,8 +75,8 @@ class Programs:
     steps: tuple[tuple[Step, ...], ...]
     sizes: tuple[int, ...]
     n_slots: int
-    backpressure: str
-    kind: str
+    backpressure: Backpressure
+    kind: BufferKind
 
     def size(self, source: int, target: int, number: int) -> int:
         return self.sizes[(source * 5 + target * 3 + number * 7) % len(self.sizes)]
@@ -104,8 +105,8 @@ def programs(draw: st.DrawFn) -> Programs:
         elif order == "any":
             steps[pe] = list(draw(st.permutations(steps[pe])))
     sizes = draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=6))
-    kind = draw(st.sampled_from(["tcm", "tcm", "hbm", "sram"]))
-    backpressure = draw(st.sampled_from(["sleep", "poll"]))
+    kind: BufferKind = draw(st.sampled_from(["tcm", "tcm", "hbm", "sram"]))
+    backpressure: Backpressure = draw(st.sampled_from(["sleep", "poll"]))
     return Programs(tuple(map(tuple, steps)), tuple(sizes), draw(st.integers(1, 4)), backpressure, kind)
 
 
@@ -282,7 +283,7 @@ def judge(programs: Programs) -> str:
     model = Model(programs)
     seen: list[list[np.ndarray]] = [[] for _ in programs.steps]
     torch = RuntimeContext(GraphEngine(machine()))
-    torch.install_ipcq(programs.n_slots, SLOT, programs.kind, programs.backpressure)  # type: ignore[arg-type]
+    torch.install_ipcq(programs.n_slots, SLOT, programs.kind, programs.backpressure)
     pes = range(len(programs.steps))
     if model.blocked:
         ends = "deadlock"
@@ -330,7 +331,7 @@ delays = st.lists(st.integers(0, 300), min_size=1, max_size=7)
     st.tuples(delays, delays, delays),
 )
 def test_a_wrapped_ring_never_yields_another_rounds_data(
-    n_slots: int, kind: str, backpressure: str, elements: int, pauses: tuple[list[int], ...]
+    n_slots: int, kind: BufferKind, backpressure: Backpressure, elements: int, pauses: tuple[list[int], ...]
 ) -> None:
     """PE 0 sends rounds out of one place in memory that it overwrites at once, PE 1 forwards what it gets, PE 2 keeps
     it; each pauses as it likes.
@@ -354,7 +355,7 @@ def test_a_wrapped_ring_never_yields_another_rounds_data(
             tl.wait(handle)
 
     with RuntimeContext(GraphEngine(machine())) as torch:
-        torch.install_ipcq(n_slots, SLOT, kind, backpressure)  # type: ignore[arg-type]
+        torch.install_ipcq(n_slots, SLOT, kind, backpressure)
         x, out = torch.zeros(elements, dtype="i16"), torch.zeros(rounds, dtype="i16")
         torch.launch(kernel, x, out, target_pes=range(3), target_cubes=0)
         assert out.numpy().tolist() == [2 * number for number in range(rounds)]

@@ -112,7 +112,7 @@ def detected(events: list[Event], lines: list[int]) -> RaceDetector:
     for number, event in enumerate(events):
         task = tasks[event.task]
         if event.is_access:
-            kind: AccessKind = event.do  # type: ignore[assignment]
+            kind: AccessKind = event.do  # type: ignore[assignment]  # is_access says so
             access = Access(kind, kind, (0, 0, event.task), "k", "x", "k.py", lines[number], 0.0)
             if event.is_branch:
                 branches[number] = task.branch()
@@ -167,8 +167,8 @@ def test_kernels_race_where_two_pes_touch_an_element_and_no_launch_order_is_betw
 ) -> None:
     engine = GraphEngine(tiny_machine(PES), data=data, check_races=True)
 
-    def program_of(number: int):  # type: ignore[no-untyped-def]
-        def kernel(x, tl):  # type: ignore[no-untyped-def]
+    def program_of(number: int):  # type: ignore[no-untyped-def]  # a kernel as users write it
+        def kernel(x, tl):  # type: ignore[no-untyped-def]  # a kernel as users write it
             programs = launches[number][0]
             for op, start, size, stride in programs[tl.program_id(0)]:
                 count = len(elements_of(start, size, stride))

@@ -16,8 +16,8 @@ from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.bench_params import AtLeast, check_least, least_of, no_such_param, notes_of
 
-Setting = int | float | str | bool
-KINDS: tuple[type[Setting], ...] = (bool, int, float, str)
+ParamValue = int | float | str | bool
+KINDS: tuple[type[ParamValue], ...] = (bool, int, float, str)
 WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 WANTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
@@ -27,9 +27,9 @@ class Param:
     """One parameter. `default` is None where a value must be given; `choices` is empty where any will do."""
 
     name: str
-    kind: type[Setting]
-    default: Setting | None
-    choices: tuple[Setting, ...] = ()
+    kind: type[ParamValue]
+    default: ParamValue | None
+    choices: tuple[ParamValue, ...] = ()
     env: str | None = None
     least: AtLeast | None = None
     meaning: str = ""
@@ -39,14 +39,14 @@ class Param:
         """`int`, or what there is to choose from: `load | load-ref | ref`."""
         return " | ".join(str(choice) for choice in self.choices) or self.kind.__name__
 
-    def read(self, text: str, where: str) -> Setting:
+    def read(self, text: str, where: str) -> ParamValue:
         """The value that `text` says; raises UsageError."""
         value = self.parse(text, where)
         if self.least is not None and not self.least.allows(value):
             raise self._wrong(text, where)
         return value
 
-    def parse(self, text: str, where: str) -> Setting:
+    def parse(self, text: str, where: str) -> ParamValue:
         """The same, however small it is."""
         word = text.strip()
         value = self._parse(word)
@@ -62,7 +62,7 @@ class Param:
         least = f", {self.least}" if self.least is not None else ""
         return UsageError(f"{self.name} is '{text.strip()[:40]}'", where=where, hint=f"give {wants}{least}")
 
-    def _parse(self, word: str) -> Setting | None:
+    def _parse(self, word: str) -> ParamValue | None:
         if self.kind is bool:
             return WORDS.get(word.lower())
         if self.kind is str:
@@ -132,7 +132,7 @@ def _param(argument: inspect.Parameter, hints: Mapping[str, object], where: str,
     )
 
 
-def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mapping[str, str]) -> dict[str, Setting]:
+def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mapping[str, str]) -> dict[str, ParamValue]:
     """The value of every parameter, from `name=value` texts, variables and defaults.
 
     Raises UsageError for a name that does not exist, a value of another type, and a value that is missing.
@@ -147,7 +147,7 @@ def read_params(params: Sequence[Param], settings: Sequence[str], environ: Mappi
         if name not in known:
             raise no_such_param(name, {param.name: param.type_name for param in params})
         given[name] = text
-    found: dict[str, Setting] = {}
+    found: dict[str, ParamValue] = {}
     for param in params:
         if param.name in given:
             found[param.name] = param.read(given[param.name], f"--param {param.name}={given[param.name]}"[:80])

@@ -8,8 +8,7 @@ not part of the figures.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
 from kernbench.tp.parallel_state import model_parallel
-from kernbench.values.graph import Value
+from kernbench.values.graph import Value, ValueGraph
 
 TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
@@ -77,74 +76,108 @@ def llm_layer(
     seed: Seed = 0,
 ) -> list[Row]:
     shape = load_model(model)
-    usual = TOKENS_TO_VALIDATE if shape.validation else TOKENS
-    is_prefill = phase == "prefill"
-    if is_prefill and context:
-        raise UsageError("context at prefill", hint="context is for phase=decode; tokens is a sequence's length")
-    if not is_prefill and tokens > 1:
-        raise UsageError(f"tokens={tokens} at decode", hint="decode takes one token of each sequence: set batch")
+    now, before = sequence_lengths(shape, phase, tokens, context)
     torch.distributed.init_process_group(backend="ahbm")
     world = torch.ahbm.device_count()
-    now, before = (tokens or usual, 0) if is_prefill else (1, context or usual)
-    graph = torch.engine.values
-    weights: dict[str, Value] | None = None
-    arrays = reference.draw_weights(shape, batch, before, dtype, seed) if shape.validation else None
-    if arrays is not None:
-        weights = constants(graph, arrays)
-    elif not shape.validation and torch.checks.enabled:
-        weights = random_weights(graph, shape, batch, before, dtype, seed)
-    rows = batch * now * shape.experts_per_token
-    chosen = mapping_of(mapping, torch, shape, rows, dtype_of(dtype).itemsize, tp or world)
+    routed = batch * now * shape.experts_per_token
+    chosen = mapping_of(mapping, torch, shape, routed, dtype_of(dtype).itemsize, tp or world)
+    weights = layer_weights(torch, shape, batch, before, dtype, seed)
     job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
-    runs: list[list[Part]] = []
-    facts: list[tuple[int, int, int]] = []
-
-    @cache
-    def rows_in(replica: int) -> Value:
-        """What a group of ranks works on."""
-        if not shape.validation:
-            return input_rows(graph, job.rows, shape, dtype, seed, replica)
-        drawn = draw(np.random.default_rng([seed, replica]), job.rows, shape.hidden, dtype=dtype)
-        return graph.constant(drawn)
-
-    @cache
-    def rows_out(replica: int) -> NDArray[np.float64]:
-        assert job.weights is not None
-        return expected_rows(graph, shape, job.weights, rows_in(replica), batch, job.context)
-
-    def worker(rank: int) -> None:
-        torch.ahbm.set_device(rank)
-        parallel.initialize_model_parallel(tp or None, torch=torch)
-        state = model_parallel(torch)
-        group = state.tensor
-        own = (0, job.rows)
-        if sequence_parallel:
-            own = (group.rank * job.rows // group.size, (group.rank + 1) * job.rows // group.size)
-        replica = state.data.rank
-        x = None if job.weights is None else cut(graph, rows_in(replica), 0, [own])
-        tensors = LayerTensors(torch, group, job, x)
-        layer = DecoderLayer(tensors)
-        torch.distributed.barrier()
-        out = layer.forward()
-        runs.append(layer.parts)
-        cubes, pes = torch.spec.sip.n_cubes, torch.spec.cube.n_pes
-        used = max(torch.used_bytes(rank, cube, pe) for cube in range(cubes) for pe in range(pes))
-        facts.append((group.size, copies_of(tensors), used))
-        if x is not None:
-            tolerance = ROUNDINGS * dtype_of(dtype).rtol
-            torch.check(
-                out,
-                lambda: rows_out(replica)[slice(*own)],
-                name=f"out of rank {rank}",
-                rtol=tolerance,
-                atol=tolerance,
-            )
-
-    torch.multiprocessing.spawn(worker, nprocs=world)
+    ranks: list[RankRun] = []
+    torch.multiprocessing.spawn(work, (torch, job, tp, JobRows(torch.engine.values, job, seed), ranks), nprocs=world)
     torch.distributed.destroy_process_group()
-    size, copies, used = facts[0]
-    run = LayerRun(job, runs, size, copies, used, rates_of(torch.spec), torch.spec)
+    first = ranks[0]
+    parts = [rank.parts for rank in ranks]
+    run = LayerRun(job, parts, first.group_size, first.copies, first.used_bytes, rates_of(torch.spec), torch.spec)
     return [*part_rows(run), *model_rows(run), _energy_row(run, torch)]
+
+
+def sequence_lengths(model: ModelShape, phase: str, tokens: int, context: int) -> tuple[int, int]:
+    """How many tokens of a sequence are worked on, and how many came before; raises UsageError where the phase does
+    not take what is given.
+    """
+    usual = TOKENS_TO_VALIDATE if model.validation else TOKENS
+    if phase == "prefill":
+        if context:
+            raise UsageError("context at prefill", hint="context is for phase=decode; tokens is a sequence's length")
+        return tokens or usual, 0
+    if tokens > 1:
+        raise UsageError(f"tokens={tokens} at decode", hint="decode takes one token of each sequence: set batch")
+    return 1, context or usual
+
+
+def layer_weights(
+    torch: RuntimeContext, model: ModelShape, batch: int, context: int, dtype: str, seed: int
+) -> dict[str, Value] | None:
+    """Weights of the layer, and the cache of `context` tokens; None for one that is only timed."""
+    graph = torch.engine.values
+    if model.validation:
+        return constants(graph, reference.draw_weights(model, batch, context, dtype, seed))
+    return random_weights(graph, model, batch, context, dtype, seed) if torch.checks.enabled else None
+
+
+class JobRows:
+    """What each group of ranks works on, and what must come out of it; both are made once for all ranks of a group."""
+
+    def __init__(self, graph: ValueGraph, job: LayerJob, seed: int) -> None:
+        self.graph, self.job = graph, job
+        self._seed = seed
+        self._given: dict[int, Value] = {}
+        self._expected: dict[int, NDArray[np.float64]] = {}
+
+    def given(self, replica: int) -> Value:
+        """The rows that enter the layer."""
+        if replica not in self._given:
+            self._given[replica] = self._drawn(replica)
+        return self._given[replica]
+
+    def expected(self, replica: int) -> NDArray[np.float64]:
+        """The rows that must leave it."""
+        if replica not in self._expected:
+            job = self.job
+            assert job.weights is not None
+            found = expected_rows(self.graph, job.model, job.weights, self.given(replica), job.batch, job.context)
+            self._expected[replica] = found
+        return self._expected[replica]
+
+    def _drawn(self, replica: int) -> Value:
+        job = self.job
+        if not job.model.validation:
+            return input_rows(self.graph, job.rows, job.model, job.dtype, self._seed, replica)
+        rng = np.random.default_rng([self._seed, replica])
+        return self.graph.constant(draw(rng, job.rows, job.model.hidden, dtype=job.dtype))
+
+
+class RankRun(NamedTuple):
+    """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest slice of HBM."""
+
+    parts: list[Part]
+    group_size: int
+    copies: int
+    used_bytes: int
+
+
+def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows, ranks: list[RankRun]) -> None:
+    """A rank's part of the layer: set up, run, and checked where it has numbers; `ranks` gets what it has done."""
+    torch.ahbm.set_device(rank)
+    parallel.initialize_model_parallel(tp or None, torch=torch)
+    state = model_parallel(torch)
+    group, replica = state.tensor, state.data.rank
+    own = (0, job.rows)
+    if job.sequence_parallel:
+        own = (group.rank * job.rows // group.size, (group.rank + 1) * job.rows // group.size)
+    x = None if job.weights is None else cut(rows.graph, rows.given(replica), 0, [own])
+    tensors = LayerTensors(torch, group, job, x)
+    layer = DecoderLayer(tensors)
+    torch.distributed.barrier()
+    out = layer.forward()
+    cubes, pes = torch.spec.sip.n_cubes, torch.spec.cube.n_pes
+    used = max(torch.used_bytes(rank, cube, pe) for cube in range(cubes) for pe in range(pes))
+    ranks.append(RankRun(layer.parts, group.size, copies_of(tensors), used))
+    if x is not None:
+        tolerance = ROUNDINGS * dtype_of(job.dtype).rtol
+        name = f"out of rank {rank}"
+        torch.check(out, lambda: rows.expected(replica)[slice(*own)], name=name, rtol=tolerance, atol=tolerance)
 
 
 def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:

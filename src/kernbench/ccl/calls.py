@@ -115,10 +115,6 @@ class CollectiveCall:
         return self.group.sips[self.rank]
 
     @property
-    def is_root(self) -> bool:
-        return self.rank == self.root
-
-    @property
     def tensors(self) -> tuple[TensorArg, ...]:
         """Those that go in, then those that come out."""
         return self.inputs + self.outputs

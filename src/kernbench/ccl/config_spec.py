@@ -11,7 +11,7 @@ from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.topology.yaml_marks import Marked
 
 Root = Literal["center", "corner"]
-Param = float | int | str | bool
+ParamValue = float | int | str | bool
 
 AUTO: Final = "auto"
 COLLECTIVE_NAMES: Final = cast("tuple[CollectiveName, ...]", get_args(CollectiveName))
@@ -42,7 +42,7 @@ class AlgorithmConfig:
     work_bytes: int
     chunk_bytes: int
     root: Root
-    params: Mapping[str, Param] = field(default_factory=dict, hash=False)
+    params: Mapping[str, ParamValue] = field(default_factory=dict, hash=False)
     where: str = field(default="", compare=False)  # file and line of its entry
 
     def __getitem__(self, key: str) -> object:

@@ -27,8 +27,8 @@ from kernbench.ccl.work import Assignment
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest
 from kernbench.triton_emu.binding import signature_of
+from kernbench.triton_emu.registry import Kernel
 
-Kernel = Callable[..., object]
 _LOADED: dict[tuple[str, int, int], ModuleType] = {}  # files, by path, time of change and size
 
 

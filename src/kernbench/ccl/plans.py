@@ -30,7 +30,7 @@ from numbers import Real
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
 from kernbench.ccl.config import choose, resolve_algorithm_config
 from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
-from kernbench.ccl.modules import Algorithm, Kernel, load_algorithm, place_of
+from kernbench.ccl.modules import Algorithm, load_algorithm, place_of
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Assignment, work_of
 from kernbench.common.dtypes import dtype_of
@@ -39,6 +39,7 @@ from kernbench.common.launch import LaunchStream, TensorArg
 from kernbench.sim_engine.communication_tcm import lease_of
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.binding import signature_of
+from kernbench.triton_emu.registry import Kernel
 
 _OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines

@@ -13,7 +13,7 @@ where two directions reach one neighbour, as in a ring of two, they are still tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from kernbench.common.errors import UsageError
@@ -148,6 +148,3 @@ def direction_names(group: SipGroup) -> tuple[str, ...]:
 def directions_of(group: SipGroup, pe: PeKey) -> tuple[str, ...]:
     """The directions in which a PE has a neighbour."""
     return tuple(name for name in direction_names(group) if peer_of(group, pe, name) is not None)
-
-
-PeerOf = Callable[[PeKey, str], Peer | None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +16,7 @@ from kernbench.benches._collectives import (
     REDUCES,
     CollectiveName,
     Measured,
+    OpName,
     Wanted,
     check_root,
     sizes_between,
@@ -51,6 +53,7 @@ NEEDLESS = (
 )  # fmt: skip
 _GIVEN = "kernbench.ccl.needless"
 F = TypeVar("F", bound=Callable[..., Any])
+Known = TypeVar("Known", bound=str)
 
 
 def _needless_options(command: F) -> F:
@@ -120,35 +123,49 @@ def ccl(
         _print_list(ccl_file, as_json)
         return 0
     name = _collective(collective)
-    last = read_bytes(maxbytes or minbytes or LAST, "-b" if maxbytes is None else "-e")
-    first = read_bytes(minbytes, "-b") if minbytes else min(read_bytes(FIRST, "-b"), last)
-    sizes = sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
+    sizes = _sizes(minbytes, maxbytes, stepbytes, stepfactor)
     if ngpus is not None or nthreads is not None:
         settings = (*settings, f"system.sips.count={(ngpus or 1) * (nthreads or 1)}")
     wanted = [
-        Wanted(name, nbytes, dtype, op, root)  # type: ignore[arg-type]  # one of OPS
+        Wanted(name, nbytes, dtype, op, root)
         for dtype in _chosen(datatype, DTYPES, "-d")
-        for op in (_ops(ops, dtype) if name in REDUCES else ["sum"])
+        for op in _ops(name, ops, dtype)
         for nbytes in sizes
     ]
     check_algorithms(name, algorithms, ccl_file)
     graph = load_machine(topology, settings)
     check_root(name, root, graph.spec.n_sips)
     _say_needless(context)
-    found: list[Measured] = []
     if not as_json:
         _print_head(name, graph)
-    bar = ProgressLine()
-    for algorithm in algorithms or (None,):
-        for each in wanted:
-            if bar.wanted:
-                bar.show(f"ccl {len(found) + 1}/{len(wanted) * max(len(algorithms), 1)}  {name} of {each.nbytes} bytes")
-            found.append(measure_alone(graph, each, algorithm=algorithm, ccl=ccl_file, check=bool(check)))
-            bar.clear()
-            if not as_json:
-                click.echo(table_row(found[-1].as_json()))
+    found: list[Measured] = []
+    for row in _measure(graph, wanted, algorithms, ccl_file, bool(check)):
+        found.append(row)
+        if not as_json:
+            click.echo(table_row(row.as_json()))
     _print_end(found, graph, as_json)
     return 1 if any(row.wrong for row in found) else 0
+
+
+def _sizes(minbytes: str | None, maxbytes: str | None, stepbytes: str | None, stepfactor: int) -> list[int]:
+    """What -b, -e, -i and -f say."""
+    last = read_bytes(maxbytes or minbytes or LAST, "-b" if maxbytes is None else "-e")
+    first = read_bytes(minbytes, "-b") if minbytes else min(read_bytes(FIRST, "-b"), last)
+    return sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
+
+
+def _measure(
+    graph: TopologyGraph, wanted: list[Wanted], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
+) -> Iterator[Measured]:
+    """One after the other, with each algorithm or the one that the configuration takes."""
+    runs = list(product(algorithms or (None,), wanted))
+    bar = ProgressLine()
+    for number, (algorithm, each) in enumerate(runs, start=1):
+        if bar.wanted:
+            bar.show(f"ccl {number}/{len(runs)}  {each.collective} of {each.nbytes} bytes")
+        found = measure_alone(graph, each, algorithm=algorithm, ccl=ccl_file, check=check)
+        bar.clear()
+        yield found
 
 
 def _say_needless(context: click.Context) -> None:
@@ -194,9 +211,13 @@ def _collective(text: str) -> CollectiveName:
     return name
 
 
-def _ops(text: str, dtype: str) -> list[str]:
-    """All that there are leaves out the mean of integers, which there is not."""
-    found = _chosen(text, dict(zip(OPS, OPS, strict=True)), "-o")
+def _ops(collective: CollectiveName, text: str, dtype: str) -> list[OpName]:
+    """What -o says, where there is something to reduce. All that there are leaves out the mean of integers, which there
+    is not.
+    """
+    if collective not in REDUCES:
+        return ["sum"]
+    found = _chosen(text, {op: op for op in OPS}, "-o")
     if dtype_of(dtype).is_float:
         return found
     if text == "avg":
@@ -204,7 +225,7 @@ def _ops(text: str, dtype: str) -> list[str]:
     return [op for op in found if op != "avg"]
 
 
-def _chosen(text: str, known: dict[str, str], option: str) -> list[str]:
+def _chosen(text: str, known: Mapping[str, Known], option: str) -> list[Known]:
     if text == "all":
         return list(dict.fromkeys(known.values()))
     if text not in known:

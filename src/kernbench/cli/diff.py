@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kernbench.cli.options import print_json, refuse_two_scopes
-from kernbench.cli.terminal import in_colour, paint
+from kernbench.cli.terminal import painter
 from kernbench.common.units import format_ns
 from kernbench.report.explain.diff import Difference, Row, diff_runs
 from kernbench.report.explain.headline import wrapped
-from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import open_run
 
 MOST_ROWS = 10
@@ -48,7 +47,7 @@ def diff(a: str, b: str, launch: int | None, whole: bool, as_json: bool) -> int:
 
 
 def _text(found: Difference) -> Iterator[str]:
-    title = paint if in_colour() else plain
+    title = painter()
     a, b = found.a, found.b
     share = f" ({found.delta_ns / a.total_ns:+.1%})" if a.total_ns else ""
     for letter, side in (("A", a), ("B", b)):

@@ -11,7 +11,7 @@ import click
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import resolve
 from kernbench.cli.options import print_json, refuse_two_scopes, stdout_for_json
-from kernbench.cli.terminal import in_colour, paint
+from kernbench.cli.terminal import painter
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
 from kernbench.report.explain.as_json import explanation_as_json
@@ -20,7 +20,6 @@ from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.explanation import explain as explain_run
 from kernbench.report.explain.headline import main_scope, scope_id, scope_name
 from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
-from kernbench.report.run_summary import plain
 from kernbench.report.runs.saved_run import SavedRun, open_run
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.topology import load_topology
@@ -77,7 +76,7 @@ def explain(
         data["what_if"] = [one.as_json() for one in measured]
         print_json(data)
         return 0
-    click.echo(explanation_as_text(explanation, title, paint if in_colour() else plain))
+    click.echo(explanation_as_text(explanation, title, painter()))
     if measured:
         click.echo("\nWhat if (foreseen is an estimate: it takes the component out of this path alone)")
         for one in measured:

@@ -14,7 +14,7 @@ import click
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.sim_engine.gc_threshold import end_without_gc, paused_gc, raised_gc_threshold
+from kernbench.sim_engine.gc_threshold import collect_seldom, end_without_gc, paused_gc, raised_gc_threshold
 
 # name -> (where the command is, one line for the help page)
 COMMANDS = {
@@ -93,6 +93,8 @@ def kernbench() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback for what a user can fix."""
     end_without_gc()
+    if args is None and sys.argv[1:2] == ["run"]:
+        collect_seldom()
     try:
         with raised_gc_threshold():
             code = kernbench.main(args=args, prog_name="kernbench", standalone_mode=False)

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from kernbench.cli.options import load_machine, machine_options, print_json
-from kernbench.cli.terminal import ProgressLine, in_colour, paint
+from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import UsageError
 from kernbench.common.units import KIB, MIB
 from kernbench.probes.as_json import report_as_json
-from kernbench.probes.as_text import plain, report_as_text
+from kernbench.probes.as_text import report_as_text
 from kernbench.probes.probe import ALL, DEFAULT_BYTES, MAX_BYTES, ProbeReport, run_probe
 
 _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
@@ -73,7 +73,7 @@ def probe(
             data["files"] = [str(path) for path in written]
         print_json(data)
     else:
-        click.echo(report_as_text(report, paint if in_colour() else plain))
+        click.echo(report_as_text(report, painter()))
         for path in written:
             click.echo(f"wrote {path}")
     return 1 if strict and not report.ok else 0

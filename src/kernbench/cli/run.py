@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 
 import click
 
@@ -14,12 +15,13 @@ from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluated
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
-from kernbench.cli.terminal import ProgressLine, in_colour, paint
+from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
 from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
@@ -132,30 +134,50 @@ def run(
         asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster)
         return evaluate_bench(spec, asked, as_json)
     with stdout_for_json(as_json):
-        chosen = spec.device_for(device)
-        params = read_params(spec.params, settings_of_bench, os.environ)
-        graph = load_machine(topology, settings)
-        devices_of(chosen, graph.spec.n_sips)  # what is wrong is said before a file is begun
         options = RunOptions(
-            device=chosen,
+            device=spec.device_for(device),
             verify_data=verify_data,
             debug_ops=debug_ops,
             check_races=check_races,
             backend=backend,
             announce_data_pass=_announce,
         )
-        if save is not None:
-            if oplog is not None:
-                raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
-            result = _save(save, bins or BINS, spec, graph, options, params, identifier, settings_of_bench)
-        else:
-            with _op_log(oplog) as log:
-                result = _run(spec, graph, replace(options, op_log=log), params)
+        params = read_params(spec.params, settings_of_bench, os.environ)
+        one = OneRun(identifier, spec, load_machine(topology, settings), options, params)
+        result = _run_recorded(one, oplog, save, bins or BINS, settings_of_bench)
     figures = figures_of(result, params)
     if as_json:
         print_json(run_as_json(figures))
     else:
         _show(figures, oplog, save)
+    return _exit_code(spec, result)
+
+
+class OneRun(NamedTuple):
+    """A run that is no evaluation: `identifier` is how the user names the bench."""
+
+    identifier: str
+    spec: BenchSpec
+    graph: TopologyGraph
+    options: RunOptions
+    params: Mapping[str, object]
+
+
+def _run_recorded(
+    one: OneRun, oplog: str | None, save: str | None, bins: int, settings_of_bench: Sequence[str]
+) -> BenchResult:
+    """Run it with its log in memory, in a file, or in a run folder."""
+    devices_of(one.options.device, one.graph.spec.n_sips)  # what is wrong is said before a file is begun
+    if save is None:
+        with _op_log(oplog) as log:
+            return _run(one, op_log=log)
+    if oplog is not None:
+        raise UsageError("--save and --oplog together", hint="leave --oplog out: a saved run has ops.parquet")
+    return _save(save, bins, one, settings_of_bench)
+
+
+def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
+    """Whether all is well; raises UsageError where there was nothing to verify."""
     if result.completion.error_code == NO_REFERENCE:
         raise UsageError(
             f"{result.completion.error_message}",
@@ -168,9 +190,9 @@ def run(
 def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
     """The run as text."""
     from kernbench.report.rows import rows_as_text
-    from kernbench.report.run_summary import plain, summary_as_text
+    from kernbench.report.run_summary import summary_as_text
 
-    result, painted = figures.result, paint if in_colour() else plain
+    result, painted = figures.result, painter()
     click.echo(summary_as_text(figures, painted))
     if rows := rows_of(result):
         click.echo(f"\n{rows_as_text(rows)}")
@@ -197,25 +219,16 @@ def _headline(result: BenchResult, saved: str | None) -> str:
     return wrapped(f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where.")
 
 
-def _save(
-    name: str,
-    bins: int,
-    spec: BenchSpec,
-    graph: TopologyGraph,
-    options: RunOptions,
-    params: Mapping[str, object],
-    identifier: str,
-    settings: Sequence[str],
-) -> BenchResult:
+def _save(name: str, bins: int, one: OneRun, settings_of_bench: Sequence[str]) -> BenchResult:
     """Run and write the run folder."""
     from kernbench.report.runs.save import About, run_folder
 
     with run_folder(name, most_bins=bins) as folder:
-        watched = replace(options, op_log=folder.log, activity=folder.activity)
-        result = _run(spec, graph, watched, params)
-        chosen = list(dict.fromkeys(setting.partition("=")[0].strip().replace("-", "_") for setting in settings))
+        result = _run(one, op_log=folder.log, activity=folder.activity)
+        names = (setting.partition("=")[0].strip().replace("-", "_") for setting in settings_of_bench)
+        chosen = list(dict.fromkeys(names))
         command = ["kernbench", *sys.argv[1:]]
-        folder.write(result, About(command, identifier, spec.name, params, str(options.device), chosen))
+        folder.write(result, About(command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen))
     return result
 
 
@@ -232,12 +245,14 @@ def _announce(seconds: float) -> None:
     click.echo(f"data pass: about {seconds:,.0f} s", err=True)
 
 
-def _run(spec: BenchSpec, graph: TopologyGraph, options: RunOptions, params: Mapping[str, object]) -> BenchResult:
-    bar = ProgressLine()
+def _run(one: OneRun, op_log: OpLog, activity: Activity | None = None) -> BenchResult:
+    """Run it, with a line of progress on a terminal. What a bench raises by itself becomes an error that says so."""
+    spec, bar = one.spec, ProgressLine()
+    options = replace(one.options, op_log=op_log, activity=activity)
     if bar.wanted:
         options = replace(options, progress=lambda now_ns: bar.show(f"run {spec.name}: {format_ns(now_ns)} simulated"))
     try:
-        return run_bench(spec.run, graph, options, name=spec.name, params=params)
+        return run_bench(spec.run, one.graph, options, name=spec.name, params=one.params)
     except KernBenchError:
         raise
     except (Exception, SystemExit) as error:

@@ -10,8 +10,7 @@ import click
 from kernbench.cli.options import machine_options, print_json, stdout_for_json
 from kernbench.cli.sweep_request import SweepOptions, request_of
 from kernbench.cli.sweep_text import report_as_text
-from kernbench.cli.terminal import ProgressLine, in_colour, paint
-from kernbench.report.run_summary import plain
+from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.sweep.driver import Progress
 from kernbench.sweep.request import SweepReport, SweepRequest, run_sweep
 
@@ -64,7 +63,7 @@ def sweep(as_json: bool, settings: tuple[str, ...], **options: Any) -> int:
     if as_json:
         print_json(report.as_json())
     else:
-        click.echo(report_as_text(report, paint if in_colour() else plain))
+        click.echo(report_as_text(report, painter()))
     rows = report.rows
     return 1 if any(row.wrong for row in rows) or not any(row.ok for row in rows) else 0
 

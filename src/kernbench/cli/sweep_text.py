@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from kernbench.report.paint import Paint
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, table_columns, table_rows, varying
 
-Paint = Callable[[str, str], str]
 FAILED_SHOWN = 5
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40

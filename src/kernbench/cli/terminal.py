@@ -8,11 +8,18 @@ import time
 
 import click
 
+from kernbench.report.paint import Paint, plain
+
 PATIENCE_S = 2.0  # a run longer than this shows how far it is
 LINE_WIDTH = 79
 
 
-def in_colour() -> bool:
+def painter() -> Paint:
+    """What marks text by its role here: by colour on a terminal, unless the user wants none."""
+    return paint if _in_colour() else plain
+
+
+def _in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter, ge, gt, le, lt
 from reprlib import recursive_repr
+from types import FunctionType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -84,9 +85,10 @@ def _init_of(cls: type, found: tuple[Field[Any], ...]) -> Callable[..., None]:
         lines.append("  self.__post_init__()")
     arguments = ", ".join(["self", *plain, *(["*"] if named else []), *named])
     exec(f"def __init__({arguments}):\n" + ("\n".join(lines) or "  pass"), given)
-    init: Any = given["__init__"]
+    init = given["__init__"]
+    assert isinstance(init, FunctionType)
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    return init  # type: ignore[no-any-return]
+    return init
 
 
 def _key(names: list[str]) -> Key:

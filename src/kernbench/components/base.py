@@ -30,12 +30,13 @@ from kernbench.components.recording import Recorder
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.triton_emu.registry import Kernel
 from kernbench.values.graph import Value, ValueGraph
 
 T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
-Kernel = Callable[..., object]
+
 P = TypeVar("P")
 
 

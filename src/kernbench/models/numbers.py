@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from numpy.typing import ArrayLike
+
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import Range, ShardSpec
@@ -96,6 +98,6 @@ def parts_by_patches(graph: ValueGraph, whole: Value, patches_of: Callable[[int,
     return contents
 
 
-def constants(graph: ValueGraph, arrays: Mapping[str, object]) -> dict[str, Value]:
+def constants(graph: ValueGraph, arrays: Mapping[str, ArrayLike]) -> dict[str, Value]:
     """Arrays as values."""
-    return {name: graph.constant(array) for name, array in arrays.items()}  # type: ignore[arg-type]
+    return {name: graph.constant(array) for name, array in arrays.items()}

@@ -1,8 +1,8 @@
 """Causal attention of whole sequences: blocks of queries against keys and values in the PE's own slice.
 
 Cubes form teams, each with as many key heads as every other (`query_blocks.PrefillAttention`). Keys and values of its
-heads come to every PE of a team first: from each of the team's cubes to the PE of the same number, then within the
-cube. So blocks of queries need nobody else's memory.
+heads come to every PE of a team first: each PE takes a part of them to its cube, and the cube's other PEs take it from
+there. So blocks of queries need nobody else's memory.
 
 Queries come from their product to the PE that has their block. Scores have a row for each key, in HBM: those of keys
 before the block, then those of its own keys, with a mask. Then come the largest score of each query, exponentials,
@@ -36,15 +36,20 @@ def take_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Each PE takes what the PEs of its number in the team's cubes have."""
+    """Each PE takes its part of the team's keys and values to its cube."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     team, place = divmod(cube, plan.cubes_per_team)
     d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
+    start, stop = plan.rows_taken(pe)
     for turn in range(plan.cubes_per_team):
-        first, end = plan.rows_at((place + turn) % plan.cubes_per_team, pe)
-        own = plan.copies_of(cube, pe) + first
-        for x, copies in ((keys, key_copies), (values, value_copies)):
-            mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
+        for other in range(plan.sip.pes):
+            first, end = plan.rows_at((place + turn) % plan.cubes_per_team, other)
+            first, end = max(first, start), min(end, stop)
+            if first >= end:
+                continue
+            own = plan.copies_of(cube, pe) + first
+            for x, copies in ((keys, key_copies), (values, value_copies)):
+                mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
     tl.wait()
 
 
@@ -61,11 +66,10 @@ def share_heads(
         if other == pe and is_taken:
             continue
         start = plan.copies_of(cube, other) if is_taken else cube * plan.team_rows
-        for place in range(plan.cubes_per_team):
-            first, end = plan.rows_at(place, other)
-            for x, copies in ((keys, key_copies), (values, value_copies)):
-                source = copies if is_taken else x
-                mover.move(source, (start + first) * d, d, copies, (own + first) * d, (end - first, d))
+        first, end = plan.rows_taken(other)
+        for x, copies in ((keys, key_copies), (values, value_copies)):
+            source = copies if is_taken else x
+            mover.move(source, (start + first) * d, d, copies, (own + first) * d, (end - first, d))
     tl.wait()
 
 

@@ -65,6 +65,10 @@ class PrefillAttention:
         a, b = parts_of(end - first, self.sip.pes)[pe]
         return first + a, first + b
 
+    def rows_taken(self, pe: int) -> Range:
+        """The keys of a team that a PE takes to its cube, for all PEs there."""
+        return parts_of(self.team_rows, self.sip.pes)[pe]
+
     def copies_of(self, cube: int, pe: int) -> int:
         """The row at which a PE's copies of its team's keys begin."""
         return (cube * self.sip.pes + pe) * self.team_rows

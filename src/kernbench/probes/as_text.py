@@ -7,7 +7,7 @@ caller's choice.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kernbench.common.units import format_bytes
 from kernbench.probes.breakdown import LABELS
@@ -15,9 +15,9 @@ from kernbench.probes.cases import CATEGORIES, Category
 from kernbench.probes.measure import CaseResult
 from kernbench.probes.probe import ProbeReport
 from kernbench.probes.route import TracedLeg, TracedRoute
+from kernbench.report.paint import Paint, plain
 
 WIDTH = 120
-Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
 
 _TITLES: dict[Category, str] = {
     "h2d": "H2D: the host writes device memory",
@@ -27,11 +27,6 @@ _TITLES: dict[Category, str] = {
     "pe-cross-sip-hbm": "Cross SIP: one PE and another SIP's HBM",
     "contention": "Contention: many PEs at once, or the host and many PEs' HBM (terms of the PE that finishes last)",
 }
-
-
-def plain(text: str, role: str) -> str:
-    """No colour."""
-    return text
 
 
 def report_as_text(report: ProbeReport, paint: Paint = plain) -> str:

@@ -6,16 +6,16 @@ caller's choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kernbench.common.ids import PeId
 from kernbench.common.units import format_bytes, format_joules, format_ns
+from kernbench.report.paint import Paint, plain
 from kernbench.report.roofline import Roofline
 from kernbench.report.run_figures import RunFigures, busiest_links
 from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.data_executor import DataCheck
 
-Paint = Callable[[str, str], str]  # text, role: "title", "pass" or "fail"
 MOST_ROWS = 12  # of launches and of wrong ops; the rest is counted
 BAR = 20
 NAME_WIDTH = 44
@@ -24,11 +24,6 @@ BOUND_WORDS = {
     "memory": "memory bound (HBM)",
     "neither": "neither compute nor memory bound",
 }
-
-
-def plain(text: str, role: str) -> str:
-    """No colour."""
-    return text
 
 
 def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:

@@ -9,7 +9,7 @@ freeing tensors afterwards, and verification, take none of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -99,6 +99,11 @@ class RunOptions:
     activity: Activity | None = None  # sees every flit on every link and channel
     announce_data_pass: Callable[[float], None] | None = None  # is told how many seconds it may take, if over 10
 
+    @property
+    def verifies(self) -> bool:
+        """Whether what the bench stated by `torch.check` is compared."""
+        return self.verify_data or self.debug_ops
+
 
 def run(
     fn: Bench,
@@ -166,50 +171,27 @@ def run_bench(
     params: Mapping[str, object] | None = None,
 ) -> BenchResult:
     """Run a bench on a compiled machine. See `run`."""
-    if not callable(fn):
-        raise UsageError(f"a bench is a function of torch, not {fn!r}", hint="give the function itself")
-    chosen = options or RunOptions()
+    chosen, params = options or RunOptions(), params or {}
+    _check(fn, chosen, params)
     devices = devices_of(chosen.device, graph.spec.n_sips)
-    check_params(fn, params or {})
     title = name or str(getattr(fn, "__name__", "bench"))
-    verify = chosen.verify_data or chosen.debug_ops
-    if verify and not chosen.data:
-        raise UsageError("a run without data cannot be verified", hint="leave data=False out")
     backend = backend_named(chosen.backend)
-    log = chosen.op_log if chosen.op_log is not None else OpLog()
-    engine = GraphEngine(
-        graph,
-        mode=chosen.mode,
-        op_log=log,
-        data=chosen.data,
-        check_races=chosen.check_races,
-        fast=chosen.fast,
-        activity=chosen.activity,
-    )
-    engine.progress = chosen.progress
+    engine = _engine(graph, chosen)
     ranks = devices[:1] if is_whole(chosen.device) else devices
-    checks = Checks(enabled=verify, name_devices=len(ranks) > 1)
+    checks = Checks(enabled=chosen.verifies, name_devices=len(ranks) > 1)
     torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
-    engine.values.backend = chosen.backend
-    if chosen.debug_ops:
-        engine.values.sites = {}
-    sites = engine.values.sites
     executor = DataExecutor(
         threads=chosen.threads,
         backend=backend,
         debug_ops=chosen.debug_ops,
-        sites=sites,
+        sites=engine.values.sites,
         announce=chosen.announce_data_pass,
     )
     try:
-        team = Team(len(ranks)) if len(ranks) > 1 else None
-        bodies = [partial(_on_device, torch, device, team, fn, params or {}) for device in ranks]
-        returned = torch.ranks.run(bodies, [f"device {device}" for device in ranks] if team is not None else ())
-        if team is not None:
-            torch.team_ends(team, failed=False)
+        returned = _run_ranks(torch, ranks, fn, params)
         total_ns = engine.now_ns
-        data = checks.verify(executor) if verify else []
-        completion = _completion(torch, stated=len(checks) > 0 or not verify)
+        data = checks.verify(executor) if chosen.verifies else []
+        completion = _completion(torch, stated=len(checks) > 0 or not chosen.verifies)
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
         result.races = engine.found_races()
         result.backend, result.backend_device = backend.name, backend.device
@@ -218,6 +200,46 @@ def run_bench(
         raise
     torch.close()
     return result
+
+
+def _check(fn: Bench, options: RunOptions, params: Mapping[str, object]) -> None:
+    """Raise UsageError for what cannot be run."""
+    if not callable(fn):
+        raise UsageError(f"a bench is a function of torch, not {fn!r}", hint="give the function itself")
+    check_params(fn, params)
+    if options.verifies and not options.data:
+        raise UsageError("a run without data cannot be verified", hint="leave data=False out")
+
+
+def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:
+    """The machine that a bench is run on, idle."""
+    engine = GraphEngine(
+        graph,
+        mode=options.mode,
+        op_log=options.op_log if options.op_log is not None else OpLog(),
+        data=options.data,
+        check_races=options.check_races,
+        fast=options.fast,
+        activity=options.activity,
+    )
+    engine.progress = options.progress
+    engine.values.backend = options.backend
+    if options.debug_ops:
+        engine.values.sites = {}
+    return engine
+
+
+def _run_ranks(torch: RuntimeContext, devices: Sequence[int], fn: Bench, params: Mapping[str, object]) -> list[object]:
+    """Run the bench once on each of these devices, side by side, and return what it returned there. Several devices
+    are a team.
+    """
+    if len(devices) == 1:
+        return torch.ranks.run([partial(_on_device, torch, devices[0], None, fn, params)])
+    team = Team(len(devices))
+    bodies = [partial(_on_device, torch, device, team, fn, params) for device in devices]
+    returned = torch.ranks.run(bodies, [f"device {device}" for device in devices])
+    torch.team_ends(team, failed=False)
+    return returned
 
 
 def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:

@@ -8,7 +8,7 @@ Parameters that are not given keep the defaults that the kernel has for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -22,8 +22,7 @@ from kernbench.common.frozen import frozen
 from kernbench.common.messages import FailurePolicy, KernelArg, LaunchStream, ScalarArg, Targets
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton_emu.binding import positional_names, signature_of
-
-Kernel = Callable[..., object]
+from kernbench.triton_emu.registry import Kernel
 
 
 @frozen

@@ -17,12 +17,13 @@ from numbers import Integral
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import KernelAbortMsg, KernelLaunchMsg, KernelRef, Targets
 from kernbench.runtime_api.host_queue import HostQueue
-from kernbench.runtime_api.launch_call import Kernel, LaunchCall
+from kernbench.runtime_api.launch_call import LaunchCall
 from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.fabric.counters import DoneCounts
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
+from kernbench.triton_emu.registry import Kernel
 
 
 class Launcher:

@@ -27,7 +27,7 @@ from kernbench.sim_engine.engine import Handle
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value
 
-Contents = Callable[[ShardSpec], Value]
+Contents = Callable[[ShardSpec], Value]  # what one part of a tensor holds
 
 
 @dataclass(eq=False)

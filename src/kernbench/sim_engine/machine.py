@@ -16,7 +16,7 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers
-from kernbench.components.base import ActiveComponent, Component, Kernel, Listener, MemoryPort, Packet
+from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
@@ -40,6 +40,7 @@ from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
+from kernbench.triton_emu.registry import Kernel
 from kernbench.values.graph import ValueGraph
 
 T = TypeVar("T")
@@ -283,12 +284,12 @@ class Machine:
     def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
         self.settle(sips)
-        return self.fabric.done_so_far()
+        return self.fabric.done_so_far(sips)
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
         self.settle(sips)
-        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
+        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before, sips).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from kernbench.common.ipcq import Chunk, Message
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.components.base import Packet
@@ -12,7 +10,7 @@ from kernbench.components.builtin.pipeline import TileToken
 Purpose = int | Message | RequestId  # a stage (`recording.stage_ref`), a message, a request
 
 
-def purpose_of(tag: object) -> Hashable:
+def purpose_of(tag: object) -> Purpose | None:
     """None for what no op stands for: credits, commands on their way to PEs, slots that are read."""
     if isinstance(tag, TileToken):
         return tag.ref

@@ -86,7 +86,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         rule: DelayRule | None = None
         if isinstance(component, TransitComponent) and _has_rule(type(component)):
             rule, rules = component.flit_delay_ns, True
-        network.add_node(node.id, component.entry_ns, rule)
+        network.add_node(node.id, component.entry_ns, rule, node.place.sip)
         if isinstance(component, HbmCtrlComponent):
             spec = component.channels
             network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)

@@ -33,7 +33,7 @@ class Plan(Protocol):
         ...
 
 
-class Store(Protocol):
+class RowStore(Protocol):
     """Where rows are kept as they come."""
 
     def get(self, point: Point) -> SweepRow | None: ...
@@ -60,7 +60,7 @@ class FixedPlan:
         pass  # nothing depends on it
 
 
-class MemoryStore:
+class NothingKept:
     """Rows of a sweep that is not written anywhere: none is known beforehand."""
 
     def get(self, point: Point) -> SweepRow | None:
@@ -89,7 +89,7 @@ class Driven:
     run_s: float
 
 
-def drive(plan: Plan, pool: Pool, store: Store, progress: Callable[[Progress], None] | None = None) -> Driven:
+def drive(plan: Plan, pool: Pool, store: RowStore, progress: Callable[[Progress], None] | None = None) -> Driven:
     """Run a plan to its end."""
     began = time.monotonic()
     numbers: dict[str, int] = {}

@@ -87,9 +87,13 @@ class OptunaPlan:
         return self._point(chosen)
 
     def _point(self, chosen: Mapping[str, Any]) -> Point:
-        settings = {}
+        settings: dict[str, Value] = {}
         for name, values in self._axes.items():
-            settings[name] = sorted(values)[chosen[name]] if _is_ordered(values) else json.loads(chosen[name])  # type: ignore[type-var]
+            if _is_ordered(values):
+                numbers = sorted(value for value in values if isinstance(value, int | float))
+                settings[name] = numbers[chosen[name]]
+            else:
+                settings[name] = json.loads(chosen[name])
         return point_of(settings, self._params)
 
     def _sampler(self, number: int) -> Any:

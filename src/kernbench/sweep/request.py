@@ -12,7 +12,7 @@ from typing import Literal
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
-from kernbench.sweep.driver import Driven, FixedPlan, MemoryStore, Plan, Progress, Store, drive
+from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Plan, Progress, RowStore, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.objectives import (
     Objective,
@@ -99,7 +99,7 @@ def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None
     identity = context.identity()
     objectives = request.objectives or default_objectives(_examples(request))
     if request.out is None:
-        driven = _drive(request, context, identity, objectives, MemoryStore(), progress)
+        driven = _drive(request, context, identity, objectives, NothingKept(), progress)
         return _report(request, driven, objectives, identity, [])
     with closing(SweepFolder(request.out, identity)) as folder:
         if request.retry_failed:
@@ -113,7 +113,7 @@ def _drive(
     context: SweepContext,
     identity: Mapping[str, str],
     objectives: tuple[Objective, ...],
-    store: Store,
+    store: RowStore,
     progress: Callable[[Progress], None] | None,
 ) -> Driven:
     with closing(pool_of(context, request.workers, request.cluster)) as pool:

@@ -106,7 +106,7 @@ def _arrow(pyarrow: Any, values: list[Value]) -> Any:
     """A column of one type: numbers of both kinds are floats, anything mixed is text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
-        return pyarrow.array([None if value is None else float(value) for value in values])  # type: ignore[arg-type]
+        return pyarrow.array([float(value) if isinstance(value, int | float) else None for value in values])
     if len(kinds) > 1 or kinds & {list, dict}:
         return pyarrow.array([None if value is None else str(_cell(value)) for value in values])
     try:

@@ -359,7 +359,7 @@ class CompletionHandle(PendingHandle):
 
 
 class TransferHandle(PendingHandle):
-    """A load or a store, from `tl.load_async` or `tl.store_async`."""
+    """A load, a store, a send or a receive, from `tl.load_async` and its like."""
 
     __slots__ = ()
 
@@ -367,7 +367,7 @@ class TransferHandle(PendingHandle):
         super().__init__(tl, held, None)
 
     def finish(self, records: tuple[int, ...], out: TensorHandle | None) -> None:
-        """It is done; `out` is what a load brought."""
+        """It is done; `out` is what a load or a receive brought."""
         self._held = ()
         self.records = records
         self._kept = out

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from numbers import Integral
 
 import numpy as np
 
 from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError, KernelError
+from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, placed, strided
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
 from kernbench.triton_emu.pointer import Address, TensorPtr
-from kernbench.triton_emu.tl_core import TlCore
+from kernbench.triton_emu.tl_core import SEQUENCES, TensorRange, TlCore
 from kernbench.values.graph import Value
 
 _FARTHEST = 1 << 56  # elements behind a pointer: no machine has as many
@@ -183,7 +183,7 @@ class TlAccess(TlCore):
         if other is not None and lanes_mask is None:
             self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
         lanes = self._lanes(op, ptr, dims, element, strides, numbers, lanes_mask)
-        block = self._placed(op, ptr, lanes)
+        block = self._placed(op, ptr, tensor, lanes)
         source = Operand(address, dims, element.name, tensor.space, segments=block.segments)
         fill = None
         if lanes_mask is not None and other is not None:
@@ -210,7 +210,7 @@ class TlAccess(TlCore):
             )
         numbers = self._row_numbers(op, ptr, rows)
         lanes = self._lanes(op, ptr, x.shape, known.dtype, strides, numbers, self._mask(op, mask, x.shape))
-        block = self._placed(op, ptr, lanes)
+        block = self._placed(op, ptr, tensor, lanes)
         if not block.requests:
             return None, block, known
         target = Operand(self._address(op, ptr), x.shape, x.dtype, tensor.space)
@@ -295,8 +295,8 @@ class TlAccess(TlCore):
         return dense(dims, element)
 
     def _steps(self, op: str, strides: Sequence[int], dims: tuple[int, ...]) -> tuple[int, ...]:
-        steps = tuple(strides) if isinstance(strides, list | tuple) else (strides,)
-        if len(steps) != len(dims) or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in steps):
+        steps = tuple(strides) if isinstance(strides, SEQUENCES) else (strides,)
+        if len(steps) != len(dims) or not all(is_whole(n) and n >= 1 for n in steps):
             self._fail(
                 f"{op}: strides {strides!r} of a block of shape {dims}",
                 "give one per axis, in elements, each a whole number of 1 or more",
@@ -335,13 +335,13 @@ class TlAccess(TlCore):
                 f"use 0 to {there_are - 1}, or mask the others out",
             )
 
-    def _placed(self, op: str, ptr: int, lanes: Lanes) -> Block:
-        """Lanes where they lie; an error at the user's line for those that lie outside their tensor."""
+    def _placed(self, op: str, ptr: int, tensor: TensorRange, lanes: Lanes) -> Block:
+        """Lanes of a tensor where they lie; an error at the user's line for those that lie outside it."""
         if not lanes.runs and 0 not in lanes.shape:  # all masked out: it may be a block past the end of its tensor
             return Block(lanes, (), (), ())
         first, end = lanes.span
-        address, _ = self._range_of(op, ptr, first, end - first, lanes.dtype.itemsize)
-        return placed(lanes, address, self._pieces)
+        self._check_range(op, ptr, tensor, first, end - first, lanes.dtype.itemsize)
+        return placed(lanes, self._address(op, ptr), self._pieces)
 
     # ---- contents
 

@@ -8,7 +8,7 @@ before one is seen by a PE whose atomic on the same bytes comes later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kernbench.common.commands import AtomicCmd, Operand
 from kernbench.common.dtypes import DType, dtype_of
@@ -20,8 +20,6 @@ from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_access import TlAccess
 from kernbench.triton_emu.tl_math import Tensorish
 from kernbench.values.graph import Value
-
-Update = Callable[[Value, int], Value]  # from what a run held, and its number, to what it holds
 
 
 class TlAtomics(TlAccess):
@@ -129,7 +127,7 @@ class TlAtomics(TlAccess):
         shape = known[0].shape
         numbers = self._row_numbers(title, ptr, rows)
         lanes = self._lanes(title, ptr, shape, element, None, numbers, self._mask(title, mask, shape))
-        block = self._placed(title, ptr, lanes)
+        block = self._placed(title, ptr, tensor, lanes)
         block = self._one_segment_per_request(block)
         tcm = self._arena.alloc(block.lanes.nbytes)
         held: dict[int, Value] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope, Segment, WaitCmd
 from kernbench.common.dtypes import F32, DType, dtype_of, promote
 from kernbench.common.errors import DataError, KernBenchError
+from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.epilogues import EPILOGUES, MATH_OPS, SCOPES
 from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, Scalar, TensorHandle
@@ -230,7 +230,7 @@ class TlComposite(TlCore):
                 f"composite: '{tensor.name}' holds {tensor.dtype}, got out_dtype {out_dtype!r}", "leave out_dtype out"
             )
         out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space)
-        self._range_of("composite: out_ptr", out_ptr, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
+        self._check_range("composite: out_ptr", out_ptr, tensor, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
         segments = tuple(self._pieces(out.address, out.nbytes)) if out.elements else ()
         return out._replace(segments=segments), dtype_of(tensor.dtype)
 
@@ -245,7 +245,7 @@ class TlComposite(TlCore):
         if isinstance(tile_shape, str) and tile_shape == "auto":
             return "auto"
         sizes = tile_shape if isinstance(tile_shape, list | tuple) else (None,)
-        if any(isinstance(size, bool) or not isinstance(size, Integral) for size in sizes):
+        if not all(is_whole(size) for size in sizes):
             self._fail(f"composite: tile_shape is {tile_shape!r}", 'give (m, k, n), or (m, n) for math, or "auto"')
         return tuple(int(size) for size in sizes if size is not None)
 

@@ -6,12 +6,12 @@ engine it names. One object per kernel and PE.
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, NoReturn
 
 from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import DataError, UnknownNameError
+from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorOps
 from kernbench.triton_emu.names import Names
@@ -62,7 +62,7 @@ class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names
         return self._env.place[2 - self._axis(axis)]
 
     def _axis(self, axis: int) -> int:
-        if isinstance(axis, bool) or not isinstance(axis, Integral) or axis not in (0, 1, 2):
+        if not is_whole(axis) or axis not in (0, 1, 2):
             self._fail(f"axis {axis!r} of the grid", f"use {_AXES}")
         return int(axis)
 
@@ -70,7 +70,7 @@ class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names
 
     def cycles(self, n: int) -> None:
         """Let PE_CPU be busy for `n` cycles. Engine: none; takes n cycles of the kernel's time."""
-        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
+        if not is_whole(n) or n < 0:
             self._fail(f"cycles({n!r})", "give a whole number of 0 or more")
         if n:
             self._call(CpuCmd(int(n)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from numbers import Integral
 from typing import NoReturn, Protocol, cast
 
 import numpy as np
@@ -18,6 +17,7 @@ from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator
 from kernbench.common.launch import KernelLaunchMsg
+from kernbench.common.whole_numbers import is_whole
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import PendingHandle, Scalar, TensorHandle, TensorOps
@@ -27,9 +27,8 @@ from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import UnderWay
 from kernbench.values.graph import Value, ValueGraph
 
-_WHOLE = (int, Integral)  # whole numbers: Python's, which most are, and numpy's
 _NUMBERS = (bool, int, float)
-_SEQUENCES = (list, tuple)
+SEQUENCES = (list, tuple)
 
 
 class KernelMemory(Protocol):
@@ -150,9 +149,9 @@ class TlCore:
 
     def _shape(self, op: str, shape: object) -> tuple[int, ...]:
         """A shape of whole numbers. A size may be 0: what a PE holds of a split tensor may be nothing."""
-        dims = tuple(shape) if isinstance(shape, _SEQUENCES) else (shape,)
+        dims = tuple(shape) if isinstance(shape, SEQUENCES) else (shape,)
         for dim in dims:
-            if (type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, Integral))) or dim < 0:
+            if not is_whole(dim) or dim < 0:
                 self._fail(f"{op}: shape is {shape!r}", "give whole numbers of 0 or more, say (32, 64)")
         return tuple([int(dim) for dim in dims])
 
@@ -315,27 +314,27 @@ class TlCore:
                 writers.note(pa, nbytes, records[-1] if records else None)
 
     def _address(self, op: str, ptr: object) -> int:
-        if not isinstance(ptr, _WHOLE) or isinstance(ptr, bool):
+        if isinstance(ptr, Address):
+            return int(ptr)
+        if not is_whole(ptr):
             hint = "give the pointer that a tensor argument is, or that plus a whole number of bytes"
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)
 
-    def _range_of(self, op: str, ptr: object, first: int, nbytes: int, itemsize: int) -> tuple[int, TensorRange]:
-        """The tensor that an address lies in, of which `nbytes` from `first` behind it on are touched.
+    def _check_range(self, op: str, ptr: object, tensor: TensorRange, first: int, nbytes: int, itemsize: int) -> None:
+        """`nbytes` from `first` behind an address on are touched, which lies in `tensor`.
 
         All of them must be inside it, whole elements of it, and for an address that was counted from `x.local` inside
         this PE's own part.
         """
-        address, tensor = self._address(op, ptr), self._tensor_at(op, ptr, not nbytes)
         is_part = isinstance(ptr, Address) and ptr.base.is_part
         if isinstance(ptr, Address) and is_part:
             start, size = int(ptr.base), ptr.base.local_nbytes
         else:
             start, size = tensor.start, tensor.end - tensor.start
-        at = address - start
+        at = self._address(op, ptr) - start
         if at % itemsize or not 0 <= at + first <= size - nbytes:
             self._fail_outside(op, tensor, is_part, at, first, nbytes, size, itemsize)
-        return address, tensor
 
     def _fail_outside(
         self, op: str, tensor: TensorRange, is_part: bool, at: int, first: int, nbytes: int, size: int, itemsize: int
@@ -374,15 +373,18 @@ class TlCore:
         An access of no bytes may be at the very end of a tensor, where another may begin. A pointer knows which is
         meant; a plain number is taken as counted from the tensor that ends there.
         """
-        address, tensors = self._address(op, ptr), self._env.tensors
-        at = int(ptr.base) if isinstance(ptr, Address) else address
-        if is_empty and not isinstance(ptr, Address):
-            for tensor in tensors:
-                if address == tensor.end:
+        tensors = self._env.tensors
+        if isinstance(ptr, Address):
+            at = int(ptr.base)
+        else:
+            at = self._address(op, ptr)
+            for tensor in tensors if is_empty else ():
+                if at == tensor.end:
                     return tensor
         for tensor in tensors:
             if tensor.start <= at < tensor.end:
                 return tensor
+        address = self._address(op, ptr)
         listed = ", ".join(f"{t.name} [{t.start:#x}, {t.end:#x})" for t in tensors) or "none"
         raise kernel_error(
             f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes"

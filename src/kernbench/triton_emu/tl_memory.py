@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 from kernbench.common.errors import DataError
+from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.handle import Index, Scalar, TensorHandle
 from kernbench.triton_emu.tl_core import TlCore
@@ -91,7 +90,7 @@ class TlMemory(TlCore):
                     self._fail(f"a slice with step {step}", "use a step of 1 or more")
                 stop = max(start, stop)
                 shape.append(len(range(start, stop, step)))
-            elif isinstance(item, Integral) and not isinstance(item, bool):
+            elif is_whole(item):
                 if not -size <= item < size:
                     hint = f"use {-size} to {size - 1}" if size else "there is nothing to index: use a slice"
                     self._fail(f"index {item} of an axis of {size}", hint)

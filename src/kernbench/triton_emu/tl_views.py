@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
+from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_core import TlCore
 
@@ -26,7 +25,7 @@ class TlViews(TlCore):
         tensor = self._local("expand_dims", x)
         wanted = axis if isinstance(axis, list | tuple) else (axis,)
         rank = tensor.ndim + len(wanted)
-        if any(isinstance(at, bool) or not isinstance(at, Integral) or not -rank <= at < rank for at in wanted):
+        if not all(is_whole(at) and -rank <= at < rank for at in wanted):
             self._fail(f"expand_dims: axis {axis!r} of a result of {rank} dimensions", f"use {-rank} to {rank - 1}")
         new = [int(at) % rank for at in wanted]
         if len(set(new)) != len(new):
@@ -40,7 +39,7 @@ class TlViews(TlCore):
         Engine: none.
         """
         tensor = self._local("split", x)
-        if isinstance(axis, bool) or not isinstance(axis, Integral) or not -tensor.ndim <= axis < tensor.ndim:
+        if not is_whole(axis) or not -tensor.ndim <= axis < tensor.ndim:
             self._fail(f"split: axis {axis!r} of a tensor of {tensor.ndim} dimensions", "use one of its axes")
         at = int(axis) % tensor.ndim
         size, stop, found = tensor.shape[at], 0, []
@@ -54,7 +53,7 @@ class TlViews(TlCore):
 
     def _lengths(self, parts: int | tuple[int, ...], size: int) -> tuple[int, ...]:
         if not isinstance(parts, list | tuple):
-            if isinstance(parts, bool) or not isinstance(parts, Integral) or parts < 1 or size % parts:
+            if not is_whole(parts) or parts < 1 or size % parts:
                 self._fail(
                     f"split: an axis of {size} in {parts!r} parts", "give a number that divides it, or a tuple of sizes"
                 )

@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.web.answers import bytes_answer, error_answer, json_answer
@@ -61,7 +61,7 @@ class KnownHosts:
             await self._app(scope, receive, send)
             return
 
-        async def send_safe(message: dict[str, object]) -> None:
+        async def send_safe(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.get("headers")
                 message["headers"] = [*(headers if isinstance(headers, list) else ()), *_SAFE]
@@ -74,9 +74,9 @@ class KnownHosts:
                 where=f"Host: {given[0][:80] if given else ''}",
                 hint="open the address that `kernbench web` printed, or give the name by --host",
             )
-            await error_answer(refusal, 421)(scope, receive, send_safe)  # type: ignore[arg-type]
+            await error_answer(refusal, 421)(scope, receive, send_safe)
             return
-        await self._app(scope, receive, send_safe)  # type: ignore[arg-type]
+        await self._app(scope, receive, send_safe)
 
     def _knows(self, host: str) -> bool:
         name = host.lower()

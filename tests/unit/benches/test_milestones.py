@@ -101,9 +101,9 @@ def test_figures_of_a_design_space_mark_the_machine_as_given_and_measure_against
     ]
     charts = {chart.name: chart for chart in design_space.figures(rows, machine)}
     assert list(charts) == ["question-ucie", "question-tcm", "question-macs", "front-cost"]  # others do not differ
-    lines = {line.label: line.points for line in charts["question-macs"].panels[0].lines}  # type: ignore[union-attr]
+    lines = {line.label: line.points for line in charts["question-macs"].panels[0].lines}  # type: ignore[union-attr]  # a panel of lines
     assert lines["speed"] == ((16.0, 1.0), (32.0, 2.0))
     assert lines["speed per cost"] == ((16.0, 1.0), (32.0, 1.0))  # twice as fast, twice the cost
-    front = {line.label: line.points for line in charts["front-cost"].panels[1].lines}  # type: ignore[union-attr]
+    front = {line.label: line.points for line in charts["front-cost"].panels[1].lines}  # type: ignore[union-attr]  # a panel of lines
     assert front["Pareto front"] == ((0.5, 10.0), (1.0, 8.0), (2.0, 4.0))
     assert front["machine as given"] == ((1.0, 8.0),)

@@ -154,17 +154,17 @@ def test_a_wrong_variable_is_named() -> None:
 def no_torch() -> None: ...
 def only_keywords(*, m: int = 1) -> None: ...
 def a_list(torch: object, *, shape: list[int]) -> None: ...
-def no_type(torch: object, *, m=None) -> None: ...  # type: ignore[no-untyped-def]
+def no_type(torch: object, *, m=None) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
 def mixed(torch: object, *, m: Literal[1, "one"] = 1) -> None: ...
 def many(torch: object, *sizes: int) -> None: ...
-def unknown(torch: object, *, m: Nowhere = 1) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-def bad_default(torch: object, *, m: int = ()) -> None: ...  # type: ignore[assignment]
+def unknown(torch: object, *, m: Nowhere = 1) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # the mistake
+def bad_default(torch: object, *, m: int = ()) -> None: ...  # type: ignore[assignment]  # the mistake
 
 
 @pytest.mark.parametrize("fn", [no_torch, only_keywords, a_list, no_type, mixed, many, unknown, bad_default])
 def test_a_function_that_cannot_be_a_bench_is_refused_at_its_line(fn: object) -> None:
     with pytest.raises(UsageError) as refused:
-        params_of(fn)  # type: ignore[arg-type]
+        params_of(fn)  # type: ignore[arg-type]  # any of the functions above
     assert "test_params.py:" in (refused.value.where or "")
 
 

@@ -110,7 +110,7 @@ def test_a_bench_says_what_it_runs_on_and_keeps_that_in_the_table() -> None:
 
 def test_a_bench_runs_on_each_device_or_on_the_whole_tray() -> None:
     with pytest.raises(UsageError, match="bench 'b' has devices='some'"):
-        bench(name="b", description="B.", devices="some")  # type: ignore[arg-type]
+        bench(name="b", description="B.", devices="some")  # type: ignore[arg-type]  # the mistake
 
 
 def test_a_module_that_registers_nothing_is_named() -> None:

@@ -26,7 +26,7 @@ def test_the_shipped_configuration_has_the_rings_of_the_design_and_an_algorithm_
     )
     for collective in cfg.collectives:
         for nbytes in (0, 1 << 10, 1 << 20):
-            algorithm = load_algorithm(choose(cfg, collective, nbytes))  # type: ignore[arg-type]
+            algorithm = load_algorithm(choose(cfg, collective, nbytes))  # type: ignore[arg-type]  # a name of the configuration
             assert collective in algorithm.collectives
     for name in cfg.algorithms:
         load_algorithm(resolve_algorithm_config(cfg, name))

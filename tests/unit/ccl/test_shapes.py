@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -32,13 +33,13 @@ def test_parts_follow_one_another_and_begin_at_bursts(n: int, parts: int) -> Non
 )
 def test_a_chunk_sends_no_slot_with_little_in_it(live: int, expected: int) -> None:
     x = SimpleNamespace(dtype="i8", itemsize=1)
-    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]
+    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]  # a lane that moves nothing
     assert lane.chunk == expected
 
 
 def test_a_chunk_of_a_sparse_direction_is_as_large_as_its_room() -> None:
     x = SimpleNamespace(dtype="i8", itemsize=1)
-    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]
+    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]  # a lane that moves nothing
     assert lane.chunk == 4864  # 4,915, in whole bursts of 256: a slot and a bit
 
 
@@ -54,9 +55,11 @@ def test_a_cycle_visits_every_cube_and_neighbours_follow_each_other_where_the_me
 
 @pytest.mark.parametrize("shape", [binomial, chain])
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 8, 13])
-def test_trees_of_ranks_reach_everybody_once_and_both_ends_know_of_each_other(shape: object, n: int) -> None:
+def test_trees_of_ranks_reach_everybody_once_and_both_ends_know_of_each_other(
+    shape: Callable[..., Neighbours], n: int
+) -> None:
     for root in range(n):
-        trees: list[Neighbours] = [shape(rank, n, root, str) for rank in range(n)]  # type: ignore[operator]
+        trees = [shape(rank, n, root, str) for rank in range(n)]
         assert [rank for rank in range(n) if trees[rank].parent is None] == [root]
         edges = sorted((rank, int(child)) for rank in range(n) for child in trees[rank].children)
         assert edges == sorted((int(tree.parent), rank) for rank, tree in enumerate(trees) if tree.parent is not None)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,9 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[object, str, st
     return stopped.value.code, out, err
 
 
-def command(*args: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+def command(*args: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, **options)  # type: ignore[call-overload]
+    return subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, text=False, **options)
 
 
 @pytest.fixture

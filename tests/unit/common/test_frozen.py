@@ -96,11 +96,11 @@ def test_it_is_compared_by_what_it_holds() -> None:
 def test_it_does_not_change() -> None:
     point = Point(1)
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
-        point.x = 2  # type: ignore[misc]
+        point.x = 2  # type: ignore[misc]  # the point: it cannot be changed
     with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
         del point.x
     with pytest.raises(FrozenInstanceError):
-        point.other = 2  # type: ignore[attr-defined]
+        point.other = 2  # type: ignore[attr-defined]  # the mistake
     assert not hasattr(point, "__dict__")
 
 
@@ -114,6 +114,6 @@ def test_it_can_be_copied_and_sent(value) -> None:
 def test_arguments_by_name_follow_those_of_a_derived_class() -> None:
     assert repr(Derived(3, name="n")) == "Derived(name='n', size=1, first=3)"
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'name'"):
-        Derived(3)  # type: ignore[call-arg]
+        Derived(3)  # type: ignore[call-arg]  # the mistake
     with pytest.raises(TypeError, match=r"Point.__init__\(\) missing 1 required positional argument: 'x'"):
-        Point()  # type: ignore[call-arg]
+        Point()  # type: ignore[call-arg]  # the mistake

@@ -88,7 +88,7 @@ def test_targets_are_all_or_those_named() -> None:
 @pytest.mark.parametrize("gone", ["grid", "meta", "timestamp_tag"])
 def test_a_launch_has_no_field_that_nothing_reads(gone: str) -> None:
     with pytest.raises(TypeError, match=gone):
-        KernelLaunchMsg(sip=0, kernel_ref=REF, **{gone: None})  # type: ignore[arg-type]
+        KernelLaunchMsg(sip=0, kernel_ref=REF, **{gone: None})  # type: ignore[arg-type]  # the mistake: no such field
 
 
 def test_entries_that_touch_and_are_for_all_make_a_run() -> None:

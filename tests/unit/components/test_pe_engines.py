@@ -11,16 +11,9 @@ from kernbench.common.commands import Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.components.builtin.pe_gemm import gemm_ns
-from kernbench.components.builtin.pipeline import (
-    MoveStage,
-    PipelineContext,
-    RunsStage,
-    ServerQueue,
-    StageType,
-    TilePlan,
-    TileToken,
-    lanes_ns,
-)
+from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TileToken, lanes_ns
+from kernbench.components.builtin.stages import MoveStage, RunsStage, StageType
+from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine

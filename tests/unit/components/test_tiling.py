@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.errors import KernelError
-from kernbench.components.builtin.pipeline import DmaStage, GemmStage, MathStage, MoveStage, PipelinePlan, StageType
+from kernbench.components.builtin.stages import DmaStage, GemmStage, MathStage, MoveStage, StageType
 from kernbench.components.builtin.tile_choice import TileLimits, choose_gemm_tile, choose_math_tile, tile_needs
 from kernbench.components.builtin.tile_choice import plan_of as planned
+from kernbench.components.builtin.tile_plan import PipelinePlan
 from kernbench.components.builtin.tiling import generate_gemm_plan, spans, without_addresses
 
 DMA = "pe_dma"

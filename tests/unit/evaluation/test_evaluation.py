@@ -11,7 +11,7 @@ import pytest
 
 from kernbench.common.errors import UsageError
 from kernbench.common.version import __version__
-from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
+from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, values_of, where
 from kernbench.evaluation.page import write_page
 from kernbench.evaluation.results import figure_stems, read_results
 from kernbench.evaluation.run import Estimate, EvaluationReport, EvaluationRequest, evaluate, redraw
@@ -181,9 +181,9 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
 
 
 def test_rows_are_chosen_by_value_and_drawn_in_order_of_x() -> None:
-    rows: list[dict[str, object]] = [{"a": 2, "b": 5.0, "c": "x"}, {"a": 1, "b": 3.0, "c": "y"}, {"a": 3, "c": "x"}]
-    assert where(rows, c="x") == [rows[0], rows[2]]  # type: ignore[arg-type]
-    assert curve(rows[:2], "a", "b", 2.0) == ((1.0, 6.0), (2.0, 10.0))  # type: ignore[arg-type]
-    assert values_of(rows, "c") == ["x", "y"]  # type: ignore[arg-type]
+    rows: list[Row] = [{"a": 2, "b": 5.0, "c": "x"}, {"a": 1, "b": 3.0, "c": "y"}, {"a": 3, "c": "x"}]
+    assert where(rows, c="x") == [rows[0], rows[2]]
+    assert curve(rows[:2], "a", "b", 2.0) == ((1.0, 6.0), (2.0, 10.0))
+    assert values_of(rows, "c") == ["x", "y"]
     with pytest.raises(KeyError):
-        number(rows[2], "b")  # type: ignore[arg-type]
+        number(rows[2], "b")

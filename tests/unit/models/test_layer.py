@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,8 @@ def test_a_long_context_is_split_over_pes(model: str) -> None:
 def test_a_cache_is_streamed_in_blocks_where_scores_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = mapping.StudiedMapping.decode_attention
 
-    def in_blocks(*args: object) -> mapping.DecodeAttention:
-        plan = usual(*args)  # type: ignore[arg-type]
+    def in_blocks(*args: Any) -> mapping.DecodeAttention:
+        plan = usual(*args)
         assert plan.streamed
         return replace(plan, block_keys=16, units_at_once=2)
 
@@ -131,9 +132,9 @@ def test_powers_are_added_up_in_stretches_where_ones_for_all_keys_take_too_much(
     monkeypatch.setattr("kernbench.models.prefill_attention.ONES_SHARE", 512 * 1024 // 64)
     usual, sizes = TLContext.full, set[int]()
 
-    def seen(tl: TLContext, shape: tuple[int, ...], *args: object) -> object:
+    def seen(tl: TLContext, shape: tuple[int, ...], *args: Any) -> object:
         sizes.add(shape[0])
-        return usual(tl, shape, *args)  # type: ignore[arg-type]
+        return usual(tl, shape, *args)
 
     monkeypatch.setattr(TLContext, "full", seen)
     verified(1, model="tiny-gpt", mapping="columns", tokens=75)
@@ -156,8 +157,8 @@ def test_streamed_decode_keeps_to_its_tcm(
         monkeypatch.setattr(f"{where}.tcm_budget", lambda _: kib * 1024)
     usual, plans = mapping.StudiedMapping.decode_attention, list[mapping.DecodeAttention]()
 
-    def seen(*args: object) -> mapping.DecodeAttention:
-        plans.append(usual(*args))  # type: ignore[arg-type]
+    def seen(*args: Any) -> mapping.DecodeAttention:
+        plans.append(usual(*args))
         return plans[-1]
 
     monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", seen)
@@ -189,7 +190,7 @@ def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a layer without numbers reads was zero from the beginning; its parts take what they take with numbers."""
     params = {"model": "tiny-llama", "mapping": "columns", "tokens": 24}
     with_numbers = rows(verified(**params))
-    monkeypatch.setattr("kernbench.benches.llm_layer.reference.draw_weights", lambda *_: None)
+    monkeypatch.setattr("kernbench.benches.llm_layer.layer_weights", lambda *_: None)
     without = rows(run(llm_layer, machine(), device="whole", params=params))
     assert without == with_numbers
 

@@ -190,7 +190,7 @@ class TestTiles:
         assert "Tiles" not in summary_as_text(figures)
 
     def test_the_log_says_the_tile_of_every_composite(self) -> None:
-        records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]
+        records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]  # a run has a log
         told = [record.params["tile_shape"] for record in records if record.op_name == "composite_gemm"]
         assert told == [(32, 64, 32)] * 2
 

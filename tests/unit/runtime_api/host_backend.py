@@ -56,14 +56,14 @@ class HostBackend:
         self.agrees: dict[str, object] = {}  # what it says must be the same on all ranks
         self.refuses: str | None = None  # a collective that it cannot carry out
         self._numbers: dict[object, int] = {}
-        self._met: dict[object, dict[int, Part]] = {}
+        self._met: dict[tuple[object, ...], dict[int, Part]] = {}
 
     def open(self, group: CallGroup) -> None:
         self.opened.append(group)
 
     def close(self, group: CallGroup) -> None:
         self.closed.append(group)
-        for key in [key for key in self._met if key[0] == group.name]:  # type: ignore[index]
+        for key in [key for key in self._met if key[0] == group.name]:
             for part in self._met.pop(key).values():
                 part.done.succeed()
 
@@ -82,7 +82,7 @@ class HostBackend:
             call.name, nothing, *inputs, *outputs, sips=call.sip, target_cubes=0, target_pes=1, wait=False
         )
         first = launch.handles[0]
-        waits = Handle(first.number, first.request, first.entry, done=part.done, start_ns=first.start_ns)  # type: ignore[arg-type]
+        waits = Handle(first.number, first.request, first.entry, done=part.done, start_ns=first.start_ns)  # type: ignore[arg-type]  # an event of the test in place of a process
         launch.handles.append(waits)
         self.torch._queue._noted(waits)
         self._meet(part)

@@ -289,4 +289,4 @@ def test_what_stopped_pes_did_is_in_no_figure(torch: RuntimeContext) -> None:
     assert launch.bytes_hbm == sum(use.burst_bytes for use in launch.hbm.values()) == 256  # one load of 128 f16
     assert {kind: use.ops for kind, use in launch.engines.items()} == {"pe_dma": 1}
     assert launch.pe_exec_ns_max == launch.pe_exec_ns_min == launch.exec_ns == launch.ended[0].pe_exec_ns
-    assert len(launch.as_json()["per_pe"]) == 1  # type: ignore[arg-type]
+    assert len(launch.as_json()["per_pe"]) == 1  # type: ignore[arg-type]  # a list

@@ -162,7 +162,7 @@ def test_wrong_options_are_refused(torch: RuntimeContext) -> None:
     with pytest.raises(UsageError, match="launch of 'k' has no kernel"):
         torch.launch("k")
     with pytest.raises(UsageError, match="dp is 'rows'"):
-        torch.zeros(3, dp="rows")  # type: ignore[arg-type]
+        torch.zeros(3, dp="rows")  # type: ignore[arg-type]  # the mistake
 
 
 def noting(seen: list[object]) -> Callable[..., None]:
@@ -218,7 +218,7 @@ def test_a_parameter_that_is_named_as_an_option_goes_by_position(torch: RuntimeC
     assert seen == [(3, 5)]
     for option in ("wait", "sips"):
         with pytest.raises(UsageError, match=f"'{option}' is an option of launch and a parameter of kernel 'k'") as e:
-            torch.launch("k", kernel, 3, **{option: True})  # type: ignore[arg-type]
+            torch.launch("k", kernel, 3, **{option: True})
         assert f"pass the parameter '{option}' by position" in str(e.value.hint)
 
 
@@ -376,7 +376,7 @@ def test_the_device_is_chosen_under_either_name(torch: RuntimeContext) -> None:
     assert torch.zeros(3).device == "sip:1"
     for bad in (2, -1, "sip:0", True):
         with pytest.raises(UsageError, match="no device"):
-            torch.ahbm.set_device(bad)  # type: ignore[arg-type]
+            torch.ahbm.set_device(bad)  # type: ignore[arg-type]  # the mistake
 
 
 def test_each_rank_has_its_own_device(torch: RuntimeContext) -> None:

@@ -168,7 +168,7 @@ def test_a_name_of_pytorch_that_is_not_modelled_says_what_to_use(tray: Tray, nam
 
 def test_a_name_that_nobody_has_is_refused_with_the_nearest(tray: Tray) -> None:
     with pytest.raises(AttributeError, match=r"torch.distributed has no 'all_redcue' .did you mean 'all_reduce'?"):
-        tray.dist.all_redcue(None)  # type: ignore[attr-defined]
+        tray.dist.all_redcue(None)  # type: ignore[attr-defined]  # the mistake
 
 
 def test_an_op_of_pytorch_that_is_not_modelled_says_so(tray: Tray) -> None:
@@ -177,7 +177,7 @@ def test_an_op_of_pytorch_that_is_not_modelled_says_so(tray: Tray) -> None:
             getattr(tray.dist.ReduceOp, name)
         assert not hasattr(tray.dist.ReduceOp, name)
     with pytest.raises(NotModelledError, match=r"there is no ReduceOp.MEDIAN") as caught:
-        tray.dist.ReduceOp.MEDIAN  # type: ignore[attr-defined]  # noqa: B018
+        tray.dist.ReduceOp.MEDIAN  # type: ignore[attr-defined]  # noqa: B018  # the mistake
     assert "SUM, PRODUCT, MIN, MAX, AVG" in str(caught.value.hint)
 
 

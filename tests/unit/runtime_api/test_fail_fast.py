@@ -168,7 +168,7 @@ def test_commands_given_before_the_abort_are_done_and_then_the_pe_is_free(torch:
     with pytest.raises(LaunchError, match="at once"):
         torch.launch("k", kernel, x, out)
     after = torch.launch("after", whole_tcm, x, out)
-    composites = [r for r in torch.engine.log.records if r.op_name == "composite_gemm"]  # type: ignore[union-attr]
+    composites = [r for r in torch.engine.log.records if r.op_name == "composite_gemm"]  # type: ignore[union-attr]  # the engine has a log
     last = {pe: max(r.t_end for r in composites if f".pe{pe}." in r.component_id) for pe in (1, 2, 3)}
     assert {pe.pe: pe.start_ns for pe in after.pes if pe.cube == 0 and pe.pe} == last
     assert len(composites) == 20 * 6  # PEs 1 to 3 of two cubes
@@ -227,7 +227,7 @@ def test_a_kernel_that_waits_for_an_engine_is_thrown_out_and_the_engine_finishes
     failed = torch.launches[0].pes[0]
     after = torch.launch("after", lambda x, tl: None, x)
     assert ended == [failed.end_ns + heard_ns(torch, 1)]
-    last_ns = max(record.t_end for record in torch.engine.log.records)  # type: ignore[union-attr]
+    last_ns = max(record.t_end for record in torch.engine.log.records)  # type: ignore[union-attr]  # the engine has a log
     assert after.pes[1].start_ns == last_ns > ended[0]
     assert (out.numpy()[128:] == 1).all()  # all of what the PE had been given
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -29,23 +30,23 @@ def torch() -> Iterator[RuntimeContext]:
         yield made
 
 
-def by_full(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
-    return torch.full((1,), number, dtype=dtype)  # type: ignore[arg-type]
+def by_full(torch: RuntimeContext, number: Any, dtype: str) -> Tensor:
+    return torch.full((1,), number, dtype=dtype)
 
 
-def by_from_numpy(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
-    return torch.from_numpy([number], dtype=dtype)  # type: ignore[arg-type]
+def by_from_numpy(torch: RuntimeContext, number: Any, dtype: str) -> Tensor:
+    return torch.from_numpy([number], dtype=dtype)
 
 
-def by_copy(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
-    return torch.zeros(1, dtype=dtype).copy_([number])  # type: ignore[arg-type]
+def by_copy(torch: RuntimeContext, number: Any, dtype: str) -> Tensor:
+    return torch.zeros(1, dtype=dtype).copy_([number])
 
 
-def by_fill(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
-    return torch.zeros(1, dtype=dtype).fill_(number)  # type: ignore[arg-type]
+def by_fill(torch: RuntimeContext, number: Any, dtype: str) -> Tensor:
+    return torch.zeros(1, dtype=dtype).fill_(number)
 
 
-def by_index(torch: RuntimeContext, number: object, dtype: str) -> Tensor:
+def by_index(torch: RuntimeContext, number: Any, dtype: str) -> Tensor:
     tensor = torch.zeros(1, dtype=dtype)
     tensor[0] = number
     return tensor
@@ -122,13 +123,13 @@ def test_what_is_no_real_number_is_refused(torch: RuntimeContext, put: Put, numb
 @pytest.mark.parametrize("value", [np.ones(2), [1.0, 2.0], np.ones((1, 1)), "1", None])
 def test_full_takes_one_number(torch: RuntimeContext, value: object) -> None:
     with pytest.raises(DataError, match="full: the value is") as refused:
-        torch.full((4,), value)  # type: ignore[arg-type]
+        torch.full((4,), value)  # type: ignore[arg-type]  # the mistake
     assert refused.value.hint == "give a Python number"
 
 
 def test_full_takes_numpys_numbers(torch: RuntimeContext) -> None:
     for value in (np.float32(2), np.array(2.0), np.int64(2)):
-        assert torch.full((2,), value).numpy().tolist() == [2, 2]  # type: ignore[arg-type]
+        assert torch.full((2,), value).numpy().tolist() == [2, 2]  # type: ignore[arg-type]  # anything that counts as a number
 
 
 @pytest.mark.parametrize("put", WAYS)

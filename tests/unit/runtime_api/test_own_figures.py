@@ -80,9 +80,9 @@ def figures(launch: Launch) -> Figures:
     return launch.flops, launch.bytes_hbm, launch.engines
 
 
-def alone(kernel: Callable[..., None], **where: object) -> Figures:
+def alone(kernel: Callable[..., None], **where: Any) -> Figures:
     with context(OpLog()) as torch:
-        return figures(torch.launch("k", kernel, *matrices(torch, where.pop("sip", 0)), **where))  # type: ignore[arg-type]
+        return figures(torch.launch("k", kernel, *matrices(torch, where.pop("sip", 0)), **where))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -327,7 +327,7 @@ def test_what_a_failed_kernel_left_going_is_not_the_next_ones(policy: str) -> No
         with pytest.raises(LaunchError, match="too early"):
             torch.wait_all()
         torch.wait(after)
-        records = [r for r in torch.engine.log.records if r.op_name == "composite_gemm"]  # type: ignore[union-attr]
+        records = [r for r in torch.engine.log.records if r.op_name == "composite_gemm"]  # type: ignore[union-attr]  # the engine has a log
     assert after.pes[0].start_ns == records[0].t_end > failing.pes[0].end_ns
     assert figures(after) == alone(product, **here)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernbench.common.errors import AllocationError, DataError, UsageError
 from kernbench.common.messages import TensorShard
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
-from kernbench.policy.placement.dp import SPLITS, DPPolicy
+from kernbench.policy.placement.dp import SPLITS, DPPolicy, Split
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologyGraph, load_topology
@@ -131,7 +131,7 @@ INDICES = [
 @pytest.mark.parametrize("dp", [None, ROWS, COLUMNS])
 def test_indexing_is_numpys(torch: RuntimeContext, dp: DPPolicy | None, index: tuple[object, ...]) -> None:
     array = counting(5, 6)
-    assert np.array_equal(torch.from_numpy(array, dp=dp)[index], array[index])  # type: ignore[index]
+    assert np.array_equal(torch.from_numpy(array, dp=dp)[index], array[index])  # type: ignore[index]  # numpy takes what this takes
 
 
 @pytest.mark.parametrize("index", INDICES)
@@ -139,8 +139,8 @@ def test_indexing_is_numpys(torch: RuntimeContext, dp: DPPolicy | None, index: t
 def test_assignment_is_numpys(torch: RuntimeContext, dp: DPPolicy | None, index: tuple[object, ...]) -> None:
     array = counting(5, 6)
     tensor = torch.from_numpy(array, dp=dp)
-    tensor[index] = array[index] + 100  # type: ignore[index]
-    array[index] += 100  # type: ignore[index]
+    tensor[index] = array[index] + 100  # type: ignore[index]  # numpy takes what this takes
+    array[index] += 100  # type: ignore[index]  # numpy takes what this takes
     assert (tensor.numpy() == array).all()
 
 
@@ -225,9 +225,9 @@ def test_an_index_outside_is_a_clear_error(torch: RuntimeContext) -> None:
     tensor = torch.zeros(4, 4)
     for index in (9, (0, 0, 0), "x"):
         with pytest.raises(UsageError, match="index it as a numpy array"):
-            tensor[index]  # type: ignore[index]
+            tensor[index]  # type: ignore[index]  # the mistake
         with pytest.raises(UsageError, match="index it as a numpy array"):
-            tensor[index] = 1  # type: ignore[index]
+            tensor[index] = 1  # type: ignore[index]  # the mistake
 
 
 @settings(deadline=None, max_examples=30)
@@ -238,11 +238,11 @@ def test_an_index_outside_is_a_clear_error(torch: RuntimeContext) -> None:
     data=st.data(),
 )
 def test_any_shape_and_policy_behaves_as_the_array(
-    shape: tuple[int, ...], cube: str, pe: str, data: st.DataObject
+    shape: tuple[int, ...], cube: Split, pe: Split, data: st.DataObject
 ) -> None:
     with RuntimeContext(GraphEngine(machine())) as torch:
         array = counting(*shape)
-        tensor = torch.from_numpy(array, dp=DPPolicy(cube=cube, pe=pe, num_pes=3))  # type: ignore[arg-type]
+        tensor = torch.from_numpy(array, dp=DPPolicy(cube=cube, pe=pe, num_pes=3))
         first = data.draw(st.integers(0, shape[0] - 1))
         last = data.draw(st.integers(0, shape[-1] - 1))
         index = (slice(first, None), ..., last) if len(shape) > 1 else slice(first, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,12 +62,12 @@ def pe_dma(pa: int, nbytes: int = 4, write: bool = False, pattern: Pattern | Non
     return PeDmaMsg(0, 0, 0, pa, nbytes, write, pattern=pattern or Pattern())
 
 
-def host_write(pa: int, **fields: object) -> MemoryWriteMsg:
-    return MemoryWriteMsg(dst_sip=0, dst_cube=0, dst_pe=0, dst_pa=pa, nbytes=4, **fields)  # type: ignore[arg-type]
+def host_write(pa: int, **fields: Any) -> MemoryWriteMsg:
+    return MemoryWriteMsg(dst_sip=0, dst_cube=0, dst_pe=0, dst_pa=pa, nbytes=4, **fields)
 
 
-def host_read(pa: int, **fields: object) -> MemoryReadMsg:
-    return MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=pa, nbytes=4, **fields)  # type: ignore[arg-type]
+def host_read(pa: int, **fields: Any) -> MemoryReadMsg:
+    return MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=pa, nbytes=4, **fields)
 
 
 def test_what_a_pe_writes_by_pattern_is_what_the_host_and_a_pe_read() -> None:

@@ -71,8 +71,9 @@ def test_reads_do_not_race_and_no_bytes_are_no_access(history: History) -> None:
 
 @pytest.mark.parametrize("write_first", [True, False])
 def test_a_read_and_a_write_race_whichever_comes_first(history: History, write_first: bool) -> None:
-    for pe, kind in enumerate(("write", "read") if write_first else ("read", "write")):
-        history.do(pe, kind, (0, 4), line=1)  # type: ignore[arg-type]
+    kinds: tuple[AccessKind, ...] = ("write", "read") if write_first else ("read", "write")
+    for pe, kind in enumerate(kinds):
+        history.do(pe, kind, (0, 4), line=1)
     assert [found[0] for found in history.found()] == ["read-write"]
 
 
@@ -98,8 +99,9 @@ def test_bytes_that_were_given_back_begin_anew(history: History) -> None:
 
 
 def test_program_order_is_no_race(history: History) -> None:
-    for line, kind in enumerate(("write", "read", "write", "atomic", "read"), start=1):
-        history.do(0, kind, (0, 4), line=line)  # type: ignore[arg-type]
+    kinds: tuple[AccessKind, ...] = ("write", "read", "write", "atomic", "read")
+    for line, kind in enumerate(kinds, start=1):
+        history.do(0, kind, (0, 4), line=line)
     assert history.found() == []
 
 

@@ -53,7 +53,7 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
 )
 def test_what_is_no_axis_is_refused(over: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        checked_axes(over)  # type: ignore[arg-type]
+        checked_axes(over)  # type: ignore[arg-type]  # the mistake
 
 
 def test_a_grid_that_nobody_waits_for_is_refused_before_it_is_made() -> None:

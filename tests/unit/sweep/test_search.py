@@ -60,7 +60,7 @@ def test_a_random_search_of_more_trials_than_points_takes_all() -> None:
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"batch": 0}, {"seed": -1}, {"method": "hope"}, {"storage": "x"}])
 def test_a_search_that_cannot_be(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        Search(**{"method": "random", **wrong})  # type: ignore[arg-type]
+        Search(**{"method": "random", **wrong})  # type: ignore[arg-type]  # the mistake
 
 
 @pytest.fixture(scope="module")

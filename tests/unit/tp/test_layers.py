@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import erf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -228,10 +230,11 @@ def test_every_init_names_the_full_weight_and_each_rank_takes_its_part() -> None
         rows = tp.RowParallelLinear(6, 8, init="pattern", torch=torch)
         return [layer.weight.numpy() for layer in (*made, rows)]
 
-    whole, halves = run_ranks(1, body)[0], run_ranks(2, body)
+    whole: Any = run_ranks(1, body)[0]
+    halves: list[Any] = run_ranks(2, body)
     for at, axis in enumerate((1, 1, 1, 0)):
-        assert (np.concatenate([half[at] for half in halves], axis) == whole[at]).all()  # type: ignore[index]
-    zeros, ones, pattern, _ = whole  # type: ignore[misc]
+        assert (np.concatenate([half[at] for half in halves], axis) == whole[at]).all()
+    zeros, ones, pattern, _ = whole
     assert not zeros.any()
     assert (ones == 1).all()
     assert len(np.unique(pattern)) > 40  # of 48
@@ -297,10 +300,10 @@ def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_o
         (lambda torch: tp.Grid.of(torch, cubes=3), "cubes is 3"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_reason(make: object, match: str) -> None:
+def test_what_does_not_fit_is_refused_with_a_reason(make: Callable[..., object], match: str) -> None:
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
-        return make(torch)  # type: ignore[operator]
+        return make(torch)
 
     with pytest.raises(UsageError, match=match):
         run_ranks(2, body)
@@ -340,8 +343,8 @@ def test_a_weight_of_many_columns_lies_over_cubes_and_rows_too_long_for_tcm_are_
     plans: list[bool] = []
     made = tp.launches.LinearPlan.__init__
 
-    def noting(self: tp.launches.LinearPlan, *args: object) -> None:
-        made(self, *args)  # type: ignore[arg-type]
+    def noting(self: tp.launches.LinearPlan, *args: Any) -> None:
+        made(self, *args)
         plans.append(self.in_tcm)
 
     monkeypatch.setattr(tp.launches.LinearPlan, "__init__", noting)

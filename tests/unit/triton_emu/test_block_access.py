@@ -16,6 +16,6 @@ def test_blocks_of_one_form_share_lanes_that_cannot_be_changed() -> None:
     assert (lanes.nbytes, lanes.touched_bytes, lanes.span, lanes.requests) == (128, 128, (0, 3 * 128 + 32), ((0, 4),))
     for shared in (lanes, dense((4, 8), dtype_of("f32"))):
         with pytest.raises(FrozenInstanceError):
-            shared.runs = ()  # type: ignore[misc]
+            shared.runs = ()  # type: ignore[misc]  # the point: it cannot be changed
         with pytest.raises(FrozenInstanceError):
-            shared.nbytes = 0  # type: ignore[misc]
+            shared.nbytes = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,16 +97,16 @@ def test_a_lane_is_busy_for_what_its_slices_have_of_a_window(view: RunView) -> N
 
 
 def test_the_path_adds_up_to_the_scope_and_to_any_window(view: RunView) -> None:
-    whole = path(view, "launch:0", 0.0, view.t_end, 1000)
-    assert sum(part["ns"] for part in whole["sums"]) == view.t_end  # type: ignore[union-attr]
+    whole: Any = path(view, "launch:0", 0.0, view.t_end, 1000)
+    assert sum(part["ns"] for part in whole["sums"]) == view.t_end
     pieces = whole["pieces"]
-    assert pieces["t0"][1:] == pieces["t1"][:-1]  # type: ignore[index]
+    assert pieces["t0"][1:] == pieces["t1"][:-1]
     for t0, t1 in np.random.default_rng(0).uniform(0, view.t_end, (20, 2)):
         low, high = sorted((t0, t1))
-        sums = path_sums(view, "launch:0", low, high)
-        assert sum(part["ns"] for part in sums) == pytest.approx(high - low, abs=1e-9)  # type: ignore[misc]
-        shares = line_shares(view, "launch:0", low, high)
-        assert sum(share["ns"] for share in shares.values()) == pytest.approx(high - low, abs=1e-9)  # type: ignore[misc]
+        sums: Any = path_sums(view, "launch:0", low, high)
+        assert sum(part["ns"] for part in sums) == pytest.approx(high - low, abs=1e-9)
+        shares: Any = line_shares(view, "launch:0", low, high)
+        assert sum(share["ns"] for share in shares.values()) == pytest.approx(high - low, abs=1e-9)
 
 
 def test_ops_on_the_path_are_marked(view: RunView) -> None:
@@ -115,7 +116,8 @@ def test_ops_on_the_path_are_marked(view: RunView) -> None:
 
 
 def test_totals_of_a_window_are_of_that_window(view: RunView) -> None:
-    rows = {row["kind"]: row for row in totals(view, 40.0, 80.0, None)["engines"]}  # type: ignore[union-attr]
+    whole: Any = totals(view, 40.0, 80.0, None)
+    rows = {row["kind"]: row for row in whole["engines"]}
     # PE p loads from 40 + p to 60 + p: all 8 loads, whole; the loads before end at 20 + p.
     assert (rows["R"]["ops"], rows["R"]["busy_ns"], rows["R"]["nbytes"]) == (8, 160.0, 8 * 2048)
     assert (rows["R"]["mean_ns"], rows["R"]["min_ns"], rows["R"]["max_ns"]) == (20.0, 20.0, 20.0)
@@ -126,21 +128,21 @@ def test_totals_of_a_window_are_of_that_window(view: RunView) -> None:
 
 
 def test_details_of_an_op_say_what_let_it_start_and_what_it_let_start(view: RunView) -> None:
-    found = op_details(view, 33)  # round 1, PE 0, product
+    found: Any = op_details(view, 33)  # round 1, PE 0, product
     assert (found["t0"], found["t1"], found["release"]) == (60.0, 68.0, "data")
-    assert found["released_by"]["id"] == 32  # type: ignore[index]
-    assert [one["id"] for one in found["released"]] == [34]  # type: ignore[union-attr]
-    load = op_details(view, 32)
+    assert found["released_by"]["id"] == 32
+    assert [one["id"] for one in found["released"]] == [34]
+    load: Any = op_details(view, 32)
     assert load["split"] == {"transfer": 8.0, "latency": 4.0, "queue": 8.0}
-    assert load["queued_at"][0]["ns"] == 8.0  # type: ignore[index]
+    assert load["queued_at"][0]["ns"] == 8.0
     assert (load["before"], load["after"]) == (0, 64)
 
 
 def test_a_selection_names_its_engines_lines_and_where_it_waited(view: RunView) -> None:
-    found = totals(view, 0.0, view.t_end, "kind:R")
+    found: Any = totals(view, 0.0, view.t_end, "kind:R")
     assert found["lines"] == [0]
     assert found["components"] == [f"sip0.cube0.pe{p}.pe_dma" for p in range(8)]
-    assert found["held_up_at"][0] == "sip0.cube0.hbm_ctrl.pe0#0"  # type: ignore[index]
+    assert found["held_up_at"][0] == "sip0.cube0.hbm_ctrl.pe0#0"
 
 
 def test_the_op_at_a_time_is_the_one_there_or_the_nearest(view: RunView) -> None:
@@ -156,7 +158,8 @@ def test_selections_by_line_lane_kind_node_and_words_agree(view: RunView) -> Non
     assert (selected_rows(view, "q:dma_read") == loads).all()
     assert (selected_rows(view, "q:x") == (loads | selected_rows(view, "kind:M"))).all()  # tensor x, and exp
     assert selected_rows(view, "node:sip0.cube0.pe3").sum() == 4 * ROUNDS
-    assert search(view, "exp")["ops"]["count"] == 8 * ROUNDS  # type: ignore[index]
+    found: Any = search(view, "exp")
+    assert found["ops"]["count"] == 8 * ROUNDS
 
 
 def test_a_line_is_named_by_its_file_or_the_end_of_its_path_and_a_wrong_name_by_what_there_is(view: RunView) -> None:
@@ -180,11 +183,12 @@ def test_what_a_selection_adds_up_to_is_that_of_the_window(view: RunView) -> Non
 
 
 def test_heat_is_bytes_over_bandwidth_and_queue_is_flits_waiting(view: RunView) -> None:
+    header: Any
     header, arrays = heat(view, "sip0.cube0", 0.0, view.t_end, 512)
-    rows = [row["id"] for row in header["rows"]]  # type: ignore[union-attr]
+    rows = [row["id"] for row in header["rows"]]
     at = rows.index("sip0.cube0.hbm_ctrl.pe0#0")
     assert set(arrays["util"][at].tolist()) == {128}  # half
-    scale = header["scale"]["queue"]  # type: ignore[index]
+    scale = header["scale"]["queue"]
     assert arrays["queue"][at][0] / 255 * scale == pytest.approx(8.0 / view.run.activity.bin_ns, rel=0.01)
     assert header["pes"] == [f"sip0.cube0.pe{p}" for p in range(8)]
     exact = totals_of_link(view, "sip0.cube0.hbm_ctrl.pe0#0", 0.0, view.t_end)
@@ -214,14 +218,14 @@ def test_every_level_draws_each_link_between_its_boxes_once() -> None:
 
 def test_a_route_adds_up_nodes_and_wires() -> None:
     machine = MachineMap(load_topology())
-    found = machine.route("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0")
+    found: Any = machine.route("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0")
     # PE 0, its router (2 ns), its memory; no distance between them.
-    assert [node["id"] for node in found["nodes"]] == [  # type: ignore[union-attr]
+    assert [node["id"] for node in found["nodes"]] == [
         "sip0.cube0.pe0.pe_dma", "sip0.cube0.noc.r0c0", "sip0.cube0.hbm_ctrl.pe0",
     ]  # fmt: skip
-    assert (found["nodes_ns"], found["ns"]) == (2.0, 2.0 + found["wire_ns"])  # type: ignore[operator]
-    far = machine.route("sip0.cube0", "sip1.cube3")
-    assert far["narrowest"]["gbs"] == 128.0  # type: ignore[index]
+    assert (found["nodes_ns"], found["ns"]) == (2.0, 2.0 + found["wire_ns"])
+    far: Any = machine.route("sip0.cube0", "sip1.cube3")
+    assert far["narrowest"]["gbs"] == 128.0
 
 
 # ---- messages

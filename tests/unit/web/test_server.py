@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("pyarrow")
 
+from starlette.applications import Starlette
+from starlette.types import Message
 from tests.browser.generated_run import write_generated_run
 
 from kernbench.cli.main import main
@@ -28,10 +30,10 @@ LOCAL = "127.0.0.1:8000"
 
 
 def ask(
-    app: object, path: str, host: str = LOCAL, method: str = "GET", more: Sequence[tuple[bytes, bytes]] = ()
+    app: Starlette, path: str, host: str = LOCAL, method: str = "GET", more: Sequence[tuple[bytes, bytes]] = ()
 ) -> tuple[int, dict[str, str], bytes]:
     """One request, without a network: status, headers, body."""
-    sent: list[dict[str, object]] = []
+    sent: list[Message] = []
     name, _, query = path.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
@@ -39,18 +41,18 @@ def ask(
         "headers": [(b"host", host.encode()), *more], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
     }  # fmt: skip
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: dict[str, object]) -> None:
+    async def send(message: Message) -> None:
         sent.append(message)
 
     # On a thread of its own: the browser tests leave a loop running in this one.
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, app(scope, receive, send)).result()  # type: ignore[operator]
-    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}  # type: ignore[attr-defined]
-    body = b"".join(m.get("body", b"") for m in sent[1:])  # type: ignore[misc]
-    return int(sent[0]["status"]), headers, body  # type: ignore[call-overload]
+        pool.submit(asyncio.run, app(scope, receive, send)).result()
+    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+    body = b"".join(m.get("body", b"") for m in sent[1:])
+    return int(sent[0]["status"]), headers, body
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +69,12 @@ def app(runs: Path) -> object:
     return make_app(Shelf([runs], tiny_machine()))
 
 
-def run_id(app: object) -> str:
+def run_id(app: Starlette) -> str:
     listed = json.loads(ask(app, "/api/runs")[2])["runs"]
     return next(entry["id"] for entry in listed if entry["kind"] == "run")
 
 
-def test_a_page_of_ours_is_served_with_headers_that_keep_it_to_itself(app: object) -> None:
+def test_a_page_of_ours_is_served_with_headers_that_keep_it_to_itself(app: Starlette) -> None:
     status, headers, body = ask(app, "/")
     assert status == 200
     assert b"<html" in body
@@ -81,12 +83,12 @@ def test_a_page_of_ours_is_served_with_headers_that_keep_it_to_itself(app: objec
 
 
 @pytest.mark.parametrize("host", [LOCAL, "localhost:8000", "localhost", "[::1]:8000"])
-def test_the_server_answers_to_its_own_names(app: object, host: str) -> None:
+def test_the_server_answers_to_its_own_names(app: Starlette, host: str) -> None:
     assert ask(app, "/", host)[0] == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8000", "", "localhost.evil"])
-def test_a_foreign_host_is_refused(app: object, host: str) -> None:
+def test_a_foreign_host_is_refused(app: Starlette, host: str) -> None:
     assert ask(app, "/api/runs", host)[0] == 421
 
 
@@ -101,18 +103,18 @@ def test_a_server_for_all_addresses_answers_to_addresses_but_not_to_foreign_name
     ["/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/server.py", "/static/app.js", "/api/none", "//etc/passwd",
      "/api/runs/../../etc", "/api/runs/aaaaaaaaaaaa", "/api/results/aaaaaaaaaaaa"],
 )  # fmt: skip
-def test_nothing_else_can_be_asked_for(app: object, path: str) -> None:
+def test_nothing_else_can_be_asked_for(app: Starlette, path: str) -> None:
     status, _, body = ask(app, path)
     assert status == 404
     assert set(json.loads(body)) == {"schema", "what", "where", "hint"}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_only_get_is_answered(app: object, method: str) -> None:
+def test_only_get_is_answered(app: Starlette, method: str) -> None:
     assert ask(app, "/api/runs", method=method)[0] == 405
 
 
-def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: object, runs: Path) -> None:
+def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: Starlette, runs: Path) -> None:
     listed = {Path(entry["dir"]).name: entry for entry in json.loads(ask(app, "/api/runs")[2])["runs"]}
     error = listed["damaged"]["error"]
     assert "ops.parquet has 5 bytes" in error["what"]
@@ -164,7 +166,7 @@ def test_an_answer_that_is_being_made_when_the_server_closes_is_refused(
         goes_on.wait(10)
         return {}
 
-    monkeypatch.setitem(ROUTES, "/slow", slow)  # type: ignore[arg-type]
+    monkeypatch.setitem(ROUTES, "/slow", slow)
     app = make_app(Shelf([runs], tiny_machine()))
     sent: list[dict[str, object]] = []
 
@@ -174,7 +176,7 @@ def test_an_answer_that_is_being_made_when_the_server_closes_is_refused(
 
         scope = {"type": "http", "method": "GET", "path": "/api/slow", "query_string": b"", "root_path": "",
                  "headers": [(b"host", LOCAL.encode())]}  # fmt: skip
-        task = asyncio.ensure_future(app(scope, None, send))  # type: ignore[arg-type]
+        task = asyncio.ensure_future(app(scope, None, send))  # type: ignore[arg-type]  # nothing is received
         await asyncio.to_thread(began.wait, 10)
         task.cancel()
         await task
@@ -185,7 +187,7 @@ def test_an_answer_that_is_being_made_when_the_server_closes_is_refused(
     assert sent[0]["status"] == 503
 
 
-def test_an_answer_that_has_not_changed_is_not_sent_again(app: object) -> None:
+def test_an_answer_that_has_not_changed_is_not_sent_again(app: Starlette) -> None:
     _, headers, body = ask(app, "/app.js")
     status, _, again = ask(app, "/app.js", more=[(b"if-none-match", headers["etag"].encode())])
     assert (status, again) == (304, b"")
@@ -198,7 +200,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(app: object) -> None:
      "totals?t0=5&t1=5", "totals?sel=nothing", "heat?root=sip9", "path?scope=launch:7", "groups?lanes=0&bins=0",
      "machine?root=../..", "at?lane=99&t=0", "search", "route?from=host&to=nowhere"],
 )  # fmt: skip
-def test_a_wrong_question_is_told_what_is_wrong(app: object, question: str) -> None:
+def test_a_wrong_question_is_told_what_is_wrong(app: Starlette, question: str) -> None:
     status, _, body = ask(app, f"/api/runs/{run_id(app)}/{question}")
     assert status == 400
     assert json.loads(body)["what"]

@@ -4,21 +4,20 @@ SIPs as parameters have them.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import UsageError
 from kernbench.evaluation.contract import Rows, Setting, where
 from kernbench.models.shapes import ModelShape, load_model
+from kernbench.models.tensors import Phase
 from kernbench.runtime_api.context import RuntimeContext
 
-Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
 GROUPS = {  # where the time of a layer goes -> the parts of it
     "products": ("qkv", "out_proj", "mlp_up", "mlp_down"),
     "attention": ("attention",),
     "other compute": ("norm1", "norm2", "rope", "router", "combine", "add"),
-    "communication": ("all_reduce", "reduce_scatter", "all_gather"),  # copies between cubes are with other compute
+    "copies": ("spread", "take_rows"),  # of a product's input, to the PEs that need it
+    "communication": ("all_reduce", "reduce_scatter", "all_gather"),  # between SIPs
     "launching": ("launching",),
 }
 BOUNDS = ("compute", "HBM", "link", "collective")
@@ -59,7 +58,7 @@ def timed_layer(
         if name == "layer":
             found |= {"layer_us": time_us, "layer_bound_us": _number(row["bound_us"])}
             continue
-        group = group_of.get(name.rstrip("0123456789"), group_of.get(name, "other compute"))
+        group = group_of.get(name) or group_of[name.rstrip("0123456789").split()[0]]
         found[f"{group.replace(' ', '_')}_us"] += time_us
         if row["bound"] in BOUNDS:
             found[f"bound_{row['bound']}_us"] += time_us

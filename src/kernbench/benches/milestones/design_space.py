@@ -13,10 +13,11 @@ from string import ascii_uppercase
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import Size
-from kernbench.benches.milestones._layers import PHASES, Phase, layer_seconds, timed_layer, work_of
+from kernbench.benches.milestones._layers import PHASES, layer_seconds, timed_layer, work_of
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
 from kernbench.models.shapes import load_model
+from kernbench.models.tensors import Phase
 from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph

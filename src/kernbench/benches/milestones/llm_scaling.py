@@ -15,7 +15,6 @@ from kernbench.benches.milestones._layers import (
     BOUNDS,
     GROUPS,
     PHASES,
-    Phase,
     counts_of,
     is_cut,
     layer_seconds,
@@ -25,12 +24,13 @@ from kernbench.benches.milestones._layers import (
 )
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
+from kernbench.models.tensors import Phase
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, Unit
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
 PERCENT: Unit = "percent"
-LABELS = {"other compute": "vector work, copies between cubes"}  # of groups, where their names say too little
+LABELS = {"other compute": "vector work", "copies": "copies within a SIP"}  # of groups, where names say too little
 NUMBER: Unit = "number"
 DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4"
 
@@ -107,7 +107,8 @@ def _parts(rows: Rows) -> Chart:
     return Chart(
         "layer-time",
         "Where a layer's time goes as SIPs are added",
-        f"{_work(rows)} Communication is collectives between SIPs; launching is the host's requests and answers.",
+        f"{_work(rows)} Copies bring a product's input to the PEs that "
+        "need it; communication is collectives between SIPs; launching is the host's requests and answers.",
         tuple(panels),
         height_in=2.7,
     )

@@ -5,10 +5,11 @@ Every exchange ends with the same bits on all PEs: chunks are combined in one or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from math import isqrt
 
-from kernbench.ccl.algorithms.parts import Lane, Rounds, parts_of
+from kernbench.ccl.algorithms.parts import Lane, Rounds, Span, arrived, parts_of
 from kernbench.triton_emu.tl_context import TensorHandle
 
 Direction = Callable[[int], str]  # of the PE at a position
@@ -29,11 +30,11 @@ def doubling(lane: Lane, x: TensorHandle, position: int, size: int, direction: D
         result = tl.recv_async(direction(position + 1), (count,), lane.dtype)
         for _ in range(len(bits) + 2):
             yield
-        return _tensor(tl.wait(result))
+        return arrived(tl.wait(result))
     if position < paired:
         folded = tl.recv_async(direction(position - 1), (count,), lane.dtype)
         yield
-        x = lane.combine(_tensor(tl.wait(folded)), x)
+        x = lane.combine(arrived(tl.wait(folded)), x)
     elif paired:
         yield
     # Among the `full` PEs that are left, the odd ones of the pairs come first.
@@ -44,7 +45,7 @@ def doubling(lane: Lane, x: TensorHandle, position: int, size: int, direction: D
         lane.send(peer, x)
         message = tl.recv_async(peer, (count,), lane.dtype)
         yield
-        theirs = _tensor(tl.wait(message))
+        theirs = arrived(tl.wait(message))
         x = lane.combine(x, theirs) if rank < other else lane.combine(theirs, x)
     if position < paired:
         lane.send(direction(position - 1), x)
@@ -63,29 +64,10 @@ def direct(lane: Lane, x: TensorHandle, position: int, size: int, direction: Dir
     """
     if size == 1:
         return x
-    tl = lane.tl
     pieces = parts_of(x.size, size, lane.itemsize)
-    others = [(position + step) % size for step in range(1, size)]
-    first, count = pieces[position]
-    theirs = {k: tl.recv_async(direction(k), (count,), lane.dtype) for k in others if count}
-    for k in others:
-        if pieces[k][1]:
-            lane.send(direction(k), x[pieces[k][0] : sum(pieces[k])])
-    yield
-    mine = x[first : first + count]
-    if count:
-        arrived = [mine if k == position else _tensor(tl.wait(theirs.pop(k))) for k in range(size)]
-        mine = arrived[0]
-        for part in arrived[1:]:
-            mine = lane.combine(mine, part)
-        del arrived
-        for k in others:
-            lane.send(direction(k), mine)
-    results = {k: tl.recv_async(direction(k), (pieces[k][1],), lane.dtype) for k in others if pieces[k][1]}
+    mine = yield from _reduce_own_piece(lane, x, pieces, position, direction)
     del x
-    yield
-    found = [mine if k == position else _tensor(tl.wait(results.pop(k))) for k in range(size) if pieces[k][1]]
-    return tl.cat(found) if len(found) > 1 else found[0]
+    return (yield from _gather_pieces(lane, mine, pieces, position, direction))
 
 
 DIRECT_ROUNDS = 2
@@ -95,34 +77,21 @@ def direct_in_rows(lane: Lane, x: TensorHandle, position: int, size: int, direct
     """As `direct`, where so many peers at once are too many: PEs stand in rows and columns (`row_width`). Those of a
     row reduce a piece each, those of a column reduce their piece, and those of a row give each other the results.
     """
-    tl, width = lane.tl, row_width(size)
-    row, place = position - position % width, position % width
+    width = row_width(size)
+    place = position % width
+
+    def in_row(at: int) -> str:
+        return direction(position - place + at)
+
     pieces = parts_of(x.size, width, lane.itemsize)
-    others = [(place + step) % width for step in range(1, width)]
-    first, count = pieces[place]
-    theirs = {k: tl.recv_async(direction(row + k), (count,), lane.dtype) for k in others if count}
-    for k in others:
-        if pieces[k][1]:
-            lane.send(direction(row + k), x[pieces[k][0] : sum(pieces[k])])
-    yield
-    mine = x[first : first + count]
+    mine = yield from _reduce_own_piece(lane, x, pieces, place, in_row)
     del x
-    if count:
-        arrived = [mine if k == place else _tensor(tl.wait(theirs.pop(k))) for k in range(width)]
-        mine = arrived[0]
-        for part in arrived[1:]:
-            mine = lane.combine(mine, part)
-        del arrived
+    if mine.size:
         mine = yield from direct(lane, mine, position // width, size // width, lambda at: direction(at * width + place))
-        for k in others:
-            lane.send(direction(row + k), mine)
     else:
         for _ in range(DIRECT_ROUNDS):
             yield
-    results = {k: tl.recv_async(direction(row + k), (pieces[k][1],), lane.dtype) for k in others if pieces[k][1]}
-    yield
-    found = [mine if k == place else _tensor(tl.wait(results.pop(k))) for k in range(width) if pieces[k][1]]
-    return tl.cat(found) if len(found) > 1 else found[0]
+    return (yield from _gather_pieces(lane, mine, pieces, place, in_row))
 
 
 IN_ROWS_ROUNDS = DIRECT_ROUNDS + 2
@@ -136,17 +105,13 @@ def row_width(size: int) -> int:
 def direct_whole(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
     """Everybody sends all it has to all others, and reduces for itself, by position: one round, for a few bytes."""
     tl = lane.tl
-    others = [(position + step) % size for step in range(1, size)]
+    others = _others(position, size)
     theirs = {k: tl.recv_async(direction(k), (x.size,), lane.dtype) for k in others}
     for k in others:
         lane.send(direction(k), x)
     if others:
         yield
-    values = [x if k == position else _tensor(tl.wait(theirs.pop(k))) for k in range(size)]
-    result = values[0]
-    for value in values[1:]:
-        result = lane.combine(result, value)
-    return result
+    return _reduced(lane, [x if k == position else arrived(tl.wait(theirs.pop(k))) for k in range(size)])
 
 
 def ring_pieces(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
@@ -163,10 +128,9 @@ def ring_pieces(lane: Lane, x: TensorHandle, position: int, size: int, direction
         message = tl.recv_async(back, (spans[got][1],), lane.dtype) if spans[got][1] else None
         yield
         if message is not None:
-            theirs = _tensor(tl.wait(message))
+            theirs = arrived(tl.wait(message))
             pieces[got] = lane.combine(theirs, pieces[got]) if reducing else theirs
-    found = [piece for piece in pieces if piece.size]
-    return tl.cat(found) if len(found) > 1 else found[0]
+    return _joined(lane, [piece for piece in pieces if piece.size])
 
 
 def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
@@ -177,11 +141,8 @@ def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
         lane.send(to, values[(position - step) % size])
         message = tl.recv_async(back, (x.size,), lane.dtype)
         yield
-        values[(position - step - 1) % size] = _tensor(tl.wait(message))
-    result = values[0]
-    for at in range(1, size):
-        result = lane.combine(result, values[at])
-    return result
+        values[(position - step - 1) % size] = arrived(tl.wait(message))
+    return _reduced(lane, [values[at] for at in range(size)])
 
 
 def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
@@ -192,13 +153,13 @@ def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
         theirs = tl.recv_async(to, (count,), lane.dtype)
         for _ in range(behind):
             yield
-        x = lane.combine(x, _tensor(tl.wait(theirs)))
+        x = lane.combine(x, arrived(tl.wait(theirs)))
     if position:
         lane.send(back, x)
         result = tl.recv_async(back, (count,), lane.dtype)
         for _ in range(2 * position):
             yield
-        x = _tensor(tl.wait(result))
+        x = arrived(tl.wait(result))
     if behind:
         lane.send(to, x)
         for _ in range(behind):
@@ -206,6 +167,43 @@ def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
     return x
 
 
-def _tensor(x: TensorHandle | None) -> TensorHandle:
-    assert x is not None
-    return x
+def _reduce_own_piece(lane: Lane, x: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction) -> Rounds:
+    """One round: everybody sends the others their pieces of the chunk, and reduces its own by position."""
+    tl, others = lane.tl, _others(place, len(pieces))
+    first, count = pieces[place]
+    theirs = {k: tl.recv_async(direction(k), (count,), lane.dtype) for k in others if count}
+    for k in others:
+        if pieces[k][1]:
+            lane.send(direction(k), x[pieces[k][0] : sum(pieces[k])])
+    yield
+    mine = x[first : first + count]
+    if not count:
+        return mine
+    return _reduced(lane, [mine if k == place else arrived(tl.wait(theirs.pop(k))) for k in range(len(pieces))])
+
+
+def _gather_pieces(lane: Lane, mine: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction) -> Rounds:
+    """One round: everybody sends its piece, if it has one, to all others, and so all have the whole chunk."""
+    tl, others = lane.tl, _others(place, len(pieces))
+    if mine.size:
+        for k in others:
+            lane.send(direction(k), mine)
+    theirs = {k: tl.recv_async(direction(k), (pieces[k][1],), lane.dtype) for k in others if pieces[k][1]}
+    yield
+    having = [k for k, (_, count) in enumerate(pieces) if count]
+    return _joined(lane, [mine if k == place else arrived(tl.wait(theirs.pop(k))) for k in having])
+
+
+def _others(place: int, size: int) -> list[int]:
+    """Positions after one's own and around: so that not all send to the same PE first."""
+    return [(place + step) % size for step in range(1, size)]
+
+
+def _reduced(lane: Lane, values: Sequence[TensorHandle]) -> TensorHandle:
+    """Values combined by position, so that all who combine them get the same bits."""
+    return reduce(lane.combine, values)
+
+
+def _joined(lane: Lane, pieces: Sequence[TensorHandle]) -> TensorHandle:
+    """Pieces one behind the other."""
+    return lane.tl.cat(pieces) if len(pieces) > 1 else pieces[0]

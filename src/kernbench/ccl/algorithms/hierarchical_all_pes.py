@@ -14,7 +14,7 @@ then: they share PCIe, which has enough to do all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from kernbench.ccl.algorithms.exchanges import (
     ring_pieces,
     row_width,
 )
-from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part, parts_of
+from kernbench.ccl.algorithms.parts import Lane, Rounds, Span, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
@@ -67,6 +67,42 @@ def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
     return ExchangePlan(ring_pieces, 2 * (n_sips - 1))
 
 
+def exchange(lane: Lane, plan: ExchangePlan, count: int, n_sips: int, sip_rank: int, x: TensorHandle) -> Rounds:
+    """A chunk of this PE's `count` elements, as planned; few bytes go to everybody at once."""
+    is_small = plan.way is direct and count * lane.itemsize <= FEW_BYTES
+    way = direct_whole if is_small else plan.way
+    return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
+
+
+class Replicas(NamedTuple):
+    """PEs, or cubes, that hold the same part: each exchanges one piece of it, and they give each other the results."""
+
+    ring: rings.Ring
+    pieces: list[Span]
+
+
+def split_over_replicas(
+    n: int, itemsize: int, replicas: Spread, pes: Sequence[int], cubes: Sequence[int], tl: TLContext
+) -> tuple[Span, list[Replicas]]:
+    """Of a part of n elements, those that this PE exchanges, and the replicas that have the others. They come in the
+    order in which they give each other their pieces: first those of the last split, whose pieces make up one of the
+    split before.
+    """
+    own = (0, n)
+    found: list[Replicas] = []
+    for is_replicated, numbers, axis, prefix in zip(replicas, (pes, cubes), (0, 1), ("intra", "cube"), strict=True):
+        if is_replicated:
+            ring = rings.number_ring(numbers, tl.physical_id(axis), prefix)
+            pieces = [(own[0] + at, count) for at, count in parts_of(own[1], ring.size, itemsize)]
+            own, found = pieces[ring.position], [Replicas(ring, pieces), *found]
+    return own, found
+
+
+def ring_depth(nbytes: int, n_sips: int, n_pes: int) -> int:
+    """Chunks that a PE with so many bytes has on their way around the ring of SIPs."""
+    return 1 if nbytes >= n_sips * LONG_PIECE_BYTES and n_pes >= MANY_PES else rings.DEPTH
+
+
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,
@@ -93,46 +129,31 @@ def kernel(
 ) -> None:
     """`replicas` says whether PEs of a cube, and whether cubes, hold the same part."""
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
-    over_pes, over_cubes = replicas
-    among_pes = rings.number_ring(pes, tl.physical_id(0), "intra") if over_pes else None
-    among_cubes = rings.number_ring(cubes, tl.physical_id(1), "cube") if over_cubes else None
-    shares = parts_of(n, among_pes.size if among_pes else 1, t_ptr.itemsize)
-    first, count = shares[among_pes.position if among_pes else 0]
-    pieces = [
-        (first + at, size) for at, size in parts_of(count, among_cubes.size if among_cubes else 1, t_ptr.itemsize)
-    ]
-    own_first, own_count = pieces[among_cubes.position if among_cubes else 0]
+    (first, count), shared_with = split_over_replicas(n, t_ptr.itemsize, replicas, pes, cubes, tl)
+    start = part + first * t_ptr.itemsize
 
     is_mesh = per == "cube" and cube_w * cube_h > 1
-    cube = tl.program_id(1) if is_mesh else 0
-    tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root) if is_mesh else trees.ALONE
     plan = exchange_plan(n_sips, n_rings - (trees.MOST_IN_MESH if is_mesh else 0))
-    window = trees.WINDOW if is_mesh and not any(replicas) else rings.WINDOW
+    window = trees.WINDOW if is_mesh and not shared_with else rings.WINDOW
     live = trees.live_in_mesh(plan.held, window) if is_mesh else max(trees.live(0) + plan.held, rings.LIVE)
-    make = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
-    lane = make(live=live, window=window)
+    make_lane = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
+    lane = make_lane(live=live, window=window)
+    rounds = partial(exchange, lane, plan, count, n_sips, sip_rank)
 
-    def exchange(x: TensorHandle) -> Rounds:
-        is_small = plan.way is direct and own_count * lane.itemsize <= FEW_BYTES
-        way = direct_whole if is_small else plan.way
-        return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
-
-    start = part + own_first * lane.itemsize
     if is_mesh:
-        trees.all_reduce(lane, start, own_count, tree, n_sips * len(cubes), exchange, plan.rounds)
-    elif own_count >= n_sips * lane.chunk:
-        is_long = own_count * lane.itemsize >= n_sips * LONG_PIECE_BYTES and len(cubes) * len(pes) >= MANY_PES
-        depth = 1 if is_long else rings.DEPTH
-        around = lane  # those that exchange nothing need no room for it
-        if is_long or plan.way is ring_pieces:
-            around = make(live=rings.live_of(depth), window=rings.window_of(depth))
-        rings.all_reduce(around, rings.rank_ring(sip_rank, n_sips), start, own_count, n_sips, depth=depth)
-        if around is not lane and any(replicas):
-            del around
-            tl.wait()  # chunks of two lengths have no room beside each other
+        cube = tl.program_id(1)
+        tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root)
+        trees.all_reduce(lane, start, count, tree, n_sips * len(cubes), rounds, plan.rounds)
+    elif count < n_sips * lane.chunk:
+        in_rounds(lane, start, count, rounds, n_sips)
     else:
-        in_rounds(lane, start, own_count, exchange, n_sips)
-    if among_cubes is not None:
-        rings.all_gather_in_place(lane, among_cubes, part, pieces)
-    if among_pes is not None:
-        rings.all_gather_in_place(lane, among_pes, part, shares)
+        around = partial(rings.all_reduce, ring=rings.rank_ring(sip_rank, n_sips), ptr=start, n=count, addends=n_sips)
+        depth = ring_depth(count * t_ptr.itemsize, n_sips, len(cubes) * len(pes))
+        if depth == rings.DEPTH and plan.way is not ring_pieces:
+            around(lane)
+        else:  # nothing is exchanged any other way, so the ring's chunks may have the room for it
+            around(make_lane(live=rings.live_of(depth), window=rings.window_of(depth)), depth=depth)
+            if shared_with:
+                tl.wait()  # chunks of two lengths have no room beside each other
+    for ring, pieces in shared_with:
+        rings.all_gather_in_place(lane, ring, part, pieces)

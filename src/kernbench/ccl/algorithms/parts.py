@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from kernbench.ccl.work import Spread
 from kernbench.common.dtypes import dtype_of
+from kernbench.triton_emu.handle import TransferHandle
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")
@@ -109,8 +110,8 @@ class Lane:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
         self._window = window
-        self._sends: dict[str, deque[object]] = {}
-        self._stores: deque[object] = deque()
+        self._sends: dict[str, deque[TransferHandle]] = {}
+        self._stores: deque[TransferHandle] = deque()
 
     def spans(self, n: int, first: int = 0) -> list[Span]:
         """n elements from `first` on, in chunks."""
@@ -130,13 +131,13 @@ class Lane:
         """Send without waiting, unless `window` of them are under way to that direction."""
         under_way = self._sends.setdefault(direction, deque())
         if len(under_way) == self._window:
-            self.tl.wait(under_way.popleft())  # type: ignore[arg-type]  # a handle
+            self.tl.wait(under_way.popleft())
         under_way.append(self.tl.send_async(direction, x))
 
     def store(self, ptr: int, span: Span, x: TensorHandle) -> None:
         """Store without waiting, unless two are under way."""
         if len(self._stores) == 2:
-            self.tl.wait(self._stores.popleft())  # type: ignore[arg-type]  # a handle
+            self.tl.wait(self._stores.popleft())
         self._stores.append(self.tl.store_async(ptr + span[0] * self.itemsize, x))
 
     def combine(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
@@ -167,7 +168,7 @@ class Lane:
         inexact = (x < 0) & (down * count != x)
         return (down + inexact.to(self.dtype)).to(self.dtype)
 
-    def _ahead(self, ask: Callable[[T], object], items: Iterable[T]) -> Iterator[TensorHandle]:
+    def _ahead(self, ask: Callable[[T], TransferHandle], items: Iterable[T]) -> Iterator[TensorHandle]:
         """What is asked for, one after the other, always with `AHEAD` more under way; the first ones from now on."""
         left = iter(items)
         under_way = deque(ask(item) for item in islice(left, AHEAD))
@@ -176,10 +177,16 @@ class Lane:
             while under_way:
                 oldest = under_way.popleft()
                 under_way.extend(ask(item) for item in islice(left, 1))
-                yield self.tl.wait(oldest)  # type: ignore[misc,arg-type]  # a handle that leaves a tensor
+                yield arrived(self.tl.wait(oldest))
                 del oldest
 
         return results()
+
+
+def arrived(x: TensorHandle | None) -> TensorHandle:
+    """What `tl.wait` returns of a load or a receive, which always leaves a tensor."""
+    assert x is not None
+    return x
 
 
 def _power_of_two(count: int) -> int:

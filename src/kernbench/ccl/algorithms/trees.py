@@ -29,7 +29,6 @@ class Neighbours(NamedTuple):
     children: tuple[str, ...]
 
 
-ALONE = Neighbours(None, ())
 MOST_IN_MESH = 4  # children of the root of a cube mesh
 
 

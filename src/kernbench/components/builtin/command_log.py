@@ -12,7 +12,9 @@ from typing import NamedTuple
 from kernbench.common.commands import AtomicCmd, CompositeCmd, DmaCommand, DmaReadCmd, GemmCmd, MathCmd, SimpleCmd
 from kernbench.common.ids import PeId
 from kernbench.common.messages import LaunchStream
-from kernbench.components.builtin.pipeline import Fields, Stage, TilePlan, TileToken
+from kernbench.components.builtin.pipeline import TileToken
+from kernbench.components.builtin.stages import Fields, Stage
+from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import Causes, FieldValue, OneOp, OpHead, Recorder
 
 _PRODUCT = (

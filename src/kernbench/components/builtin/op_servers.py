@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.common.errors import ComponentError
-from kernbench.components.builtin.pipeline import MathStage
+from kernbench.components.builtin.stages import MathStage
 from kernbench.components.builtin.tiling import OpServer
 from kernbench.topology.declarations import declaration_of, declared_ops
 from kernbench.topology.spec_cube import PeComponents
@@ -31,6 +31,6 @@ def _stage(name: str, op: str, components: PeComponents) -> type[MathStage]:
         raise ComponentError(
             f"{name} declares {stage.__name__} as the stage of its ops",
             where=f"impl {impl}",
-            hint="derive that class from kernbench.components.builtin.pipeline.MathStage",
+            hint="derive that class from kernbench.components.builtin.stages.MathStage",
         )
     return stage

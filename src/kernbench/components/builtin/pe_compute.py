@@ -10,7 +10,8 @@ from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import COMPUTE_SLOTS, REGISTER_FILE, RegisterFile
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, PeEngine, ServerQueue, TileToken
+from kernbench.components.builtin.pipeline import PeEngine, ServerQueue, TileToken
+from kernbench.components.builtin.stages import GemmStage, MathStage
 from kernbench.components.recording import STAGE_BITS
 from kernbench.topology.graph import Node
 

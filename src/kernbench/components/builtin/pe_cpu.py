@@ -38,7 +38,7 @@ from kernbench.common.messages import (
     TensorArg,
 )
 from kernbench.common.units import on_grid
-from kernbench.components.base import ActiveComponent, Context, Kernel, Packet, Process
+from kernbench.components.base import ActiveComponent, Context, Packet, Process
 from kernbench.components.builtin.interfaces import (
     COMMAND_TAKER,
     DATA_MOVER,
@@ -57,6 +57,7 @@ from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner
 from kernbench.triton_emu.pointer import TensorPtr
+from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelEnv
 

@@ -14,9 +14,7 @@ makes narrow tiles look better than they are.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import simpy
 
@@ -27,51 +25,20 @@ from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.messages import PeDmaMsg, Request
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
+from kernbench.components.builtin.dma_channel import Channel, Fetched, Posted
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.operand_reads import OperandRead, OperandReads, token_state
 from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pe_state import Present, State
-from kernbench.components.builtin.pipeline import DmaStage, PeEngine, RunsStage, StageType, TileToken
+from kernbench.components.builtin.pipeline import PeEngine, TileToken
+from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 _WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
 _IN_WINDOW = (1 << _WINDOW_BITS) - 1
-
-
-class Channel:
-    """One direction: places, and who waits for one."""
-
-    __slots__ = ("places", "taken", "waiting")
-
-    def __init__(self, places: int) -> None:
-        self.places = places
-        self.taken = 0
-        self.waiting: deque[tuple[TileToken | simpy.Event | _Posted | _Fetched, float]] = deque()  # and since when
-
-
-class _Posted(NamedTuple):
-    """Bytes that leave on the communication channel; nobody waits for their acknowledgement."""
-
-    pa: int
-    nbytes: int
-    payload: Chunk | Credit
-    left: Callable[[], object] | None
-
-    @property
-    def request(self) -> Request:
-        return self.payload.request
-
-
-class _Fetched(NamedTuple):
-    """Bytes that are read on the communication channel."""
-
-    pa: int
-    nbytes: int
-    request: Request
-    arrived: Callable[[], object]
 
 
 class _LastOf:
@@ -281,7 +248,7 @@ class PeDmaComponent(PeEngine):
             elif isinstance(following, simpy.Event):
                 following.succeed()
             else:
-                assert isinstance(following, _Posted | _Fetched)
+                assert isinstance(following, Posted | Fetched)
                 self._communicate(following)
             if self.on_room is not None:
                 self.tell_room(left)
@@ -295,13 +262,13 @@ class PeDmaComponent(PeEngine):
 
     def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
         """Send bytes to a physical address on the communication channel; `left` is called when the last has left."""
-        self._ask_to_communicate(_Posted(pa, nbytes, payload, left))
+        self._ask_to_communicate(Posted(pa, nbytes, payload, left))
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address on the communication channel; `arrived` is called when they are here."""
-        self._ask_to_communicate(_Fetched(pa, nbytes, request, arrived))
+        self._ask_to_communicate(Fetched(pa, nbytes, request, arrived))
 
-    def _ask_to_communicate(self, what: _Posted | _Fetched) -> None:
+    def _ask_to_communicate(self, what: Posted | Fetched) -> None:
         if self.before_use is not None:
             self.before_use()
         channel = self._communication
@@ -311,24 +278,24 @@ class PeDmaComponent(PeEngine):
         else:
             channel.waiting.append((what, self.env.now))
 
-    def _communicate(self, what: _Posted | _Fetched) -> None:
+    def _communicate(self, what: Posted | Fetched) -> None:
         """A place in the communication channel is held until what is sent has left, or what is read is here."""
         port, address = self.locate(what.pa)
         at_ns = self.env.now + self.overhead_ns
-        if isinstance(what, _Fetched):
+        if isinstance(what, Fetched):
             port.read(what.nbytes, address, at_ns, self._fetched, what)
             return
         port.write(what.nbytes, address, at_ns, None, what, what.payload)
         self.ctx.at(at_ns + transfer_ns(what.nbytes, self._port_gbs), self._posted, what)
 
-    def _posted(self, what: _Posted) -> None:
+    def _posted(self, what: Posted) -> None:
         self._leave_place(self._communication, NOBODY)
         if what.left is not None:
             what.left()
 
     def _fetched(self, arrival: Arrival) -> None:
         what = arrival.tag
-        assert isinstance(what, _Fetched)
+        assert isinstance(what, Fetched)
         self._leave_place(self._communication, NOBODY)
         what.arrived()
 

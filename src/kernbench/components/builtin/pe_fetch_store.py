@@ -15,7 +15,8 @@ from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDe
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import TCM_PORTS, TcmPorts
 from kernbench.components.builtin.pe_state import Present, State
-from kernbench.components.builtin.pipeline import MoveStage, PeEngine, StageType, TileToken
+from kernbench.components.builtin.pipeline import PeEngine, TileToken
+from kernbench.components.builtin.stages import MoveStage, StageType
 from kernbench.components.recording import NOBODY, SLOT, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 

@@ -11,7 +11,8 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, work_ns
+from kernbench.components.builtin.pipeline import work_ns
+from kernbench.components.builtin.stages import GemmStage, MathStage
 from kernbench.topology.graph import Node
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.pe_compute import ComputeEngine
-from kernbench.components.builtin.pipeline import GemmStage, MathStage, lanes_ns
+from kernbench.components.builtin.pipeline import lanes_ns
+from kernbench.components.builtin.stages import GemmStage, MathStage
 from kernbench.topology.graph import Node
 
 

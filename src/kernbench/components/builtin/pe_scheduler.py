@@ -35,22 +35,12 @@ from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, Da
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_state import Present, State
-from kernbench.components.builtin.pipeline import (
-    GemmStage,
-    PeEngine,
-    PipelineContext,
-    PipelinePlan,
-    RunsStage,
-    ServerQueue,
-    Stage,
-    StageServer,
-    StageType,
-    TilePlan,
-    TileToken,
-)
+from kernbench.components.builtin.pipeline import PeEngine, PipelineContext, ServerQueue, StageServer, TileToken
 from kernbench.components.builtin.simple_command import SimpleCommand
+from kernbench.components.builtin.stages import GemmStage, RunsStage, Stage, StageType
 from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, plan_of, rates_of
 from kernbench.components.builtin.tile_model import PeRates
+from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.builtin.tiling import (
     DMA,
     FETCH_STORE,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernbench.components.builtin.pipeline import DmaStage, ServerQueue, TileToken
+from kernbench.components.builtin.pipeline import ServerQueue, TileToken
+from kernbench.components.builtin.stages import DmaStage
 from kernbench.components.recording import STAGE_BITS
 
 State = tuple[object, ...]

@@ -8,237 +8,27 @@ which lets tokens in, is held up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from kernbench.common.commands import DmaRequest
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.common.work_units import BYTES, macs_of, vector_ops_of
 from kernbench.components.base import ActiveComponent, Context
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, FieldValue, Release
+from kernbench.components.builtin.stages import GemmStage, MathStage, Stage
+from kernbench.components.builtin.tile_plan import TilePlan
+from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 
-Fields = dict[str, FieldValue]
-MOST_KEPT_TILES = 1 << 16
-
-
-class StageType(Enum):
-    """What happens to a tile, in the order of a plain one."""
-
-    DMA_READ = 0
-    FETCH = 1
-    GEMM = 2
-    MATH = 3
-    STORE = 4
-    DMA_WRITE = 5
-
-
-class DmaStage(NamedTuple):
-    """Rows of bytes between TCM and an operand in memory, `stride_bytes` apart there, the first at `offset`."""
-
-    type: StageType
-    component: str
-    operand: int  # which one of the command's
-    offset: int
-    nbytes: int
-    rows: int
-    row_bytes: int
-    stride_bytes: int
-
-    @property
-    def op_kind(self) -> str:
-        return "memory"
-
-    @property
-    def unit(self) -> str:
-        return BYTES
-
-    @property
-    def amount(self) -> int:
-        return self.nbytes
-
-    def fields(self, addresses: Sequence[int]) -> Fields:
-        """What the op log says of it; operands lie at `addresses`."""
-        return {"address": addresses[self.operand] + self.offset, "nbytes": self.nbytes}
-
-
-class RunsStage(NamedTuple):
-    """One request of a simple command: runs of bytes anywhere in memory. `apply` makes it a read-modify-write."""
-
-    type: StageType
-    component: str
-    runs: DmaRequest
-    nbytes: int
-    apply: Callable[[], object] | None = None
-
-    @property
-    def op_kind(self) -> str:
-        return "memory"
-
-    @property
-    def unit(self) -> str:
-        return BYTES
-
-    @property
-    def amount(self) -> int:
-        return self.nbytes
-
-    def fields(self, addresses: Sequence[int]) -> Fields:
-        return {"nbytes": self.nbytes}
-
-
-class MoveStage(NamedTuple):
-    """Bytes between TCM and the register file. A fetch takes `registers` bytes of it, a store gives them back."""
-
-    type: StageType
-    component: str
-    nbytes: int
-    registers: int
-
-    @property
-    def op_kind(self) -> str:
-        return "memory"
-
-    @property
-    def unit(self) -> str:
-        return BYTES
-
-    @property
-    def amount(self) -> int:
-        return self.nbytes
-
-    def fields(self, addresses: Sequence[int]) -> Fields:
-        return {"nbytes": self.nbytes}
-
-
-class GemmStage(NamedTuple):
-    """A product on the MAC array; gives back the registers of its operands where it is their last reader."""
-
-    type: StageType
-    component: str
-    m: int
-    k: int
-    n: int
-    dtype: str
-    registers: int = 0
-
-    @property
-    def op_kind(self) -> str:
-        return "gemm"
-
-    def fields(self, addresses: Sequence[int]) -> Fields:
-        return {"m": self.m, "k": self.k, "n": self.n, "dtype": self.dtype}
-
-    @property
-    def unit(self) -> str:
-        return macs_of(self.dtype)
-
-    @property
-    def amount(self) -> int:
-        return self.m * self.k * self.n
-
-
-class MathStage(NamedTuple):
-    """One vector op on the lanes; gives back the registers of its operands where it is their last reader."""
-
-    type: StageType
-    component: str
-    op: str
-    elements: int
-    dtype: str
-    registers: int = 0
-
-    @property
-    def op_kind(self) -> str:
-        return "math"
-
-    def fields(self, addresses: Sequence[int]) -> Fields:
-        return {"op": self.op, "elements": self.elements, "dtype": self.dtype}
-
-    @property
-    def unit(self) -> str:
-        return vector_ops_of(self.dtype)
-
-    @property
-    def amount(self) -> int:
-        return self.elements
-
-
-Stage = DmaStage | RunsStage | MoveStage | GemmStage | MathStage
-
-
-class TilePlan(NamedTuple):
-    """One tile: its stages, and the tile buffers it needs in the scheduler's part of the TCM."""
-
-    tile_id: int
-    stages: tuple[Stage, ...]
-    in_bytes: int = 0  # until it is fetched
-    out_bytes: int = 0  # until it is done
-    kind: tuple[int, ...] = ()  # the very same for tiles that differ only in where their bytes lie
-
-
-class OperandGrid(NamedTuple):
-    """Where the parts of an operand begin that tiles move: at the sum of what row, column and depth of a tile say."""
-
-    operand: int
-    rows: tuple[int, ...]  # offsets in bytes
-    cols: tuple[int, ...]
-    depths: tuple[int, ...]
-
-
-class Outline(NamedTuple):
-    """The tiles of a first pass, M first, then N, then K, without making them: their sizes and where operands lie."""
-
-    rows: tuple[int, ...]  # sizes
-    cols: tuple[int, ...]
-    operands: tuple[OperandGrid, ...]
-
-
-class PipelinePlan:
-    """All tiles of a command, the same every time. Tiles from `barrier` on wait for those before.
-
-    A plan names no place, so PEs share it. Its tiles are made when they are first needed, and kept unless they are very
-    many.
-    """
-
-    def __init__(
-        self,
-        total_tiles: int,
-        barrier: int,
-        make: Callable[[int], Iterator[TilePlan]],
-        tile: tuple[int, ...] = (),
-        loop: int = 1,
-        outline: Callable[[], Outline] | None = None,
-    ) -> None:
-        self.total_tiles = total_tiles
-        self.tile = tile  # (m, k, n) of a product, (m, n) of a math op
-        self.barrier = barrier
-        self.loop = loop  # tiles per output tile
-        self.outline = outline
-        self._make = make  # the tiles from one on
-        self._made: list[TilePlan] = []
-        self._making: Iterator[TilePlan] | None = None
-
-    def tiles(self, first: int = 0) -> Iterator[TilePlan]:
-        """The tiles in order, from one on."""
-        return self._kept() if not first and self.total_tiles <= MOST_KEPT_TILES else self._make(first)
-
-    def _kept(self) -> Iterator[TilePlan]:
-        """All tiles; what is made is kept for others."""
-        made = self._made
-        for at in range(self.total_tiles):
-            if at == len(made):
-                if self._making is None:
-                    self._making = self._make(0)
-                made.append(next(self._making))
-            yield made[at]
+# What an engine of a user's own is made from, stages too.
+__all__ = [
+    "CommandContext", "GemmStage", "MathStage", "PeEngine", "PipelineContext", "ServerQueue", "StageServer",
+    "TileToken", "lanes_ns", "work_ns",
+]  # fmt: skip
 
 
 class CommandContext:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from kernbench.common.commands import SimpleCmd
 from kernbench.common.messages import Request
 from kernbench.components.builtin.command_log import SimpleRecords
-from kernbench.components.builtin.pipeline import CommandContext, StageServer, TilePlan, TileToken
+from kernbench.components.builtin.pipeline import CommandContext, StageServer, TileToken
+from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import Causes
 from kernbench.triton_emu.kernel_runner import Done
 

@@ -20,8 +20,8 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
-from kernbench.components.builtin.pipeline import PipelinePlan
 from kernbench.components.builtin.tile_model import Ints, PeRates, composite_ns
+from kernbench.components.builtin.tile_plan import PipelinePlan
 from kernbench.components.builtin.tiling import (
     DMA,
     FETCH_STORE,

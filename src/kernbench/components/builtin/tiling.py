@@ -23,18 +23,8 @@ from typing import NamedTuple
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.dtypes import dtype_of
-from kernbench.components.builtin.pipeline import (
-    DmaStage,
-    GemmStage,
-    MathStage,
-    MoveStage,
-    OperandGrid,
-    Outline,
-    PipelinePlan,
-    Stage,
-    StageType,
-    TilePlan,
-)
+from kernbench.components.builtin.stages import DmaStage, GemmStage, MathStage, MoveStage, Stage, StageType
+from kernbench.components.builtin.tile_plan import OperandGrid, Outline, PipelinePlan, TilePlan
 
 Span = tuple[int, int]  # first, size
 LaneOp = tuple[str, str]  # a math op, and the type that the lanes work in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
@@ -10,8 +10,8 @@ from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, scope_id, wrapped
 from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.paint import Paint
 
-Paint = Callable[[str, str], str]  # text, role
 BAR = 24
 MOST_LINES = 12
 

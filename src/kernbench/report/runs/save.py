@@ -228,16 +228,16 @@ class _Splits:
         self._rows = rows  # of places
         self._spec = result.engine.graph.spec
         self._errands: dict[int, Errand] = {}
-        log, host_records = result.op_log, result.engine.host_records
+        log, requests = result.op_log, result.engine.host_records
         assert log is not None
         for purpose, errand in activity.errands.items():
-            number: int | None
+            number: int | None = None
             if isinstance(purpose, int):
                 number = log.id_of_stage(purpose)
             elif isinstance(purpose, Message):
                 number = None if purpose.record is None else log.id_of_number(purpose.record)
-            else:
-                record = host_records.get(purpose)  # type: ignore[call-overload]
+            elif isinstance(purpose, tuple):  # a request of the host
+                record = requests.get(purpose)
                 number = None if record is None else log.id_of_number(record)
             if number is not None:
                 self._errands[number] = errand

@@ -6,15 +6,15 @@ Whoever moves many transfers at once may count them when somebody asks (`count_l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Hashable, Mapping
+from itertools import chain, islice
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import LastFlit, Network
+from kernbench.sim_engine.fabric.model import BETWEEN, LastFlit, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
@@ -43,6 +43,7 @@ class Counters:
         self._links = links
         self._groups = groups
         self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
+        self._by_part: dict[Hashable, list[LastFlit]] = {}  # what is in the tally, by part of the network
         self._uncounted: list[Callable[[], None]] = []
         self._channel_users: dict[
             int, list[tuple[int, LastFlit]]
@@ -56,6 +57,7 @@ class Counters:
         tally = self._tally.get(last_flit)
         if tally is None:
             self._tally[last_flit] = [flits, transfers]
+            self._by_part.setdefault(self.network.part_of(last_flit.route), []).append(last_flit)
         else:
             tally[0] += flits
             tally[1] += transfers
@@ -101,15 +103,22 @@ class Counters:
         link = self.network.link_index(src, dst)
         return self._counters_of(link, nbytes[link], busy_ns[link])
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
+    def done_so_far(self, parts: Collection[Hashable] | None = None) -> DoneCounts:
+        """Which transfers are done, for `busy_since`: all, or those that have touched `parts` of the network."""
         self._count_all()
-        return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally.items()}
+        if parts is None:
+            return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally.items()}
+        some = chain.from_iterable(self._by_part.get(part, ()) for part in (*parts, BETWEEN))
+        return {last_flit: (self._tally[last_flit][0], self._tally[last_flit][1]) for last_flit in some}
 
-    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
+    def busy_since(
+        self, before: DoneCounts, parts: Collection[Hashable] | None = None
+    ) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before` of the same parts, in order of
+        index.
+        """
         busy_ns: dict[int, float] = {}
-        for last_flit, (flits, transfers) in self.done_so_far().items():
+        for last_flit, (flits, transfers) in self.done_so_far(parts).items():
             flits_before, transfers_before = before.get(last_flit, (0, 0))
             more_flits, more = flits - flits_before, transfers - transfers_before
             if more:

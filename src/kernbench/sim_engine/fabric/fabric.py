@@ -6,7 +6,7 @@ flit and hop where flows meet. Driven by `inject`, `run` (or `advance`) and `nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
@@ -24,7 +24,7 @@ from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
 
-MANY_EVENTS = 500_000  # after which a compiled loop is worth what it takes to load it
+MANY_EVENTS = 150_000  # after which a compiled loop is worth what it takes to load it: about as much as they took
 
 
 class Fabric:
@@ -234,13 +234,17 @@ class Fabric:
         """What transfers between `node` and memory channels have moved, by index of the memory's node."""
         return self._counters.traffic_by(node)
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
-        return self._counters.done_so_far()
+    def done_so_far(self, parts: Collection[Hashable] | None = None) -> DoneCounts:
+        """Which transfers are done, for `busy_since`: all, or those that have touched `parts` of the network."""
+        return self._counters.done_so_far(parts)
 
-    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
-        return self._counters.busy_since(before)
+    def busy_since(
+        self, before: DoneCounts, parts: Collection[Hashable] | None = None
+    ) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before` of the same parts, in order of
+        index.
+        """
+        return self._counters.busy_since(before, parts)
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:
         """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""

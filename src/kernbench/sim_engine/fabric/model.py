@@ -51,6 +51,9 @@ class Crossing(NamedTuple):
         return self.special & FINAL != 0
 
 
+BETWEEN = None  # in no part of a network more than in another
+
+
 class LastFlit:
     """The last flit of transfers along one route, by its size. Compared by identity: what is done is tallied by it."""
 
@@ -144,6 +147,7 @@ class Network:
         self.names: list[Hashable] = []
         self.overhead_ns: list[float] = []
         self.delay_rule: list[DelayRule | None] = []
+        self.part: list[Hashable] = []
         self.link_ends: list[tuple[int, int]] = []
         self.bw_gbs: list[float | None] = []
         self.propagation_ns: list[float] = []
@@ -157,8 +161,10 @@ class Network:
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
         self._in_use = False
 
-    def add_node(self, name: Hashable, overhead_ns: float = 0.0, delay: DelayRule | None = None) -> int:
-        """A node that delays a flit by `overhead_ns`, or by what `delay` says of it."""
+    def add_node(
+        self, name: Hashable, overhead_ns: float = 0.0, delay: DelayRule | None = None, part: Hashable = BETWEEN
+    ) -> int:
+        """A node that delays a flit by `overhead_ns`, or by what `delay` says of it; of which `part` of the network."""
         self._may_change()
         if name in self._nodes:
             raise FabricError(
@@ -174,7 +180,13 @@ class Network:
         self.names.append(name)
         self.overhead_ns.append(on_grid(overhead_ns))
         self.delay_rule.append(delay)
+        self.part.append(part)
         return index
+
+    def part_of(self, route: Route) -> Hashable:
+        """The part of the network that a route stays in; BETWEEN for one that does not."""
+        first = self.part[route.nodes[0]]
+        return first if all(self.part[node] == first for node in route.nodes) else BETWEEN
 
     def add_link(self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float = 0.0) -> int:
         """One direction of a link. Without bandwidth it carries control messages only."""

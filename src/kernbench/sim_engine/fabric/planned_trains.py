@@ -8,6 +8,8 @@ it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import islice
 from typing import Literal
 
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -19,7 +21,7 @@ from kernbench.sim_engine.fabric.transfers import Plan, Transfer
 
 Mode = Literal["adaptive", "flits"]
 
-MAX_PASSED = 8  # trains kept in the queue of a link, though they may have passed
+MAX_PASSED = 8  # trains kept in the queue of a link, though they may have passed; or half of a longer queue
 
 TrainQueue = list[tuple[float, Train]]  # in order: when the last flit is ready, and whose it is
 
@@ -45,8 +47,8 @@ class PlannedTrains:
             if queue:  # trains that have passed are dropped; not always all of them, but so that few remain
                 if queue[-1][0] < now:
                     queue.clear()
-                elif len(queue) > MAX_PASSED:
-                    queue[:] = [entry for entry in queue if entry[0] >= now]
+                elif len(queue) > MAX_PASSED and queue[len(queue) // 2][0] < now:
+                    del queue[: bisect_left(queue, (now,))]
             queue.append((at + last, train))
         group = transfer.sink
         if group is not None and not isinstance(arrival, Pace):
@@ -67,7 +69,7 @@ class PlannedTrains:
         self.active -= 1
         links = self._engine.links
         worst = links.worst
-        for link, wait, at in train.longest_waits():
+        for link, wait, at in train.longest_waits(worst):
             if wait >= worst[link]:
                 links.note_wait(link, wait, at)
 
@@ -76,8 +78,11 @@ class PlannedTrains:
         order, queues = transfer.order, self.on_link
         found: list[Train] = []
         for link in transfer.links:
-            for last, train in queues[link]:
-                if last > now or (last == now and train.transfer.order > order):
+            queue = queues[link]
+            if not queue or queue[-1][0] < now:
+                continue
+            for last, train in islice(queue, bisect_left(queue, (now,)), None):
+                if last > now or train.transfer.order > order:
                     found.append(train)
         if transfer.sink is not None:
             found += self.writes_after(transfer.sink, now)

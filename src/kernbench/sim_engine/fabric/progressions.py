@@ -7,7 +7,7 @@ times is in `fifo.py`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 Progression = tuple[float, float, int]
 
@@ -47,6 +47,19 @@ class Pace:
             if rounds and own < latest + (rounds - 1) * burst_ns:
                 own = latest + (rounds - 1) * burst_ns
             yield own if index < last or self.end is None else self.end
+
+    def times_at(self, indices: Sequence[int]) -> list[float]:
+        """The times of some flits."""
+        firsts, burst_ns, channels, end = self.firsts, self.burst_ns, len(self.firsts), self.end
+        last = self.flits - 1 if end is not None else -1
+        found: list[float] = []
+        for index in indices:
+            rounds = index // channels
+            time = firsts[index - rounds * channels] + rounds * burst_ns
+            if rounds and time < firsts[-1] + (rounds - 1) * burst_ns:
+                time = firsts[-1] + (rounds - 1) * burst_ns
+            found.append(time if index != last or end is None else end)
+        return found
 
     def moved(self, by: float) -> Pace:
         """The same rounds, `by` later."""
@@ -103,6 +116,19 @@ def nth_time(progressions: list[Progression], index: int) -> float:
             return t + index * dt
         index -= n
     raise IndexError(index)
+
+
+def times_at(progressions: list[Progression], indices: Sequence[int]) -> list[float]:
+    """The times of some flits, counted from the first of `progressions`, in order."""
+    found: list[float] = []
+    rest = iter(progressions)
+    first, t, dt, n = 0, 0.0, 0.0, 0
+    for index in indices:
+        while index - first >= n:
+            first += n
+            t, dt, n = next(rest)
+        found.append(t + (index - first) * dt)
+    return found
 
 
 def count_until(progressions: list[Progression], now: float) -> int:

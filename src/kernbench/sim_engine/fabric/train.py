@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState
 from kernbench.sim_engine.fabric.fifo import EXAMINE, wait_ns
 from kernbench.sim_engine.fabric.forecast import Forecast, HopForecast, on_idle_links
@@ -17,6 +19,7 @@ from kernbench.sim_engine.fabric.progressions import (
     moved,
     nth_time,
     part_of,
+    times_at,
     times_of,
 )
 from kernbench.sim_engine.fabric.transfers import Activity, Transfer
@@ -38,14 +41,23 @@ class Train:
     def unfold(self) -> None:
         """Work out what was left for later."""
 
-    def longest_waits(self) -> list[tuple[int, float, float]]:
-        """Of every link where a flit waits: the link, the longest wait and when it began."""
+    def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
+        """Of every link where a flit waits: the link, the longest wait and when it began. Where no flit can have waited
+        as long as is `known` of a link, nothing is said of it.
+        """
         waits: list[tuple[int, float, float]] = []
         for hop, link in enumerate(self.transfer.links):
+            if known is not None and self._longest_stay(hop) < known[link]:
+                continue
             wait, at = self.longest_wait(hop, self.transfer.flits)
             if wait:
                 waits.append((link, wait, at))
         return waits
+
+    def _longest_stay(self, hop: int) -> float:
+        """No flit waits longer at `hop`: from the first one's coming to the last one's leaving."""
+        ready = self.ready(hop)
+        return last_of(self.ready(hop + 1)) - first_of(ready) if ready else 0.0
 
     def tell(self, activity: Activity) -> None:
         """Tell whoever watches of every flit on every link."""
@@ -118,12 +130,18 @@ class Train:
         if longest != EXAMINE and (stop == self.transfer.flits or not longest):
             return longest, at
         longest, at = 0.0, 0.0
-        for i in self._turning_points(hop, stop):
-            ready = self.ready_time(hop, i)
-            wait = wait_ns(ready, self.leave(hop, i), self.transfer.crossing(hop, i).occupy_ns)
+        points, crossing = self._turning_points(hop, stop), self.transfer.crossings[hop]
+        for i, ready, after in zip(points, self._times_at(hop, points), self._times_at(hop + 1, points), strict=True):
+            occupy_ns = (crossing if i < self.transfer.last else self.transfer.last_crossings[hop]).occupy_ns
+            wait = wait_ns(ready, after - crossing.tail_ns, occupy_ns)
             if wait > longest:
                 longest, at = wait, ready
         return longest, at
+
+    def _times_at(self, hop: int, indices: list[int]) -> list[float]:
+        """When some flits are ready for a hop, in order."""
+        times, start = self.ready(hop), self.start[hop]
+        return times.times_at(indices) if isinstance(times, Pace) else times_at(times, [i - start for i in indices])
 
     def _turning_points(self, hop: int, stop: int) -> list[int]:
         """Flits up to `stop` between which the wait at `hop` changes evenly: the longest is at one of them."""
@@ -186,6 +204,6 @@ class TemplateTrain(Train):
         if isinstance(ready, Pace):
             self.transfer.pace = ready
 
-    def longest_waits(self) -> list[tuple[int, float, float]]:
+    def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
         by = self.at_ns
         return [(link, wait, by + at) for link, wait, at in self.template.waits]

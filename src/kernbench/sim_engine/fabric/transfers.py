@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
 from kernbench.common.frozen import frozen
@@ -60,8 +60,10 @@ class Activity(Protocol):
 class Plan(Protocol):
     """How a transfer is moved whole, as the fast path has planned it (`train.py`)."""
 
-    def longest_waits(self) -> list[tuple[int, float, float]]:
-        """Of every link where a flit waits: the link, the longest wait and when it began."""
+    def longest_waits(self, known: Sequence[float]) -> list[tuple[int, float, float]]:
+        """Of every link where a flit waits: the link, the longest wait and when it began. Those that are shorter than
+        what is `known` of a link may be left out.
+        """
 
     def tell(self, activity: Activity) -> None:
         """Tell whoever watches of every flit on every link."""

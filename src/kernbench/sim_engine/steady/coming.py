@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from kernbench.components.builtin.pe_state import Placement
-from kernbench.components.builtin.pipeline import Outline
+from kernbench.components.builtin.tile_plan import Outline
 
 Kinds = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

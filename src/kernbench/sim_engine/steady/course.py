@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernbench.components.builtin.pe_scheduler import Cause
-from kernbench.components.builtin.pipeline import PipelinePlan, TilePlan
+from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.recording import NOBODY, STAGE_BITS
 
 TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes

@@ -21,7 +21,8 @@ from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_reads import token_state
 from kernbench.components.builtin.pe_scheduler import TileFeed
 from kernbench.components.builtin.pe_state import Placement, Present
-from kernbench.components.builtin.pipeline import DmaStage, TileToken
+from kernbench.components.builtin.pipeline import TileToken
+from kernbench.components.builtin.stages import DmaStage
 from kernbench.components.recording import NOBODY
 from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY

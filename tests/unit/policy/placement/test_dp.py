@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.errors import UsageError
-from kernbench.policy.placement.dp import SPLITS, DPPolicy, ShardSpec, parts_of, resolve_dp_policy
+from kernbench.policy.placement.dp import SPLITS, DPPolicy, ShardSpec, Split, parts_of, resolve_dp_policy
 
 
 def place(policy: DPPolicy, shape: tuple[int, ...], pes: int = 2, cubes: int = 1, itemsize: int = 2) -> list[ShardSpec]:
@@ -87,14 +87,14 @@ def test_a_policy_that_wants_more_than_there_is_is_refused() -> None:
     with pytest.raises(UsageError, match="wants 9 PEs, the machine has 8"):
         place(DPPolicy(num_pes=9), (8,), pes=8)
     with pytest.raises(UsageError, match=r"DPPolicy.cube is 'diagonal'"):
-        DPPolicy(cube="diagonal")  # type: ignore[arg-type]
+        DPPolicy(cube="diagonal")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(UsageError, match=r"DPPolicy.num_pes is 0"):
         DPPolicy(num_pes=0)
 
 
 def test_a_policy_does_not_cross_sips() -> None:
     with pytest.raises(TypeError):
-        DPPolicy(sip="row_wise")  # type: ignore[call-arg]
+        DPPolicy(sip="row_wise")  # type: ignore[call-arg]  # the mistake
     assert not hasattr(ShardSpec(0, 0, 0, 0, 1), "pe_index")
 
 
@@ -110,9 +110,9 @@ splits = st.sampled_from(SPLITS)
     itemsize=st.sampled_from([1, 2, 4]),
 )
 def test_shards_cover_the_tensor_once_and_the_range_without_gaps(
-    shape: tuple[int, ...], cube: str, pe: str, cubes: int, pes: int, itemsize: int
+    shape: tuple[int, ...], cube: Split, pe: Split, cubes: int, pes: int, itemsize: int
 ) -> None:
-    policy = DPPolicy(cube=cube, pe=pe)  # type: ignore[arg-type]
+    policy = DPPolicy(cube=cube, pe=pe)
     shards = place(policy, shape, pes, cubes, itemsize)
     copies = (cubes if cube == "replicate" else 1) * (pes if pe == "replicate" else 1)
     seen = np.zeros(shape, int)

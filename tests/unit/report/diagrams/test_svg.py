@@ -93,7 +93,7 @@ class Prefetcher(ComputeEngine):
 @pytest.fixture(scope="module", autouse=True)
 def _engines() -> Iterator[None]:
     module = ModuleType("test_svg_engines")
-    module.Engine, module.Prefetcher = Engine, Prefetcher  # type: ignore[attr-defined]
+    module.Engine, module.Prefetcher = Engine, Prefetcher  # type: ignore[attr-defined]  # a module made for the test
     sys.modules["test_svg_engines"] = module
     yield
     del sys.modules["test_svg_engines"]
