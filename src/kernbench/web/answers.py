@@ -22,15 +22,15 @@ _STEP = 8
 _KEEP = {"Cache-Control": "no-cache"}  # ask again, and be told that nothing has changed
 
 
-def json_answer(request: Request, data: object, status: int = 200) -> Response:
+def json_answer(request: Request, data: object) -> Response:
     body = json.dumps(plain_json(data), separators=(",", ":"), allow_nan=False).encode()
-    return _tagged(request, body, "application/json", status)
+    return _tagged(request, body, "application/json")
 
 
 def arrays_answer(
     request: Request, about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> Response:
-    return _tagged(request, packed(about, arrays), "application/octet-stream", 200)
+    return _tagged(request, packed(about, arrays), "application/octet-stream")
 
 
 def error_answer(error: KernBenchError, status: int) -> Response:
@@ -39,7 +39,7 @@ def error_answer(error: KernBenchError, status: int) -> Response:
 
 
 def bytes_answer(request: Request, body: bytes, media_type: str) -> Response:
-    return _tagged(request, body, media_type, 200)
+    return _tagged(request, body, media_type)
 
 
 def packed(about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
@@ -59,9 +59,9 @@ def packed(about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any
     return b"".join(parts)
 
 
-def _tagged(request: Request, body: bytes, media_type: str, status: int) -> Response:
+def _tagged(request: Request, body: bytes, media_type: str) -> Response:
     tag = f'"{sha256(body).hexdigest()[:20]}"'
     headers = {**_KEEP, "ETag": tag}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(body, status_code=status, media_type=media_type, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)

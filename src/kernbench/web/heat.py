@@ -21,6 +21,7 @@ from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays
 
 MOST_BINS = 512
+SPARK_BINS = 256  # of the small curves beside a link's figures
 _IDLE = 0
 
 
@@ -73,7 +74,7 @@ def heat(view: RunView, root: str, t0: float, t1: float, bins: int) -> tuple[Jso
     }
 
 
-def totals_of_link(view: RunView, drawn: str, t0: float, t1: float, bins: int = 256) -> Json:
+def totals_of_link(view: RunView, drawn: str, t0: float, t1: float) -> Json:
     """A link, channel or block in a window: exact sums, and its utilisation and queue over the whole run."""
     places = places_of(view, drawn)
     activity = view.run.activity
@@ -83,7 +84,7 @@ def totals_of_link(view: RunView, drawn: str, t0: float, t1: float, bins: int = 
         sum((activity.of(place.index, metric) for place in places), np.zeros(activity.bins))
         for metric in ("nbytes", "contended_ns")
     )
-    first, merged, count = _bin_range(view, 0.0, view.t_end, bins)
+    first, merged, count = _bin_range(view, 0.0, view.t_end, SPARK_BINS)
     width = merged * activity.bin_ns
     inside = max((hi - lo) * activity.bin_ns, activity.bin_ns)
     return {

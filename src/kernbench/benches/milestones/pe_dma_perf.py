@@ -175,11 +175,9 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     return charts
 
 
-def _by_place(rows: Rows, direction: str, y: str, scale: float = 1.0) -> tuple[Line, ...]:
+def _by_place(rows: Rows, direction: str, y: str) -> tuple[Line, ...]:
     names = [str(name) for name in values_of(rows, "place")]
-    return tuple(
-        Line(name, curve(where(rows, place=name, direction=direction), "size_bytes", y, scale)) for name in names
-    )
+    return tuple(Line(name, curve(where(rows, place=name, direction=direction), "size_bytes", y)) for name in names)
 
 
 def _latency(rows: Rows) -> Chart:

@@ -121,14 +121,12 @@ class _Walk:
 
     # ---- pieces
 
-    def back_to(
-        self, time: float, cls: str, *, row: int = -1, place: int = -1, launch: int = -1, line: int = -1
-    ) -> None:
+    def back_to(self, time: float, cls: str, *, row: int = -1, place: int = -1, launch: int = -1) -> None:
         """The path comes from `time`."""
         time = max(time, self._begin)
         if time >= self.t:
             return
-        ops, op, lane = self._ops, -1, -1
+        ops, op, lane, line = self._ops, -1, -1, -1
         if row >= 0:
             op, lane, launch, line = int(ops.id[row]), int(ops.lane[row]), int(ops.launch[row]), int(ops.line[row])
         self.pieces.append(Piece(time, self.t, cls, op, place, line, launch, lane, self._via))

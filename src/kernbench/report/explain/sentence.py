@@ -17,6 +17,7 @@ from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.path import Piece
 
 WORTH_NAMING = 0.10
+STALLS_SHOWN = 5
 WAITS = (LATENCY, ISSUE, CREDIT, LAUNCH, HOST)
 
 TRY = {
@@ -200,7 +201,7 @@ class Stall:
     op: int
 
 
-def stalls_of(explanation: Explanation, most: int = 5) -> list[Stall]:
+def stalls_of(explanation: Explanation) -> list[Stall]:
     """The largest reasons to wait on the critical path, in plain words."""
     groups: dict[tuple[str, str, int], list[Piece]] = {}
     for piece in explanation.path:
@@ -212,7 +213,7 @@ def stalls_of(explanation: Explanation, most: int = 5) -> list[Stall]:
         ns = sum(piece.ns for piece in pieces)
         longest = max(pieces, key=lambda piece: (piece.ns, -piece.op))
         found.append(Stall(ns, explanation.share(ns), _stall(explanation, cls, link_class, line, pieces), longest.op))
-    return sorted(found, key=lambda stall: (-stall.ns, stall.text))[:most]
+    return sorted(found, key=lambda stall: (-stall.ns, stall.text))[:STALLS_SHOWN]
 
 
 def _stall(explanation: Explanation, cls: str, link_class: str, line: int, pieces: list[Piece]) -> str:
