@@ -89,7 +89,10 @@ class Machine:
         if activity is not None:
             activity.purpose_of = purpose_of
         network = network_of(graph, wiring, self._components, self)
-        self.fabric = Fabric(network, mode=mode, activity=activity, compile_after=MANY_EVENTS)
+        sip_of = {node.id: node.place.sip for node in graph.nodes.values()}
+        self.fabric = Fabric(
+            network, mode=mode, activity=activity, compile_after=MANY_EVENTS, zone_of=lambda node: sip_of[str(node)]
+        )
         self.env.fabric = self.fabric
         foresees = fast and mode == "adaptive" and activity is None and not (op_log is not None and op_log.lines)
         self.foresight = Foresight(self) if foresees else None
@@ -283,12 +286,12 @@ class Machine:
     def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
         self.settle(sips)
-        return self.fabric.done_so_far()
+        return self.fabric.done_so_far(_only(sips))
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
         self.settle(sips)
-        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before).items()}
+        return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before, _only(sips)).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""
@@ -303,3 +306,8 @@ class Machine:
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""
         return self._hbm_traffic.by(node_id)
+
+
+def _only(sips: Collection[int] | None) -> int | None:
+    """The SIP, where it is one: what launches on all others have moved is then not looked at."""
+    return next(iter(sips)) if sips is not None and len(sips) == 1 else None

@@ -2,6 +2,9 @@
 
 Counts are of transfers that are done; while others are under way, waits may be counted before or after they are over.
 Whoever moves many transfers at once may count them when somebody asks (`count_later`).
+
+Nodes may stand in zones, and a link is in that of the node where it begins. Who asks for one zone does not wait for
+what was moved in all others to be looked at.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from kernbench.sim_engine.fabric.transfers import (
 )
 
 DoneCounts = dict[LastFlit, tuple[int, int]]  # whole flits and transfers
+ZoneOf = Callable[[Hashable], int | None]  # of a node, by name; None for one that stands in none
 
 
 class Counters:
@@ -36,6 +40,7 @@ class Counters:
         *,
         record: bool,
         activity: Activity | None = None,
+        zone_of: ZoneOf | None = None,
     ) -> None:
         self.network = network
         self.activity = activity
@@ -43,6 +48,8 @@ class Counters:
         self._links = links
         self._groups = groups
         self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
+        self._zone_of = zone_of
+        self._by_zone: dict[int, dict[LastFlit, list[int]]] = {}  # of the tally, what crosses links of a zone
         self._uncounted: list[Callable[[], None]] = []
         self._channel_users: dict[
             int, list[tuple[int, LastFlit]]
@@ -55,7 +62,11 @@ class Counters:
         """Transfers are done: their links have carried `flits` whole flits, and a last one each."""
         tally = self._tally.get(last_flit)
         if tally is None:
-            self._tally[last_flit] = [flits, transfers]
+            self._tally[last_flit] = tally = [flits, transfers]
+            if self._zone_of is not None:
+                for zone in dict.fromkeys(map(self._zone_of, last_flit.route.path[:-1])):
+                    if zone is not None:
+                        self._by_zone.setdefault(zone, {})[last_flit] = tally
         else:
             tally[0] += flits
             tally[1] += transfers
@@ -101,15 +112,20 @@ class Counters:
         link = self.network.link_index(src, dst)
         return self._counters_of(link, nbytes[link], busy_ns[link])
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
-        self._count_all()
-        return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally.items()}
+    def done_so_far(self, zone: int | None = None) -> DoneCounts:
+        """Which transfers are done, for `busy_since`; of one zone, those over its links."""
+        return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally_of(zone).items()}
 
-    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
+    def _tally_of(self, zone: int | None) -> dict[LastFlit, list[int]]:
+        self._count_all()
+        return self._tally if zone is None else self._by_zone.get(zone, {})
+
+    def busy_since(self, before: DoneCounts, zone: int | None = None) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; of one zone,
+        its links.
+        """
         busy_ns: dict[int, float] = {}
-        for last_flit, (flits, transfers) in self.done_so_far().items():
+        for last_flit, (flits, transfers) in self._tally_of(zone).items():
             flits_before, transfers_before = before.get(last_flit, (0, 0))
             more_flits, more = flits - flits_before, transfers - transfers_before
             if more:
@@ -117,7 +133,10 @@ class Counters:
                     spent = more_flits * crossing.occupy_ns + more * last_crossing.occupy_ns
                     busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent
         names, ends = self.network.names, self.network.link_ends
-        return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
+        found = {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
+        if zone is None or self._zone_of is None:
+            return found
+        return {link: spent for link, spent in found.items() if self._zone_of(link[0]) == zone}
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""

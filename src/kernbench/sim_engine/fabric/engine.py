@@ -27,7 +27,7 @@ from kernbench.sim_engine.fabric.activity import Activity, WatchedChannels
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.claims import Claims
-from kernbench.sim_engine.fabric.counters import Counters
+from kernbench.sim_engine.fabric.counters import Counters, ZoneOf
 from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Crossing, Network
@@ -95,7 +95,14 @@ class FlitsOnly:
 class FlitEngine:
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
-    def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        record: bool = False,
+        activity: Activity | None = None,
+        zone_of: ZoneOf | None = None,
+    ) -> None:
         self.network = network
         self.now = 0.0
         self.events = 0  # taken from the queue so far
@@ -107,7 +114,7 @@ class FlitEngine:
             self.groups = {node: WatchedChannels(activity, node, *spec) for node, spec in specs.items()}
         self._hop_ns = network.typical_hop_ns
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
-        self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
+        self.counters = Counters(network, self.links, self.groups, record=record, activity=activity, zone_of=zone_of)
         self.claims = Claims(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.queues: FlitQueues | None = None  # flits that a compiled loop moves

@@ -14,7 +14,7 @@ from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
-from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.counters import DoneCounts, ZoneOf
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.lanes import Lane
 from kernbench.sim_engine.fabric.model import Network, Route
@@ -32,7 +32,8 @@ class Fabric:
 
     `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: lanes and claims are not used then. After `compile_after` events a compiled loop moves
-    flits that meet, where numba is installed; times are the same.
+    flits that meet, where numba is installed; times are the same. `zone_of` says in which zone a node stands, for those
+    who ask what the links of one zone did.
     """
 
     def __init__(
@@ -43,12 +44,15 @@ class Fabric:
         record: bool = False,
         activity: Activity | None = None,
         compile_after: float = INFINITY,
+        zone_of: ZoneOf | None = None,
     ) -> None:
         if mode not in ("adaptive", "flits"):
             raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
         self.network = network
         self.mode = mode
-        self.engine = FlitEngine(network, record=record, activity=activity)  # for whoever drives the fabric
+        self.engine = FlitEngine(
+            network, record=record, activity=activity, zone_of=zone_of
+        )  # for who drives the fabric
         self._counters = self.engine.counters
         if not self._counters.sees_flits:
             self.engine.compile_after = compile_after
@@ -234,13 +238,15 @@ class Fabric:
         """What transfers between `node` and memory channels have moved, by index of the memory's node."""
         return self._counters.traffic_by(node)
 
-    def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
-        return self._counters.done_so_far()
+    def done_so_far(self, zone: int | None = None) -> DoneCounts:
+        """Which transfers are done, for `busy_since`; of one zone, those over its links."""
+        return self._counters.done_so_far(zone)
 
-    def busy_since(self, before: DoneCounts) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index."""
-        return self._counters.busy_since(before)
+    def busy_since(self, before: DoneCounts, zone: int | None = None) -> dict[tuple[Hashable, Hashable], float]:
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; of one zone,
+        its links.
+        """
+        return self._counters.busy_since(before, zone)
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:
         """Arrival and departure of the first and last flit at every node of a traced transfer that is done."""

@@ -306,3 +306,18 @@ def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: M
     transfer = fabric.inject("abc", 2 * FLIT)
     fabric.run()
     assert transfer.done_ns == 8
+
+
+def test_links_of_one_zone_were_busy_as_all_links_say_of_them(mode: Mode) -> None:
+    fabric = Fabric(line(bw_gbs=(256.0, 256.0, 128.0)), mode=mode, zone_of={"a": 0, "b": 0, "c": 1}.get)
+    fabric.inject("abcd", FLIT)
+    fabric.run()
+    before = {zone: fabric.done_so_far(zone) for zone in (0, 1)}
+    fabric.inject("abcd", 3 * FLIT)
+    fabric.inject("ab", FLIT)
+    fabric.inject("cd", FLIT)
+    fabric.run()
+    assert fabric.busy_since(before[0], 0) == {("a", "b"): 3.0 + 1, ("b", "c"): 3.0}
+    assert fabric.busy_since(before[1], 1) == {("c", "d"): 6.0 + 2}
+    assert len(fabric.done_so_far(1)) == 2
+    assert fabric.busy_since({}, 2) == {}
