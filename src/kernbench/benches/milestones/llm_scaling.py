@@ -32,7 +32,7 @@ from kernbench.topology.graph import TopologyGraph
 PERCENT: Unit = "percent"
 LABELS = {"other compute": "vector work, copies between cubes"}  # of groups, where their names say too little
 NUMBER: Unit = "number"
-DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4"
+DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4,8"
 
 
 def points(
