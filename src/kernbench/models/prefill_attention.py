@@ -1,8 +1,8 @@
 """Causal attention of whole sequences: blocks of queries against keys and values in the PE's own slice.
 
 Cubes form teams, each with as many key heads as every other (`query_blocks.PrefillAttention`). Keys and values of its
-heads come to every PE of a team first: each PE takes a part of them to its cube, and the cube's other PEs take it from
-there. So blocks of queries need nobody else's memory.
+heads come to every PE of a team first: a part that is in one piece from the team's cubes to the PEs of one number, then
+all parts within the cube. So blocks of queries need nobody else's memory.
 
 Queries come from their product to the PE that has their block. Scores have a row for each key, in HBM: those of keys
 before the block, then those of its own keys, with a mask. Then come the largest score of each query, exponentials,
@@ -36,20 +36,15 @@ def take_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Each PE takes its part of the team's keys and values to its cube."""
+    """Each PE takes its part of what the team's cubes have, beginning with its own cube."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     team, place = divmod(cube, plan.cubes_per_team)
     d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
-    start, stop = plan.rows_taken(pe)
     for turn in range(plan.cubes_per_team):
-        for other in range(plan.sip.pes):
-            first, end = plan.rows_at((place + turn) % plan.cubes_per_team, other)
-            first, end = max(first, start), min(end, stop)
-            if first >= end:
-                continue
-            own = plan.copies_of(cube, pe) + first
-            for x, copies in ((keys, key_copies), (values, value_copies)):
-                mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
+        first, end = plan.taken_from((place + turn) % plan.cubes_per_team, pe)
+        own = plan.copies_of(cube, pe) + first
+        for x, copies in ((keys, key_copies), (values, value_copies)):
+            mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
     tl.wait()
 
 
@@ -57,7 +52,7 @@ def share_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Within a cube, each PE takes from all others what they have, or what they have taken."""
+    """Within a cube, each PE takes from all others what they have, or what they have taken: one piece of each."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
     own, is_taken = plan.copies_of(cube, pe), plan.cubes_per_team > 1
@@ -66,7 +61,7 @@ def share_heads(
         if other == pe and is_taken:
             continue
         start = plan.copies_of(cube, other) if is_taken else cube * plan.team_rows
-        first, end = plan.rows_taken(other)
+        first, end = plan.taken_by(other)
         for x, copies in ((keys, key_copies), (values, value_copies)):
             source = copies if is_taken else x
             mover.move(source, (start + first) * d, d, copies, (own + first) * d, (end - first, d))

@@ -59,15 +59,16 @@ class PrefillAttention:
     def all_keys(self) -> int:
         return self.batch * self.kv_heads * self.tokens
 
-    def rows_at(self, place: int, pe: int) -> Range:
-        """The keys of a team that lie with a PE of its cube number `place`."""
-        first, end = parts_of(self.team_rows, self.cubes_per_team)[place]
-        a, b = parts_of(end - first, self.sip.pes)[pe]
-        return first + a, first + b
-
-    def rows_taken(self, pe: int) -> Range:
-        """The keys of a team that a PE takes to its cube, for all PEs there."""
+    def taken_by(self, pe: int) -> Range:
+        """The keys of a team that the PEs of this number take, each for its cube: one piece, however many cubes a team
+        has, so that whoever takes them from there moves one piece.
+        """
         return parts_of(self.team_rows, self.sip.pes)[pe]
+
+    def taken_from(self, place: int, pe: int) -> Range:
+        """Of these, those that lie in the team's cube number `place`, if any."""
+        (a, b), (first, end) = self.taken_by(pe), parts_of(self.team_rows, self.cubes_per_team)[place]
+        return max(a, first), max(a, first, min(b, end))
 
     def copies_of(self, cube: int, pe: int) -> int:
         """The row at which a PE's copies of its team's keys begin."""

@@ -86,7 +86,8 @@ def layer_seconds(setting: Setting) -> float:
     """About how long a layer takes to simulate on each SIP that shares it."""
     if setting["phase"] == "decode":
         return 1.5 + 0.5 * int(setting["batch"])
-    return 1.5 + 3e-6 * int(setting["tokens"]) * load_model(str(setting["model"])).hidden
+    hidden = load_model(str(setting["model"])).hidden  # a few tokens take as many commands as many
+    return 6 + 0.0028 * hidden + 3e-7 * int(setting["tokens"]) * hidden
 
 
 def _number(value: object) -> float:

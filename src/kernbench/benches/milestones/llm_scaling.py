@@ -32,7 +32,7 @@ from kernbench.topology.graph import TopologyGraph
 PERCENT: Unit = "percent"
 LABELS = {"other compute": "vector work", "copies": "copies within a SIP"}  # of groups, where names say too little
 NUMBER: Unit = "number"
-DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4"
+DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4,8"
 
 
 def points(
@@ -201,8 +201,8 @@ def _walls(rows: Rows) -> Chart:
 
 def seconds(setting: Setting) -> float:
     sips, rows = int(setting["sips"]), int(setting["tokens"]) * int(setting["batch"])
-    collectives = 0.032 * rows if setting["phase"] == "prefill" else 0.2 * rows
-    return layer_seconds(setting) * sips + (collectives * sips**2 if sips > 1 else 0.0)  # everybody sends to everybody
+    collectives = 0.5 + 0.0035 * rows  # of two all-reduces: everybody sends to everybody, however little it is
+    return layer_seconds(setting) * sips + (collectives * sips**2 if sips > 1 else 0.0)
 
 
 EVALUATION = evaluation_bench(

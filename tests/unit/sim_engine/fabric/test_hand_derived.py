@@ -306,3 +306,22 @@ def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: M
     transfer = fabric.inject("abc", 2 * FLIT)
     fabric.run()
     assert transfer.done_ns == 8
+
+
+def test_what_is_done_in_a_part_of_the_network_is_asked_for_by_itself(mode: Mode) -> None:
+    network = Network(FLIT)
+    for name, part in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
+        network.add_node(name, part=part)
+    for ends in ("ab", "bc", "cd"):
+        network.add_link(*ends, 256.0)
+    fabric = Fabric(network, mode=mode)
+    fabric.inject("abcd", FLIT)
+    fabric.run()
+    before = {part: fabric.done_so_far([part]) for part in (0, 1)}
+    for path, nbytes in (("abcd", 3 * FLIT), ("ab", FLIT), ("cd", 2 * FLIT)):
+        fabric.inject(path, nbytes)
+    fabric.run()
+    between = {("a", "b"): 3.0, ("b", "c"): 3.0, ("c", "d"): 3.0}
+    assert fabric.busy_since(before[0], [0]) == {**between, ("a", "b"): 4.0}
+    assert fabric.busy_since(before[1], [1]) == {**between, ("c", "d"): 5.0}
+    assert fabric.busy_since({}, [2]).keys() == between.keys()
