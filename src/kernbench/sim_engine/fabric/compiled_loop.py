@@ -18,7 +18,7 @@ from numba import njit
 FREE_NODE, FREE_NODES, FREE_QUEUE, HEAPED, ENDS, WRITES, EVENTS = range(7)  # of `counts`
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
-FIRST, HOPS, LAST, MEMORY = range(4)  # of `transfers`; memories that are written to count from 1 on
+FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
 OCCUPY, OCCUPY_LAST, TAIL_NS = range(3)  # of `crossing_ns`
 LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns`
@@ -196,7 +196,7 @@ def move(
         node_ints[node, NEXT] = counts[FREE_NODE]
         counts[FREE_NODE] = node
         counts[FREE_NODES] += 1
-        if transfers[transfer, MEMORY]:
+        if transfers[transfer, IS_WRITE]:
             write_ns[writes] = leave
             write_ints[writes, 0], write_ints[writes, 1], write_ints[writes, 2] = link, flit, transfer
             writes += 1

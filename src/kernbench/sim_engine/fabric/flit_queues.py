@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from kernbench.sim_engine.fabric import compiled_loop as loop
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
-from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times
@@ -45,11 +44,9 @@ class FlitQueues:
         self._more_nodes(NODES)
         self._more_queues(QUEUES)
         self._transfers = np.zeros((TRANSFERS, 4), np.int32)
-        self._under_way: list[Transfer] = []  # by place; who has left is there until another takes the place
+        self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
         self._places: dict[int, int] = {}  # of transfers, by their number
-        self._memories: list[ChannelGroup] = []
-        self._memory_numbers: dict[int, int] = {}  # by node
         self._crossing_ints, self._crossing_ns = np.zeros((CROSSINGS, 2), np.int32), np.zeros((CROSSINGS, 3))
         self._crossings = 0
         self._firsts: dict[LastFlit, int] = {}
@@ -110,19 +107,9 @@ class FlitQueues:
                 self._transfers = np.concatenate([self._transfers, np.zeros_like(self._transfers)])
         self._places[transfer.seq] = place
         self._transfers[place] = (
-            self._first_crossing(transfer), transfer.hops, transfer.last, self._number_of(transfer.sink)
+            self._first_crossing(transfer), transfer.hops, transfer.last, transfer.sink is not None
         )  # fmt: skip
         return place
-
-    def _number_of(self, memory: ChannelGroup | None) -> int:
-        """Of a memory that is written to."""
-        if memory is None:
-            return 0
-        number = self._memory_numbers.get(memory.node)
-        if number is None:
-            self._memories.append(memory)
-            number = self._memory_numbers[memory.node] = len(self._memories)
-        return number
 
     def _first_crossing(self, transfer: Transfer) -> int:
         """Where the crossings of transfers like this one begin."""
@@ -169,23 +156,21 @@ class FlitQueues:
 
     def _hand_over(self, writes: int, now: float) -> None:
         """Flits on their way into memories. Who is not among them arrives after `now`."""
-        numbers = self._transfers[self._write_ints[:writes, 2], loop.MEMORY]
-        by_memory = np.argsort(numbers, kind="stable")
-        numbers = numbers[by_memory]
-        times = self._write_ns[by_memory].tolist()
-        links, flits, places = self._write_ints[by_memory].T.tolist()
-        transfers = [self._under_way[place] for place in places]
-        start = 0
-        for stop in [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), writes]:
-            group = self._memories[numbers[start] - 1]
-            some = slice(start, stop)
-            group.pending.extend(zip(times[some], links[some], flits[some], transfers[some], strict=True))
+        rows = zip(self._write_ns[:writes].tolist(), self._write_ints[:writes].tolist(), strict=True)
+        under_way = self._under_way
+        for time, (link, flit, place) in rows:
+            transfer = under_way[place]
+            assert transfer is not None
+            group = transfer.sink
+            assert group is not None
+            group.pending.append((time, link, flit, transfer))
             if len(group.pending) > group.most_pending:
                 group.flush(now)
-            start = stop
 
     def _leave(self, place: int) -> Transfer:
         transfer = self._under_way[place]
+        assert transfer is not None
+        self._under_way[place] = None
         self._free_places.append(place)
         del self._places[transfer.seq]
         return transfer
