@@ -77,6 +77,16 @@ def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict
     assert returned == {name: row[name] for name in returned}
 
 
+@pytest.mark.parametrize("bench", sorted(path.name for path in COMMITTED.iterdir() if path.is_dir()))
+def test_committed_rows_have_all_that_figures_show(bench: str) -> None:
+    evaluation = resolve(bench).evaluation
+    assert evaluation is not None
+    shown = [
+        f"{at:02}-{chart.name}" for at, chart in enumerate(evaluation.figures(results(bench).rows, load_topology()), 1)
+    ]
+    assert shown == [stem.name for stem in figure_stems(COMMITTED / bench)]
+
+
 # --------------------------------------------------------------------------------------------------------- pe-dma-perf
 
 

@@ -140,7 +140,7 @@ def _check_takes(kernel: Kernel, algorithm: str, own: int, names: tuple[str, ...
             f"kernel{signature} of algorithm '{algorithm}' does not take what it is given: {error}",
             where=place_of(kernel),
             hint=f"it gets a tensor, the {own} values that kernel_args returns, then sip_rank, sip_topo_kind, "
-            "sip_topo_w and sip_topo_h: def kernel(t_ptr, *own, sip_rank, kind, w, h, *, tl)",
+            "sip_topo_w and sip_topo_h: def kernel(t_ptr, n_elem, ..., sip_rank, kind, w, h, *, tl)",
         ) from None
 
 

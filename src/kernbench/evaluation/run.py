@@ -136,6 +136,14 @@ def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
         raise UsageError(
             f"{len(results.failed)} points of these results failed", where=str(out / JSON), hint="run it without --fast"
         )
+    try:
+        evaluation.figures(results.rows, results.graph())
+    except KeyError as error:
+        raise UsageError(
+            f"rows of these results have no {error}: another version of KernBench has made them",
+            where=str(out / JSON),
+            hint="run it without --fast",
+        ) from None
     figures, said = _drawn(out, evaluation, results)
     return EvaluationReport(results, 0, (*said,), (), (*figures,))
 

@@ -24,6 +24,7 @@ from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.matching import ranks_named
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.workers import Team, Worker, Workers
+from kernbench.triton_emu.binding import name_of
 
 __all__ = ["MultiprocessingNamespace", "SpawnException"]
 
@@ -135,9 +136,9 @@ def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
     try:
         found.bind(0, *args)
     except TypeError as error:
-        name = getattr(fn, "__name__", str(fn))
+        given = "a rank" if not args else f"a rank and {len(args)} further argument{'s' * (len(args) > 1)}"
         raise UsageError(
-            f"spawn: {name}{found} cannot be called with a rank and {len(args)} more: {error}",
+            f"spawn: {name_of(fn)}{found} cannot be called with {given}: {error}",
             hint="spawn(fn, args) calls fn(rank, *args): worker(rank, torch) needs args=(torch,)",
         ) from None
 

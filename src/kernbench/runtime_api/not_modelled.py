@@ -67,6 +67,9 @@ _NO_TRAINING = "there are no gradients: leave it out"
 TORCH_NAMES = {
     **dict.fromkeys(("tensor", "as_tensor", "rand", "randn", "randint", "arange", "linspace", "eye"), _MADE_BY_NUMPY),
     **dict.fromkeys(("matmul", "mm", "bmm", "add", "mul", "exp", "softmax", "relu", "sum"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("cat", "stack", "split", "chunk", "reshape", "transpose"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("ones", "ones_like", "zeros_like", "empty_like"), "use torch.full(size, 1), zeros or empty"),
+    **dict.fromkeys(("save", "load"), "tensors come from numpy (torch.from_numpy) and go there (x.numpy())"),
     **dict.fromkeys(("no_grad", "enable_grad", "inference_mode", "autograd", "optim", "manual_seed"), _NO_TRAINING),
     "float64": "use torch.float32: there is nothing wider",
     "double": "use torch.float32: there is nothing wider",

@@ -33,7 +33,7 @@ from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
-from kernbench.sim_engine.gc_threshold import raised_gc_threshold
+from kernbench.sim_engine.gc_threshold import another_machine, raised_gc_threshold
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
 from kernbench.sim_engine.host_data import (
@@ -95,6 +95,7 @@ class GraphEngine(Machine):
         activity: Activity | None = None,
     ) -> None:
         fast = is_fast_by_default() if fast is None else fast
+        another_machine()
         super().__init__(graph, mode, op_log, data, check_races, fast, activity)
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops

@@ -10,9 +10,11 @@ import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 YOUNG_OBJECTS = 150_000  # a small run makes fewer
-ONE_RUNS_OBJECTS = 3_000_000  # some hundred MB of them at most
+ONE_RUNS_OBJECTS = 3_000_000
+_machines = count()  # so far, of a process that collects seldom
 
 
 @contextmanager
@@ -30,10 +32,16 @@ def raised_gc_threshold() -> Iterator[None]:
 
 
 def collect_seldom() -> None:
-    """For a process that ends with the one run that it was started for: what a run makes and does not drop by itself it
-    mostly keeps, so that collections look through all of it and find nothing, 3 % of a run on 128 PEs.
+    """For a process that was started for one run, as long as it has one machine: what that makes and does not drop by
+    itself it mostly keeps, so that collections look through all of it and find nothing, 4 % of a run on 128 PEs.
     """
     gc.set_threshold(ONE_RUNS_OBJECTS)
+
+
+def another_machine() -> None:
+    """A machine is built: one that was before it may be garbage, and a large piece of it."""
+    if gc.get_threshold()[0] == ONE_RUNS_OBJECTS and next(_machines):
+        gc.set_threshold(YOUNG_OBJECTS)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.table import BUILTIN, component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
-from kernbench.sim_engine.fabric import DelayRule, Network
+from kernbench.sim_engine.fabric import BETWEEN, DelayRule, Network
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.topology.graph import TopologyGraph
 
@@ -86,7 +86,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         rule: DelayRule | None = None
         if isinstance(component, TransitComponent) and _has_rule(type(component)):
             rule, rules = component.flit_delay_ns, True
-        network.add_node(node.id, component.entry_ns, rule, node.place.sip)
+        network.add_node(node.id, component.entry_ns, rule, node.place.sip if node.place.sip >= 0 else BETWEEN)
         if isinstance(component, HbmCtrlComponent):
             spec = component.channels
             network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)

@@ -72,9 +72,12 @@ def bind(
     return partial(call, **named) if named else call
 
 
-def _name_of(kernel: object) -> str:
-    """A function's name, also of one that has some arguments already; never where it lies in memory."""
-    return str(getattr(kernel, "__name__", None) or getattr(getattr(kernel, "func", kernel), "__name__", ""))
+def name_of(function: object) -> str:
+    """A function's name, also of one that has some arguments already; of an object that can be called, its type's.
+    Never where it lies in memory.
+    """
+    inner = getattr(function, "func", function)
+    return str(getattr(function, "__name__", None) or getattr(inner, "__name__", None) or type(inner).__name__)
 
 
 @lru_cache(maxsize=4 * _KERNELS)  # a launch binds one kernel on every PE
@@ -97,7 +100,7 @@ def _place_of_tl(wrapped: _ByIdentity, count: int, names: tuple[str, ...]) -> tu
     except TypeError as error:
         passed = f"{count} arguments" + (f" and {', '.join(names)}" if names else "")
         raise KernelError(
-            f"kernel {_name_of(kernel)}{signature} does not take {passed}: {error}",
+            f"kernel {name_of(kernel)}{signature} does not take {passed}: {error}",
             hint="pass as many tensors and scalars as it has parameters besides tl",
         ) from None
     return at, by_name

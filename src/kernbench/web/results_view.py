@@ -76,7 +76,7 @@ class ResultsView:
 def _as_given(rows: list[dict[str, Any]], machine: dict[str, Any]) -> list[Any]:
     """Hashes of machines that differ from the one an evaluation was given in nothing but what all rows set."""
     settings = [{name: value for name, value in row.items() if name.startswith(_SETTING)} for row in rows]
-    common = set.intersection(*(set(own.items()) for own in settings))
+    common = [(name, value) for name, value in settings[0].items() if all(own.get(name) == value for own in settings)]
     return [
         row.get("machine_hash")
         for row, own in zip(rows, settings, strict=True)

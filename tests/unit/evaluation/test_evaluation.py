@@ -121,6 +121,10 @@ def test_fast_draws_the_same_figures_from_the_results_alone(tmp_path: Path) -> N
     assert {stem.name: stem.with_suffix(".png").read_bytes() for stem in figure_stems(tmp_path)} == drawn
     with pytest.raises(UsageError, match="results of 'waiting', not of 'other'"):
         redraw(made(), "other", tmp_path)
+    text = (tmp_path / "results.json").read_text()
+    (tmp_path / "results.json").write_text(text.replace('"exec_ns"', '"older_ns"'))
+    with pytest.raises(UsageError, match="have no 'exec_ns': another version"):
+        redraw(made(), "waiting", tmp_path)
 
 
 def test_a_point_that_fails_is_a_row_with_its_error_and_no_figure_is_drawn(tmp_path: Path) -> None:

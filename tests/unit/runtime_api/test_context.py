@@ -467,4 +467,12 @@ def test_element_types_go_by_their_names_of_pytorch_and_what_there_is_not_says_w
             getattr(va, name)
         assert instead in str(caught.value.hint)
     with pytest.raises(NotModelledError, match=r"torch has no 'zeroes'.*zeros"):
-        va.zeroes(4)  # type: ignore[attr-defined]
+        va.zeroes(4)  # type: ignore[attr-defined]  # that is what is tested
+
+
+def test_an_error_inside_a_property_of_the_context_is_that_error(
+    monkeypatch: pytest.MonkeyPatch, va: RuntimeContext
+) -> None:
+    monkeypatch.setattr(RuntimeContext, "spec", property(lambda self: self._queue.nothing))
+    with pytest.raises(AttributeError, match="'HostQueue' object has no attribute 'nothing'"):
+        va.spec  # noqa: B018  # asking is what fails

@@ -104,7 +104,11 @@ def test_a_rank_that_exits_with_zero_has_ended_well(tray: Tray) -> None:
         ({"args": 7}, "args is 7", r"args=\(7,\)"),
         ({"args": "abc"}, "args is 'abc'", r"args=\('abc',\)"),
         ({"fn": 3}, "fn is 3", "give a function"),
-        ({"args": (1,)}, r"\(rank\) cannot be called with a rank and 1 more: too many", r"calls fn\(rank, \*args\)"),
+        (
+            {"args": (1,)},
+            r"\(rank\) cannot be called with a rank and 1 further argument: too many",
+            r"calls fn\(rank, \*args\)",
+        ),
         (
             {"fn": lambda rank, torch: None},
             "a rank and 0 more: missing a required argument: 'torch'",

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
-from kernbench.sim_engine.gc_threshold import YOUNG_OBJECTS, paused_gc, raised_gc_threshold
+from kernbench.sim_engine import gc_threshold
+from kernbench.sim_engine.gc_threshold import (
+    ONE_RUNS_OBJECTS,
+    YOUNG_OBJECTS,
+    another_machine,
+    collect_seldom,
+    paused_gc,
+    raised_gc_threshold,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +51,18 @@ def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int)
     gc.set_threshold(young, 10, 10)
     with raised_gc_threshold():
         assert gc.get_threshold() == (young, 10, 10)
+
+
+def test_a_process_of_one_run_collects_seldom_as_long_as_it_has_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_threshold, "_machines", count())
+    another_machine()
+    assert gc.get_threshold() == (700, 10, 10)  # nobody has asked for it
+    collect_seldom()
+    another_machine()
+    with raised_gc_threshold():
+        assert gc.get_threshold() == (ONE_RUNS_OBJECTS, 10, 10)
+    another_machine()
+    assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
 
 
 def test_what_was_imported_counts_as_old_and_can_still_be_collected() -> None:

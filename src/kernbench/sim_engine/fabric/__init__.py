@@ -8,7 +8,7 @@ from kernbench.common.flits import FlitArrival
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.fabric.clock import FabricEnvironment
 from kernbench.sim_engine.fabric.fabric import Fabric
-from kernbench.sim_engine.fabric.model import DelayRule, Network
+from kernbench.sim_engine.fabric.model import BETWEEN, DelayRule, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
@@ -17,6 +17,7 @@ from kernbench.sim_engine.fabric.transfers import (
 )
 
 __all__ = [
+    "BETWEEN",
     "Claim",
     "DelayRule",
     "Fabric",
