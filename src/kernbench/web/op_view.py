@@ -297,7 +297,7 @@ def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
     data["engines"] = window_totals(view, t0, t1, chosen)
     if selection and chosen is not None:
         ops = view.run.ops
-        rows = np.flatnonzero(chosen & (ops.t_start < t1) & (ops.t_end > t0))
+        rows = np.flatnonzero(chosen & (ops.t_start < t1) & ((ops.t_end > t0) | (ops.t_start == t0)))
         data["ops"] = len(rows)
         lasts = ops.t_end[rows] - ops.t_start[rows]
         slowest = rows[np.argsort(-lasts, kind="stable")[:MOST]]

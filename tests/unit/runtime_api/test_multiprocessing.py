@@ -111,7 +111,7 @@ def test_a_rank_that_exits_with_zero_has_ended_well(tray: Tray) -> None:
         ),
         (
             {"fn": lambda rank, torch: None},
-            "a rank and 0 more: missing a required argument: 'torch'",
+            "called with a rank: missing a required argument: 'torch'",
             r"args=\(torch,\)",
         ),
     ],
