@@ -30,6 +30,7 @@ THEORY_DASHES = ((4, 2), (8, 2), (4, 1.5, 1, 1.5), (2, 1.2), (8, 1.5, 1, 1.5, 1,
 LIMIT_DASHES = ((1, 1.5), (1, 3), (1, 1, 1, 4), (2, 3))
 GREY = "#666666"
 TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # of the page's width, which panels and categories share
+NAME_WIDE = 0.07  # of a panel, what a name of a point takes
 FEW_DECADES = 500.0  # from the least to the largest value
 LEGEND_CHARS = 115  # of a line of the legend
 
@@ -147,7 +148,7 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
             lone = "_" if len(xs) == 1 else ""  # a line of one point would not be seen
             axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=lone, markersize=14,
                       label=line.label)  # fmt: skip
-        _write_names(axes, line)
+        _write_names(axes, line, panel)
     if "x" in panel.log:
         axes.set_xscale("log", base=2)
     if "y" in panel.log:
@@ -169,9 +170,21 @@ def _log_y(axes: Axes, values: Sequence[float]) -> None:
     axes.minorticks_off()
 
 
-def _write_names(axes: Axes, line: Line) -> None:
+def _write_names(axes: Axes, line: Line, panel: LinePanel) -> None:
+    """Above their points and to the right; to the left where another point would be in the way, and below where there
+    is room.
+    """
+    xs, ys = zip(*(point for each in panel.lines for point in each.points), strict=True)
+    wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 1.0
     for at, name in sorted((line.names or {}).items()):
-        axes.annotate(name, line.points[at], (5, 4), textcoords="offset points", fontsize=7, color="#222222")
+        x, y = line.points[at]
+        others = zip(xs, ys, strict=True)
+        is_left = any(0 < (a - x) / wide < NAME_WIDE and abs(b - y) / high < NAME_WIDE for a, b in others)
+        is_below = is_left and (y - min(ys)) / high > NAME_WIDE
+        axes.annotate(
+            name, (x, y), (-5 if is_left else 5, -4 if is_below else 4), textcoords="offset points", fontsize=7,
+            color="#222222", ha="right" if is_left else "left", va="top" if is_below else "baseline",
+        )  # fmt: skip
 
 
 def _ticks_of_x(axes: Axes, panel: LinePanel) -> None:
