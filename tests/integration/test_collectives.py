@@ -17,6 +17,7 @@ from tests.collectives import Array, Machine, World, contents, one_each, only, t
 
 from kernbench.ccl.algorithms import hierarchical_all_pes
 from kernbench.ccl.algorithms.exchanges import direct_in_rows
+from kernbench.ccl.algorithms.hierarchical_all_pes import is_sent_whole
 from kernbench.ccl.calls import CollectiveName
 from kernbench.common.commands import Space
 from kernbench.common.errors import UsageError
@@ -364,6 +365,22 @@ def test_auto_finds_an_algorithm_for_cubes_that_are_no_rectangle() -> None:
     found = world.all_reduce(tiles, placed, per="cube")
     total = np.sum(tiles, axis=(0, 1))
     assert all((np.asarray(each) == total).all() for each in found)
+
+
+def test_auto_refuses_an_algorithm_of_its_table_that_cannot_be_loaded_instead_of_taking_another() -> None:
+    broken = {"auto": {"all_reduce": [{"algorithm": "mine"}]}, "algorithms": {"mine": {"module": "nowhere.at_all"}}}
+    error = refused(World(Machine(sips=2), ccl=broken), None, "all_reduce", op="sum")
+    assert "algorithm 'mine' cannot be loaded" in error.what
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "n_sips", "n_pes", "whole"),
+    [(512, 2, 128, True), (1024, 2, 128, False), (256, 4, 128, True), (512, 4, 128, False), (1024, 16, 8, True)],
+)
+def test_few_bytes_go_to_all_sips_whole_as_long_as_their_links_take_no_longer_than_a_round(
+    nbytes: int, n_sips: int, n_pes: int, whole: bool
+) -> None:
+    assert is_sent_whole(nbytes, n_sips, n_pes) is whole
 
 
 def test_bools_are_not_added() -> None:

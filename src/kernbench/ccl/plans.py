@@ -64,9 +64,10 @@ class LaunchPlan:
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
     """The launch of a collective. Where `auto` chooses an algorithm that cannot do it, the next that can does. Raises
-    UsageError for what no algorithm, or not the one asked for, can do.
+    UsageError for what no algorithm, or not the one asked for, can do, and for one that is chosen and cannot be loaded.
     """
     config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
+    load_algorithm(config)
     try:
         return _plan(call, spec, config)
     except UsageError as refused:

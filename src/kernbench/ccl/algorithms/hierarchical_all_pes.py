@@ -36,7 +36,8 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
-FEW_BYTES = 1024
+FEW_BYTES = 1024  # of a PE,
+FEW_SIP_BYTES = 40 * 1024  # and of all PEs of a SIP for each SIP: about as long on its link as one more round
 LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from which on PEs have one chunk on its way at a time
 
 
@@ -67,10 +68,14 @@ def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
     return ExchangePlan(ring_pieces, 2 * (n_sips - 1))
 
 
-def exchange(lane: Lane, plan: ExchangePlan, count: int, n_sips: int, sip_rank: int, x: TensorHandle) -> Rounds:
-    """A chunk of this PE's `count` elements, as planned; few bytes go to everybody at once."""
-    is_small = plan.way is direct and count * lane.itemsize <= FEW_BYTES
-    way = direct_whole if is_small else plan.way
+def is_sent_whole(nbytes: int, n_sips: int, n_pes: int) -> bool:
+    """Whether so few bytes of each of a SIP's PEs go to everybody at once, in one round instead of two."""
+    return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) <= FEW_SIP_BYTES * n_sips
+
+
+def exchange(lane: Lane, plan: ExchangePlan, sent_whole: bool, n_sips: int, sip_rank: int, x: TensorHandle) -> Rounds:
+    """A chunk of this PE, as planned; where a direct exchange is planned, it may be sent whole."""
+    way = direct_whole if sent_whole and plan.way is direct else plan.way
     return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
 
@@ -138,7 +143,9 @@ def kernel(
     live = trees.live_in_mesh(plan.held, window) if is_mesh else max(trees.live(0) + plan.held, rings.LIVE)
     make_lane = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
     lane = make_lane(live=live, window=window)
-    rounds = partial(exchange, lane, plan, count, n_sips, sip_rank)
+    n_pes = len(pes) if is_mesh else len(cubes) * len(pes)  # that exchange something
+    sent_whole = is_sent_whole(count * t_ptr.itemsize, n_sips, n_pes)
+    rounds = partial(exchange, lane, plan, sent_whole, n_sips, sip_rank)
 
     if is_mesh:
         cube = tl.program_id(1)
@@ -148,7 +155,7 @@ def kernel(
         in_rounds(lane, start, count, rounds, n_sips)
     else:
         around = partial(rings.all_reduce, ring=rings.rank_ring(sip_rank, n_sips), ptr=start, n=count, addends=n_sips)
-        depth = ring_depth(count * t_ptr.itemsize, n_sips, len(cubes) * len(pes))
+        depth = ring_depth(count * t_ptr.itemsize, n_sips, n_pes)
         if depth == rings.DEPTH and plan.way is not ring_pieces:
             around(lane)
         else:  # nothing is exchanged any other way, so the ring's chunks may have the room for it
