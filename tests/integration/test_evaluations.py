@@ -345,22 +345,33 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
 # ---------------------------------------------------------------------------------------------------------- llm-scaling
 
 
-def gain(model: str, phase: str) -> float:
-    """Of four SIPs over one."""
-    one, four = (
-        number(row, "layer_us") for sips in (1, 4) for row in rows("llm-scaling", model=model, phase=phase, sips=sips)
+def gain(model: str, phase: str, sips: int) -> float:
+    """Of so many SIPs over one."""
+    one, more = (
+        number(row, "layer_us") for n in (1, sips) for row in rows("llm-scaling", model=model, phase=phase, sips=n)
     )
-    return one / four
+    return one / more
 
 
 def test_more_sips_help_large_models_more_and_none_in_proportion() -> None:
     for phase in ("prefill", "decode"):
-        assert 1.3 < gain("llama3-8b", phase) < 1.5 < gain("llama2-70b", phase) < 2.2
+        assert 1.3 < gain("llama3-8b", phase, 4) < 1.7 < 1.9 < gain("llama2-70b", phase, 4) < 2.2
+        assert gain("llama3-8b", phase, 16) < 1.2 * gain("llama3-8b", phase, 4)
+        assert 2.4 < gain("llama2-70b", phase, 16) < 3
 
 
-def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips() -> None:
-    for row in rows("llm-scaling", phase="prefill", sips=4):
-        assert 0.35 < number(row, "communication_us") / number(row, "layer_us") < 0.45
+def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips_and_three_fifths_on_sixteen() -> None:
+    for sips, least, most in ((4, 0.35, 0.45), (16, 0.55, 0.65)):
+        for row in rows("llm-scaling", phase="prefill", sips=sips):
+            assert least < number(row, "communication_us") / number(row, "layer_us") < most
+
+
+def test_each_tray_is_faster_than_the_smaller_ones() -> None:
+    for model in ("llama3-8b", "llama2-70b"):
+        for phase in ("prefill", "decode"):
+            times = [number(row, "layer_us") for row in rows("llm-scaling", model=model, phase=phase)]
+            assert len(times) == 5
+            assert times == sorted(times, reverse=True)
 
 
 # --------------------------------------------------------------------------------------------------------- design-space
