@@ -245,6 +245,13 @@ def test_chunks_of_four_slots_are_the_best_and_longer_ones_no_better() -> None:
     assert times[1024] > times[4096] > times[16384] == times[65536]
 
 
+def test_the_exchange_of_all_pes_is_about_the_best_at_every_size() -> None:
+    some = rows("milestone-1h-ccl", part="algorithm")
+    for size in dict.fromkeys(row["size_bytes"] for row in some):
+        times = {row["algorithm"]: number(row, "time_ns") for row in some if row["size_bytes"] == size}
+        assert times["hierarchical_all_pes"] < 1.1 * min(times.values()), size
+
+
 def scaling(part: str, algorithm: str) -> list[float]:
     """Times by number of SIPs."""
     return [number(row, "time_ns") for row in rows("milestone-1h-ccl", part=part, algorithm=algorithm)]
