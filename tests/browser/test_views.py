@@ -290,7 +290,7 @@ def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened,
     text = page.page.inner_text("#pane-details")
     assert f"{len(mine)}, {sum(a['nbytes'] for a, _ in mine) / 1024:.0f} KiB in all" in text
     page.change(root="tray")
-    assert page.page.locator(".level .way").count() >= 2  # from SIP to SIP by the switch
+    page.until("document.querySelectorAll('.level .way').length >= 2")  # from SIP to SIP by the switch
     page.page.keyboard.press("Escape")
     page.page.keyboard.press("a")  # all of them
     page.settle()
