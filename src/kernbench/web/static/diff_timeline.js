@@ -6,7 +6,8 @@ import {onKey} from './keys.js';
 import {KIND_NAMES, LETTERS, kb, run} from './run.js';
 import {colour} from './theme.js';
 import {FONT} from './timeline_draw.js';
-import {drawAxis, drawPath} from './timeline_parts.js';
+import {drawAxis} from './timeline_parts.js';
+import {drawPath, readPath} from './timeline_path.js';
 import {ns, pct} from './units.js';
 
 const AXIS = 20, HEAD = 18, PATH = 22, ROW = 17;
@@ -50,8 +51,7 @@ export function stackedTimelines(fail) {
         getArrays(`/runs/${side.id}/groups?${query({lanes: [...side.kinds.values()].map(lanes => lanes.join(',')).join(';'), t0, t1, bins})}`),
       ]);
       if (key !== asked) return;
-      path.pieces.letter = path.pieces.cls.map(n => path.classes[n].letter);
-      side.part = {path, t0, t1, bins: groups.header.bins, busy: groups.arrays.busy};
+      side.part = {path: readPath(path), t0, t1, bins: groups.header.bins, busy: groups.arrays.busy};
     }));
     if (key === asked) draw();
   }

@@ -7,7 +7,8 @@ import {KIND_NAMES, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
 import {colour} from './theme.js';
 import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
 import {drawRows} from './timeline_draw.js';
-import {drawAxis, drawLabels, drawOverlay, drawPath, drawLaunches} from './timeline_parts.js';
+import {drawAxis, drawLabels, drawOverlay, drawLaunches} from './timeline_parts.js';
+import {drawPath, readPath} from './timeline_path.js';
 import {drawFlows, drawMessages, wantMessages} from './timeline_flows.js';
 import {drawGroups, wantGroups} from './timeline_groups.js';
 import {startOverview} from './timeline_overview.js';
@@ -104,8 +105,7 @@ function showGroup(rows) {
 async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
   const id = run.a.id, px = Math.max(200, Math.round(roomOf(tl.canvas) - labelWidth()));
   const [found, answer] = await Promise.all([getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null), getJson(`/runs/${id}/answer?${query({scope: scope.id})}`).catch(() => null)]);
-  if (found) found.pieces.letter = found.pieces.cls.map(n => found.classes[n].letter);
-  if (tl.id === id) Object.assign(tl, {path: found, finish: answer?.finish});
+  if (tl.id === id) Object.assign(tl, {path: found && readPath(found), finish: answer?.finish});
 }
 
 let pathTimer = 0;

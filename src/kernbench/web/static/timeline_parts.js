@@ -1,13 +1,13 @@
-// Around the lanes: axis, launches, the critical path, labels, cursor and range.
+// Around the lanes: axis, launches, labels, cursor and range.
 import {scopeOf} from './run.js';
 import {state} from './state.js';
-import {colour, hatch} from './theme.js';
+import {colour} from './theme.js';
 import {FONT, fit} from './timeline_draw.js';
 import {portName} from './timeline_rows.js';
 import {matches} from './search.js';
 import {ns, pct, tickLabel, ticks} from './units.js';
 
-const xOf = (view, t) => view.left + ((t - view.t0) / (view.t1 - view.t0)) * (view.right - view.left);
+export const xOf = (view, t) => view.left + ((t - view.t0) / (view.t1 - view.t0)) * (view.right - view.left);
 
 export function drawAxis(pen, view) {
   const {step, found} = ticks(view.t0, view.t1, (view.right - view.left) / 100);
@@ -52,62 +52,7 @@ export function drawLaunches(pen, view, launches, rowOf, top, tall) {
   }
 }
 
-
-// Pieces without a gap. Those under 2 px are merged into stacked shares per pixel column.
-export function drawPath(pen, view, tl, y, tall) {
-  const {finish} = tl, isOne = finish?.equal > 1;
-  label(pen, view.right < 600 ? 'path' : 'Critical path', y + 15, colour('path'), view, true);
-  if (isOne && view.right >= 600) label(pen, `1 of ${finish.equal}`, y + 15, colour('muted'), view, false, 84);
-  const {pieces, columns, classes} = tl.path;
-  const px = (view.right - view.left) / (view.t1 - view.t0);
-  const column = new Map();
-  let first = lower(pieces.t1, view.t0);
-  for (let n = first; n < pieces.t0.length && pieces.t0[n] < view.t1; n++) {
-    const x0 = Math.max(xOf(view, pieces.t0[n]), view.left), x1 = Math.min(xOf(view, pieces.t1[n]), view.right);
-    const letter = pieces.letter[n];
-    if (x1 - x0 >= 2 || (pieces.t1[n] - pieces.t0[n]) * px >= 2) {
-      pen.fillStyle = letter === 'Q' ? hatch(pen, view.scale) : colour(letter);
-      pen.fillRect(x0, y + 2, Math.max(x1 - x0 - (x1 - x0 > 5 ? 0.7 : 0), 0.5), tall - 6);
-    } else {
-      for (let at = Math.floor(x0); at < x1; at++) {
-        const share = Math.min(x1, at + 1) - Math.max(x0, at);
-        if (!column.has(at)) column.set(at, {});
-        const one = column.get(at);
-        one[letter] = (one[letter] || 0) + share;
-      }
-    }
-  }
-  if (columns) {
-    // Short pieces of a long path come as shares of the pixel columns they were asked for.
-    const n = columns[0].length, wide = (tl.path.t1 - tl.path.t0) / n;
-    for (let i = 0; i < n; i++) {
-      const at = Math.floor(xOf(view, tl.path.t0 + i * wide));
-      if (at < view.left || at >= view.right) continue;
-      const one = column.get(at) || {};
-      columns.forEach((shares, c) => { if (shares[i]) one[classes[c].letter] = (one[classes[c].letter] || 0) + shares[i]; });
-      column.set(at, one);
-    }
-  }
-  for (const [at, shares] of column) {
-    let top = y + 2;
-    for (const letter of Object.keys(shares).sort()) {
-      const h = shares[letter] * (tall - 6);
-      pen.fillStyle = colour(letter === 'Q' ? 'Q' : letter);
-      pen.fillRect(at, top, 1, h);
-      top += h;
-    }
-  }
-  pen.fillStyle = colour('path');
-  pen.fillRect(view.left, y + tall - 3, view.right - view.left, 1.5);
-}
-
-function lower(values, t) {
-  let lo = 0, hi = values.length;
-  while (lo < hi) { const mid = (lo + hi) >> 1; if (values[mid] <= t) lo = mid + 1; else hi = mid; }
-  return lo;
-}
-
-function label(pen, words, y, ink, view, bold, x = 8) {
+export function label(pen, words, y, ink, view, bold, x = 8) {
   pen.font = `${bold ? 'bold ' : ''}11px ${FONT}`;
   pen.fillStyle = ink;
   pen.fillText(words, x, y);
