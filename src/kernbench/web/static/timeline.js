@@ -204,12 +204,18 @@ function drawNow() {
   drawOverlay(pen, view);
   if (isWhole && hasGroups && tl.rows.length && !tl.firstPaint) tl.firstPaint = performance.now();
   tl.drawn = {items, ms: performance.now() - began, missing: !isWhole || !hasGroups, k};
-  tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
-  for (const pill of tl.pills) { pill.setAttribute('aria-pressed', state[pill.dataset.key] ? 'true' : 'false'); }
-  for (const button of tl.letters.children) button.setAttribute('aria-pressed', state.kinds.includes(button.textContent[0]) ? 'true' : 'false');
   placeCursor();
+  // What changes the page's layout comes last: sizes that are read after it are worked out again.
+  tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
+  for (const pill of tl.pills) press(pill, state[pill.dataset.key]);
+  for (const button of tl.letters.children) press(button, state.kinds.includes(button.textContent[0]));
   followPath(view);
   if (isWhole) ahead(k, numbers, lanes);
+}
+
+function press(button, isOn) {
+  const now = isOn ? 'true' : 'false';
+  if (button.getAttribute('aria-pressed') !== now) button.setAttribute('aria-pressed', now);
 }
 
 // The cursor is an element of its own, so that moving it draws no lane again.

@@ -36,9 +36,11 @@ export function drawRows(pen, rows, view, tiles, look) {
 }
 
 function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
-  const end = tile.begin + 1024 * tile.width, x = t => view.left + (t - view.t0) * px;
-  for (let n = 0; n < tile.start.length; n++) {
-    const from = tile.begin + tile.start[n], to = from + tile.dur[n];
+  const end = tile.begin + 1024 * tile.width, x = t => view.left + (t - view.t0) * px, {begin, start, dur} = tile;
+  let filled = '';
+  for (let n = 0; n < start.length; n++) {
+    const from = begin + start[n], to = from + dur[n];
+    if (to <= view.t0 || from >= view.t1) continue;
     const x0 = Math.max(x(Math.max(from, tile.begin)), view.left - 2), x1 = Math.min(x(Math.min(to, end)), view.right + 2);
     if (x1 <= view.left || x0 >= view.right) continue;
     const letter = LETTERS[tile.kind[n]], wide = Math.max(x1 - x0, 0.7);
@@ -47,13 +49,14 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     pen.globalAlpha = isFaded ? FADED : 1;
     if (letter === 'S') { bracket(pen, x0, x1, top, tall, tile.texts[tile.text[n]]); pen.globalAlpha = 1; continue; }
     const gap = wide > 4 && to <= end ? 1 : 0;
-    if (look.waits && type === 'lane' && tile.wait[n] > 0 && from >= tile.begin) waited(pen, x(from - tile.wait[n]), x0, top + tall / 2, view);
-    pen.fillStyle = colour(letter);
+    if (look.waits && type === 'lane' && tile.wait[n] > 0 && from >= tile.begin) { waited(pen, x(from - tile.wait[n]), x0, top + tall / 2, view); filled = ''; }
+    if (filled !== letter) pen.fillStyle = colour(filled = letter);
     pen.fillRect(x0, top, wide - gap + (to > end ? 0.6 : 0), tall);
     const queue = tile.queue[n] / 255;
     if (queue > 0 && wide * queue > 2) {
       // The waiting part, hatched, at the foot of the slice, from where it began: the split has no order in time.
       pen.fillStyle = hatch(pen, view.scale);
+      filled = '';
       const xq = Math.max(x(to - queue * tile.dur[n]), x0), hq = tall > 10 ? 6 : tall;
       if (x1 > xq) pen.fillRect(xq, top + tall - hq, x1 - xq - gap, hq);
     }
@@ -138,22 +141,24 @@ class Columns {
       [this.low, this.high] = [this.h, 0];
       this.ink = [...LETTERS].map(letter => { const [r, g, b] = rgb(letter); return (b << 16) | (g << 8) | r; });
     }
-    const y1 = Math.round((top + tall - view.top) * scale), full = tall * scale;
-    this.high = Math.max(this.high, Math.min(y1, this.h));
-    for (let n = 0; n < tile.index.length; n++) {
-      if ((look.kinds && !look.kinds.includes(LETTERS[tile.bkind[n]])) || (look.only && !(tile.bflags[n] & 1))) continue;
-      const from = tile.begin + tile.index[n] * tile.width;
-      const xa = Math.floor((from - view.t0) * px * scale), xb = Math.max(xa + 1, Math.ceil((from + tile.width - view.t0) * px * scale));
-      if (xb <= 0 || xa >= this.w) continue;
-      const alpha = look.fade && !(tile.bflags[n] & 2) ? 90 : 255;
-      const word = (this.ink[tile.bkind[n]] | (alpha << 24)) >>> 0;
-      const y0 = Math.max(0, y1 - Math.max(1, Math.round((full * tile.busy[n]) / 255)));
-      if (y0 < this.low) this.low = y0;
-      for (let y = y0; y < Math.min(y1, this.h); y++) {
-        const line = y * this.w;
-        for (let x = Math.max(xa, 0); x < Math.min(xb, this.w); x++) this.words[line + x] = word;
+    const y1 = Math.round((top + tall - view.top) * scale), full = tall * scale, foot = Math.min(y1, this.h);
+    this.high = Math.max(this.high, foot);
+    // Tens of thousands of bins a frame: what does not change among them is read once.
+    const {w, words, ink} = this, {begin, width, index, busy, bkind, bflags} = tile, {t0} = view, {only, fade} = look, perNs = px * scale;
+    const isHidden = look.kinds && [...LETTERS].map(letter => !look.kinds.includes(letter));
+    let low = this.low;
+    for (let n = 0; n < index.length; n++) {
+      if ((isHidden && isHidden[bkind[n]]) || (only && !(bflags[n] & 1))) continue;
+      const from = begin + index[n] * width, xa = Math.floor((from - t0) * perNs), xb = Math.max(xa + 1, Math.ceil((from + width - t0) * perNs));
+      if (xb <= 0 || xa >= w) continue;
+      const alpha = fade && !(bflags[n] & 2) ? 90 : 255, word = (ink[bkind[n]] | (alpha << 24)) >>> 0;
+      const y0 = Math.max(0, y1 - Math.max(1, Math.round((full * busy[n]) / 255))), x0 = xa > 0 ? xa : 0, x1 = xb < w ? xb : w;
+      if (y0 < low) low = y0;
+      for (let line = y0 * w; line < foot * w; line += w) {
+        for (let x = line + x0; x < line + x1; x++) words[x] = word;
       }
     }
+    this.low = low;
   }
 
   // Only the rows that have something in them.

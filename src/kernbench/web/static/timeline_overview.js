@@ -47,10 +47,11 @@ export function startOverview(canvas, tl) {
     load().catch(() => {});
     const scale = devicePixelRatio, w = canvas.clientWidth, h = canvas.clientHeight, scope = scopeOf();
     const look = `${w}/${h}/${document.documentElement.dataset.theme}/${key}`;
-    canvas.width = w * scale;
-    canvas.height = h * scale;
+    // A canvas that is given its size again is made anew: only when it has changed.
+    if (canvas.width !== Math.floor(w * scale) || canvas.height !== Math.floor(h * scale)) [canvas.width, canvas.height] = [Math.floor(w * scale), Math.floor(h * scale)];
     const pen = canvas.getContext('2d');
-    pen.scale(scale, scale);
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.clearRect(0, 0, w, h);
     if (data && (!picture || picture.look !== look)) picture = {look, sheet: stacked(w, h, scale)};
     if (picture) pen.drawImage(picture.sheet, 0, 0, w, h);
     const [t0, t1] = windowOf(), x0 = xOf(t0, scope), x1 = xOf(t1, scope);
