@@ -102,6 +102,8 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
         figures.append(("first paint of a run of 1 M slices", page.ask("kb.tl.firstPaint"), 3000, "ms"))
         figures.append(("  processor time of the server", 1e3 * opening_s, 3000, "ms"))
         assert page.ask("kb.run.a.ops") == 1_000_448
+        # Timeline and Machine open on the cube of the critical path: that of the PE that starts last.
+        assert page.ask("[kb.machine().root, kb.tl.open.has(kb.machine().root)]") == ["sip0.cube15", True]
 
         for name, move in MOVES.items():
             began = script.ms()

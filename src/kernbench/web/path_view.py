@@ -195,8 +195,17 @@ def answer(view: RunView, scope: str | None) -> Json:
         "sentence": bound.sentence,
         "cls": bound.cls,
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
+        "lane": _main_lane(view, path_columns),
         "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],
     }
+
+
+def _main_lane(view: RunView, found: PathColumns) -> int | None:
+    """Of the lanes of PEs, the one that the path is on longest: Timeline opens its PE, Machine its cube."""
+    of_pe = [lane.index for lane in view.run.lanes if lane.pe >= 0]
+    sums = np.bincount(found.lane[found.lane >= 0], (found.t1 - found.t0)[found.lane >= 0], len(view.run.lanes))
+    best = max(of_pe, key=lambda lane: sums[lane], default=None)
+    return best if best is not None and sums[best] > 0 else None
 
 
 def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()) -> Json:

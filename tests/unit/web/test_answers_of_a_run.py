@@ -28,7 +28,7 @@ from kernbench.web.flows import flows, message_totals, messages
 from kernbench.web.heat import heat, totals_of_link
 from kernbench.web.machine_map import MachineMap
 from kernbench.web.op_view import line_index, op_at, op_details, selected_rows, totals
-from kernbench.web.path_view import flags_of, line_shares, path, path_sums
+from kernbench.web.path_view import answer, flags_of, line_shares, path, path_sums
 from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.source_view import search
@@ -107,6 +107,13 @@ def test_the_path_adds_up_to_the_scope_and_to_any_window(view: RunView) -> None:
         assert sum(part["ns"] for part in sums) == pytest.approx(high - low, abs=1e-9)
         shares: Any = line_shares(view, "launch:0", low, high)
         assert sum(share["ns"] for share in shares.values()) == pytest.approx(high - low, abs=1e-9)
+
+
+def test_the_answer_names_the_lane_of_a_pe_that_the_path_is_on_longest(view: RunView) -> None:
+    number = answer(view, "launch:0")["lane"]
+    lane = view.run.lanes[number]
+    assert (lane.pe, lane.kind) == (7, "R")  # the last PE to start; loads are 20 of its 40 ns
+    assert number == int(max(path(view, "launch:0", 0.0, view.t_end, 100)["lane"].items(), key=lambda one: one[1])[0])
 
 
 def test_ops_on_the_path_are_marked(view: RunView) -> None:

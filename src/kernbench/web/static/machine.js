@@ -43,18 +43,30 @@ export function startMachine(pane, fail) {
   kb.machine = () => ({root: rootNow(), boxes: models[0]?.boxes.size, links: models[0]?.links.size, heat: heats[0]});
 }
 
-// Without a choice: the cube where most happened, or the tray.
+// Where the critical path is longest, as Timeline has it: {of, lane}.
+let main = {of: '', lane: null};
+async function loadMain() {
+  const of = run.a && `${run.a.id}/${scopeOf().id}`;
+  if (!of || main.of === of) return;
+  const found = await getJson(`/runs/${run.a.id}/answer?${query({scope: scopeOf().id})}`).catch(() => null);
+  main = {of, lane: found?.lane ?? null};
+}
+
+// Without a choice: the cube of the critical path, else the one where most happened, or the tray.
 function rootNow() {
   if (state.root) return state.root;
   const chosen = /^(?:node|link|route):([^>#]+)/.exec(state.sel || '');
   if (chosen) return levelOf(chosen[1]);
   if (!run.a) return 'tray';
+  const lane = main.of === `${run.a.id}/${scopeOf().id}` && run.a.lanes[main.lane];
+  if (lane) return `sip${lane.sip}.cube${lane.cube}`;
   const busy = new Map();
   for (const lane of run.a.lanes) if (lane.cube >= 0) { const id = `sip${lane.sip}.cube${lane.cube}`; busy.set(id, (busy.get(id) || 0) + lane.busy_ns); }
   return [...busy].sort((x, y) => y[1] - x[1])[0]?.[0] || 'tray';
 }
 
 async function level() {
+  if (!state.root) await loadMain();
   const root = rootNow();
   const ids = [state.a || run.machineId, ...(state.b && state.mode === 'side' ? [state.b] : [])];
   const key = `${ids}/${root}`;

@@ -60,7 +60,7 @@ async function rebuild() {
   tl.pane.classList.remove('off');
   show(tl.body, tl.canvas, tl.cursor);
   const scope = scopeOf();
-  if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null});
+  if (tl.id !== run.a.id) Object.assign(tl, {id: run.a.id, tiles: new Tiles(run.a.id, draw), last: null, scroll: 0, flows: null, lane: null});
   tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
   stackLaunches();
@@ -105,7 +105,7 @@ function showGroup(rows) {
 async function loadPath(scope, t0 = scope.t0, t1 = scope.t1) {
   const id = run.a.id, px = Math.max(200, Math.round(roomOf(tl.canvas) - labelWidth()));
   const [found, answer] = await Promise.all([getJson(`/runs/${id}/path?${query({scope: scope.id, t0, t1, px})}`).catch(() => null), getJson(`/runs/${id}/answer?${query({scope: scope.id})}`).catch(() => null)]);
-  if (tl.id === id) Object.assign(tl, {path: found && readPath(found), finish: answer?.finish});
+  if (tl.id === id) Object.assign(tl, {path: found && readPath(found), finish: answer?.finish, lane: answer?.lane});
 }
 
 let pathTimer = 0;
@@ -118,14 +118,8 @@ function followPath(view) {
 
 function layout() {
   if (!run.a) return;
-  const longest = tl.path ? mostOf(tl.path.lane) : null;
-  const open = new Set(state.open || openByDefault(tl.groups, longest, run.a.lanes));
+  const open = new Set(state.open || openByDefault(tl.groups, tl.lane, run.a.lanes));
   Object.assign(tl, rowsOf(tl.groups, open), {open});
-}
-
-function mostOf(sums) {
-  const best = Object.entries(sums || {}).sort((x, y) => y[1] - x[1])[0];
-  return best ? Number(best[0]) : null;
 }
 
 async function selected() {
