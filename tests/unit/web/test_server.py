@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -224,6 +225,29 @@ def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:
             bind("127.0.0.1", first.getsockname()[1])
     finally:
         first.close()
+
+
+def test_answers_are_sent_without_waiting_for_the_client_to_acknowledge_their_head() -> None:
+    """A connection that asyncio accepts on the socket has TCP_NODELAY: else each answer takes 40 ms more."""
+    options: list[int] = []
+
+    async def accept_one() -> None:
+        done = asyncio.Event()
+
+        def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            options.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+            done.set()
+
+        listening = bind("127.0.0.1", 0)
+        async with await asyncio.start_server(accepted, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            await done.wait()
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(accept_one())
+    assert options == [1]
 
 
 def test_a_folder_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
