@@ -60,7 +60,7 @@ function pickers() {
   const choose = (key, label, dashed) => h('label', {class: `picker${dashed ? ' dashed' : ''}`, title: label},
     !dashed && h('b', {}, key.toUpperCase()),
     h('select', {'aria-label': label, onchange: event => pick(key, event.target.value)},
-      key === 'b' && h('option', {value: ''}, state.b ? 'no comparison' : '+ compare'),
+      key === 'b' && h('option', {value: ''}, state.b ? 'no comparison' : isNarrow() ? '+' : '+ compare'),
       key === 'a' && !runs.some(entry => entry.kind === 'run') && h('option', {value: '', selected: true}, `machine ${run.machineName}`),
       runs.filter(entry => key === 'a' || entry.id !== state.a).map(entry => option(entry, state[key]))));
   show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
@@ -136,6 +136,7 @@ async function main() {
   subscribe(['view', 'pane'], tabs);
   subscribe(['a', 'b'], () => { pickers(); loadRuns().catch(failed); });
   addEventListener('resize', tabs);
+  matchMedia('(max-width: 43.75em)').addEventListener('change', pickers);
   document.addEventListener('mouseleave', () => tip(''));
   Object.assign(window, {kb: Object.assign(kb, {state, change, run, counts, busy: isBusy})});
   await load().catch(failed);

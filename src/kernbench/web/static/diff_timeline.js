@@ -80,8 +80,11 @@ export function stackedTimelines(fail) {
   function drawSide(pen, side, view, y) {
     const x = t => view.left + ((t - view.t0) / (view.t1 - view.t0)) * (view.right - view.left);
     pen.font = `bold 12px ${FONT}`;
+    const words = `${side.letter}   ${ns(side.t1 - side.t0)}`;
+    pen.fillStyle = colour('panel');
+    pen.fillRect(8, y + 2, pen.measureText(words).width + 3, 14);  // no line of the axis goes through it
     pen.fillStyle = colour('text');
-    pen.fillText(`${side.letter}   ${ns(side.t1 - side.t0)}`, 8, y + 13);
+    pen.fillText(words, 8, y + 13);
     y += HEAD;
     const until = Math.min(view.t1, side.t1 - side.t0);
     if (side.part) drawPath(pen, {...view, t0: view.t0 + side.t0, t1: until + side.t0, right: x(until)}, side.part, y, PATH);

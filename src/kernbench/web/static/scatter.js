@@ -7,14 +7,23 @@ const H = 300, FOOT = 34;
 // One plot, or one for each value of the column `per`.
 export function plots(rows, ui, found, onopen) {
   const values = ui.per ? [...new Set(rows.map(r => r[ui.per]))] : [];
-  if (values.length < 2) return scatter(rows, ui, found, onopen);
+  if (values.length < 2) return h('div', {}, scatter(rows, ui, found, onopen), legendOf(rows, ui, found));
   const columns = ui.width >= 760 ? 2 : 1, width = ui.width / columns - 10;
-  return h('div', {class: 'plots'}, values.map((value, n) => h('figure', {}, h('figcaption', {}, `${ui.per} ${value}`), scatter(rows.filter(r => r[ui.per] === value), {...ui, width, hasLegend: n === values.length - 1}, found, onopen))));
+  return h('div', {}, h('div', {class: 'plots'}, values.map(value => h('figure', {}, h('figcaption', {}, `${ui.per} ${value}`), scatter(rows.filter(r => r[ui.per] === value), {...ui, width}, found, onopen)))), legendOf(rows, ui, found));
 }
 
-function scatter(rows, {x, y, size, width, hasLegend = true}, found, onopen) {
+const isPoint = (row, {x, y}) => typeof row[x] === 'number' && typeof row[y] === 'number';
+const name = column => column.replace(/^(params|machine|returned)[.:]/, '');
+
+// What the marks mean, once for all plots.
+function legendOf(rows, ui, found) {
+  const points = rows.filter(row => isPoint(row, ui)), has = (ids, one) => points.some(p => (ids || []).slice(0, one ? 1 : undefined).includes(p.point));
+  return points.length > 0 && h('p', {class: 'muted legendline'}, `Line: Pareto front of ${name(ui.x)} and ${name(ui.y)}, less is better.${has(found.best, true) ? ' Ring: best of all points.' : ''}${has(found.base) ? ' Triangle: the base machine.' : ''} Click a point for its run or its values.`);
+}
+
+function scatter(rows, {x, y, size, width}, found, onopen) {
   const W = Math.max(320, Math.min(width, 1200));
-  const points = rows.filter(r => typeof r[x] === 'number' && typeof r[y] === 'number');
+  const points = rows.filter(r => isPoint(r, {x, y}));
   if (!points.length) return empty('No row has numbers in both columns.', h('p', {}, 'Choose other columns, or take back the filter.'));
   const scale = (name, from, to) => {
     const values = points.map(p => p[name]), lo = Math.min(...values), hi = Math.max(...values), pad = (hi - lo || Math.abs(hi) || 1) * 0.06;
@@ -25,9 +34,8 @@ function scatter(rows, {x, y, size, width, hasLegend = true}, found, onopen) {
   const words = v => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') : String(Number(sig(v, 3))));
   const sy = scale(y, H - FOOT, 10), LEFT = 30 + 6.2 * Math.max(...sy.ticks.map(t => words(t).length)), sx = scale(x, LEFT, W - 12);
   const biggest = size ? Math.max(...points.map(p => Math.abs(p[size]) || 0), 1e-9) : 1;
-  const base = new Set(found.base || []), hasBase = points.some(p => base.has(p.point));
-  const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1)), hasBest = points.some(p => best.has(p.point));
-  const name = c => c.replace(/^(params|machine|returned)[.:]/, '');
+  const base = new Set(found.base || []);
+  const front = frontOf(points, x, y), best = new Set((found.best || []).slice(0, 1));
   return h('div', {class: 'plot'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${name(y)} over ${name(x)}`},
     sx.ticks.map(t => [s('line', {x1: sx.at(t), x2: sx.at(t), y1: 10, y2: H - FOOT, class: 'grid'}), s('text', {x: sx.at(t), y: H - FOOT + 14, class: 'tick', 'text-anchor': 'middle', text: words(t)})]).flat(),
     sy.ticks.map(t => [s('line', {x1: LEFT, x2: W - 12, y1: sy.at(t), y2: sy.at(t), class: 'grid'}), s('text', {x: LEFT - 6, y: sy.at(t) + 4, class: 'tick', 'text-anchor': 'end', text: words(t)})]).flat(),
@@ -41,7 +49,7 @@ function scatter(rows, {x, y, size, width, hasLegend = true}, found, onopen) {
       onpointermove: event => tip(`point ${p.point ?? ''}\n${name(x)} ${words(p[x])}\n${name(y)} ${words(p[y])}${size ? `\n${name(size)} ${p[size]}` : ''}${front.includes(p) ? '\non the Pareto front' : ''}${base.has(p.point) ? '\nthe base machine' : ''}`, event.clientX, event.clientY),
       onpointerleave: () => tip(''),
     })),
-    points.filter(p => base.has(p.point)).map(p => { const [cx, cy] = [sx.at(p[x]), sy.at(p[y])]; return [s('path', {class: 'basemark', d: `M${cx.toFixed(1)},${(cy - 12).toFixed(1)} l-5.5,-9 h11 z`}), s('text', {x: cx, y: cy - 25, class: 'axis', 'text-anchor': 'middle', text: 'base'})]; })), hasLegend && h('p', {class: 'muted'}, `Line: Pareto front of ${name(x)} and ${name(y)}, less is better.${hasBest ? ' Ring: best of all points.' : ''}${hasBase ? ' Triangle: the base machine.' : ''} Click a point for its run or its values.`));
+    points.filter(p => base.has(p.point)).map(p => { const [cx, cy] = [sx.at(p[x]), sy.at(p[y])]; return [s('path', {class: 'basemark', d: `M${cx.toFixed(1)},${(cy - 12).toFixed(1)} l-5.5,-9 h11 z`}), s('text', {x: cx, y: cy - 25, class: 'axis', 'text-anchor': 'middle', text: 'base'})]; })));
 }
 
 // Values that span much are drawn by their logarithm, with powers of ten, or of two where that is what they are.

@@ -42,7 +42,7 @@ export function startTimeline(pane, fail) {
   onKey(['w'], 'waiting before slices on and off', () => change({waits: !state.waits}));
   onKey(['a'], 'all messages between PEs, and back', () => change({flows: !state.flows}));
   const isTable = () => state.table === 'timeline' && Boolean(run.a);
-  const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); if (isTable()) asTable(tableBox).catch(fail); };
+  const shape = () => { tableBox.hidden = !isTable(); body.hidden = isTable(); pressAll(); if (isTable()) asTable(tableBox).catch(fail); };
   onKey(['t'], 'the pane as a table (timeline, machine, timelines of Diff), and back', () => {
     if (state.view !== 'run' || !run.a) return false;
     const isMachine = document.activeElement.closest?.('#pane-machine') || (isNarrow() && state.pane === 'machine');
@@ -201,10 +201,14 @@ function drawNow() {
   placeCursor();
   // What changes the page's layout comes last: sizes that are read after it are worked out again.
   tl.text.textContent = `${ns(view.t0)} to ${ns(view.t1)} (${ns(view.t1 - view.t0)})`;
-  for (const pill of tl.pills) press(pill, state[pill.dataset.key]);
-  for (const button of tl.letters.children) press(button, state.kinds.includes(button.textContent[0]));
+  pressAll();
   followPath(view);
   if (isWhole) ahead(k, numbers, lanes);
+}
+
+function pressAll() {
+  for (const pill of tl.pills) press(pill, state[pill.dataset.key]);
+  for (const button of tl.letters.children) press(button, state.kinds.includes(button.textContent[0]));
 }
 
 function press(button, isOn) {
