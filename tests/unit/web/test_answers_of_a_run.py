@@ -116,6 +116,15 @@ def test_the_answer_names_the_lane_of_a_pe_that_the_path_is_on_longest(view: Run
     assert number == int(max(path(view, "launch:0", 0.0, view.t_end, 100)["lane"].items(), key=lambda one: one[1])[0])
 
 
+def test_short_pieces_of_a_long_path_fill_their_pixel_columns_without_a_gap(
+    view: RunView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernbench.web.path_view.MOST_PIECES", 10)
+    found = path(view, "launch:0", 100.0, 900.0, 50)  # 16 ns a column; no piece takes two
+    assert found["pieces"]["t0"] == []
+    assert np.sum(found["columns"], axis=0) == pytest.approx(np.ones(50), abs=0.005)  # rounded, by class
+
+
 def test_ops_on_the_path_are_marked(view: RunView) -> None:
     flags = flags_of(view, "launch:0")
     on_path = view.run.ops.lane[flags == ON_PATH]

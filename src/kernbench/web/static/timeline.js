@@ -7,13 +7,13 @@ import {KIND_NAMES, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
 import {colour} from './theme.js';
 import {groupsOf, openByDefault, rowsOf} from './timeline_rows.js';
 import {drawRows} from './timeline_draw.js';
-import {drawAxis, drawLabels, drawOverlay, drawLaunches} from './timeline_parts.js';
+import {NAME_FONT, drawAxis, drawLabels, drawOverlay, drawLaunches} from './timeline_parts.js';
 import {drawPath, readPath} from './timeline_path.js';
 import {drawFlows, drawMessages, wantMessages} from './timeline_flows.js';
 import {drawGroups, wantGroups} from './timeline_groups.js';
 import {startOverview} from './timeline_overview.js';
 import {startInput} from './timeline_input.js';
-import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, launchesHeight, stackLaunches, tl, viewNow} from './timeline_view.js';
+import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, launchesHeight, measureNames, stackLaunches, tl, viewNow} from './timeline_view.js';
 import {asTable} from './timeline_table.js';
 import {matches} from './search.js';
 import {Tiles} from './tiles.js';
@@ -64,6 +64,9 @@ async function rebuild() {
   tl.tiles.scope = scope.id;
   tl.groups = groupsOf(run.a.lanes);
   stackLaunches();
+  const pen = tl.canvas.getContext('2d');
+  pen.font = NAME_FONT;
+  measureNames(pen);
   tl.pane.style.setProperty('--labels', `${labelWidth() / 16}rem`);
   const kinds = [...new Set(run.a.lanes.filter(lane => lane.ops).map(lane => lane.kind))].filter(kind => kind !== 'S');
   show(tl.letters, Object.keys(KIND_NAMES).filter(kind => kinds.includes(kind)).map(kind => h('button', {

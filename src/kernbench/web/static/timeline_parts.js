@@ -4,6 +4,7 @@ import {state} from './state.js';
 import {colour} from './theme.js';
 import {FONT, fit} from './timeline_draw.js';
 import {portName} from './timeline_rows.js';
+import {indentOf} from './timeline_view.js';
 import {matches} from './search.js';
 import {ns, pct, tickLabel, ticks} from './units.js';
 
@@ -58,6 +59,8 @@ export function label(pen, words, y, ink, view, bold, x = 8) {
   pen.fillText(words, x, y);
 }
 
+export const NAME_FONT = `bold 11px ${FONT}`;
+
 // Of its engines, the busiest in the scope; of a cube, the mean of its PEs.
 function busyOf(group, busy) {
   if (group.children) return group.children.reduce((sum, one) => sum + busyOf(one, busy), 0) / group.children.length;
@@ -69,7 +72,7 @@ export function drawLabels(pen, rows, view, tl, run, scope) {
   const span = scope.t1 - scope.t0;
   for (const row of rows) {
     const y = view.top + row.y - view.scroll;
-    const indent = 6 + 8 * (row.deep || 0);
+    const indent = indentOf(row.deep);
     if (row.type === 'lane' || row.type === 'spans') {
       pen.fillStyle = colour('raised');
       pen.fillRect(0, y, view.left, row.h);
@@ -82,7 +85,7 @@ export function drawLabels(pen, rows, view, tl, run, scope) {
     pen.textBaseline = 'alphabetic';
     const hasName = row.type === 'strips' || row.type === 'group' || row.first;
     if (hasName) {
-      pen.font = `bold 11px ${FONT}`;
+      pen.font = NAME_FONT;
       pen.fillStyle = colour('text');
       pen.fillText(`${row.isOpen ? '▾' : '▸'} ${row.group.name}`, indent, y + row.h / 2 + 4);
     }

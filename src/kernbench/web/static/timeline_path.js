@@ -14,12 +14,6 @@ export function readPath(found) {
   if (!columns) return found;
   const wide = columns[0].length, shares = new Float32Array(letters.length * wide);
   columns.forEach((own, c) => { const base = letters.indexOf(classes[c].letter) * wide; own.forEach((share, i) => { shares[base + i] += share; }); });
-  // A piece is in the column of its middle, all of it: where that is more than the column has, each letter has less of it.
-  for (let i = 0; i < wide; i++) {
-    let sum = 0;
-    for (let at = i; at < shares.length; at += wide) sum += shares[at];
-    if (sum > 1) for (let at = i; at < shares.length; at += wide) shares[at] /= sum;
-  }
   found.merged = {wide, shares, of: '', sheet: null};
   return found;
 }

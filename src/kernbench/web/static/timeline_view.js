@@ -7,7 +7,7 @@ export const AXIS_H = 18;
 export const PATH_H = 22;
 export const LAUNCH_H = 14;
 const MOST_LAUNCH_ROWS = 4;
-export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, launchRow: [], launchRows: 1, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
+export const tl = {groups: [], rows: [], height: 0, scroll: 0, tiles: null, path: null, flows: null, launchRow: [], launchRows: 1, nameRoom: 0, frame: 0, last: null, drawn: {items: 0, ms: 0, missing: false}};
 
 export function clampWindow(t0, t1) {
   const scope = scopeOf(), all = scope.t1 - scope.t0;
@@ -16,7 +16,16 @@ export function clampWindow(t0, t1) {
   return [from, from + wide];
 }
 
-export const labelWidth = () => (roomOf(tl.canvas) < 600 ? 84 : 124) + (tl.groups.some(group => group.name.length > 8) ? 26 : 0);
+// A narrow page has no room for "100 % busy" beside the names.
+const BUSY = 70;
+export const labelWidth = () => (roomOf(tl.canvas) < 600 ? 84 + (tl.groups.some(group => group.name.length > 8) ? 26 : 0) : Math.max(124, Math.ceil(tl.nameRoom + BUSY)));
+
+// How far the longest name of a row goes.
+export function measureNames(pen) {
+  const rows = tl.groups.flatMap(group => [[group.name, 0], ...(group.children || []).map(child => [child.name, 1])]);
+  tl.nameRoom = rows.reduce((most, [name, deep]) => Math.max(most, indentOf(deep) + pen.measureText(`▸ ${name}`).width), 0);
+}
+export const indentOf = deep => 6 + 8 * (deep || 0);
 export const launchesHeight = () => (hasLaunches() ? LAUNCH_H * tl.launchRows : 0);
 export const headHeight = () => AXIS_H + launchesHeight() + (state.path && tl.path ? PATH_H + 4 : 2);
 export const hasLaunches = () => run.a && launchesOf(run.a).length > 0;
