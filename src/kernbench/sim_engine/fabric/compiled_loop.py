@@ -1,29 +1,65 @@
-"""The loop of flits that meet, compiled by numba: what `FlitEngine._move` does for plain flits, event by event.
+"""The loop of flits that meet, compiled by numba: what `FlitEngine._move` does for plain flits.
 
 Flits that have left a link are ready for their next ones in the order in which they left, so every link has a queue of
-them, and the events to choose from are the heads of the queues: a heap of (time, order). Flits whose times are known
-beforehand, as they set out or come back from a plan, wait in queues of their own. Imported only where numba is there.
+them. Flits whose times are known beforehand, as they set out or come back from a plan, wait in queues of their own.
 
-All state lies in arrays that `flit_queues.py` owns; columns of those with several are named here.
+No flit crosses a link in less than a certain time, the *window*. So whatever happens within one window from the first
+flit on is in the queues when it begins: the flits of a window are sorted by the link that they are ready for, and every
+link takes its own in order of (time, order), whatever other links do. Last flits may be smaller than the others and
+quicker than a window; those that are queued are known, and the first of them to come out ends the window.
+
+Queues whose first flit comes within a window of some moment are *near*, and looked at whenever flits are moved; the
+others are *far*, and looked at when no near ones are left before the next window.
+
+All state lies in the arrays of `State`; columns of those with several are named here. What is called often takes arrays
+one by one, since numba takes longer to receive a `State`; and `move` is one long function, since arrays that are handed
+from one function to the next double the cost of a flit. Imported only where numba is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-FREE_NODE, FREE_NODES, FREE_QUEUE, HEAPED, ENDS, WRITES, EVENTS = range(7)  # of `counts`
+FREE_NODE, FREE_NODES, FREE_QUEUE, NEAR, FAR, QUICK, ENDS, WRITES, EVENTS = range(9)  # of `counts`
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
 FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
-OCCUPY, OCCUPY_LAST, TAIL_NS = range(3)  # of `crossing_ns`
+OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `crossing_ns`
 LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns`
+NEXT_NS, WINDOW, NEAR_NS, FAR_NS = range(4)  # of `clock`: the next flit, the window, where far begins, its first flit
 
 Array = Any  # numba knows the types by what it is called with
+
+
+class State(NamedTuple):
+    """All that the loop knows. A flit has a node, in one queue at a time; nodes and queues that are free are lists."""
+
+    node_ns: Array  # when the flit is ready for its hop
+    node_order: Array  # its place among what happens then, while it is in an inbox
+    node_ints: Array
+    queues: Array  # of every link, then those of flits whose times are known
+    head_ns: Array  # of every queue: when its first flit is ready
+    near: Array  # queues that have flits, which of them are near,
+    far: Array  # and which are not
+    inbox: Array  # of every link, flits of this window: the first, and the one that came last
+    touched: Array  # links that have some
+    quick_ns: Array  # a heap: when last flits that are quicker than a window can be through
+    transfers: Array
+    crossing_ints: Array
+    crossing_ns: Array
+    link_ns: Array
+    users: Array
+    end_ns: Array  # of last flits that have arrived
+    end_ints: Array
+    write_ns: Array  # of flits that have arrived at a memory
+    write_ints: Array
+    counts: Array
+    clock: Array
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -35,45 +71,52 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 @compiled
-def _push(heap_ns: Array, heap_ints: Array, counts: Array, time: float, order: int, queue: int) -> None:
-    at = counts[HEAPED]
-    counts[HEAPED] = at + 1
+def note_quick(heap: Array, counts: Array, time: float) -> None:
+    """A last flit that is quicker than a window can be through at `time`."""
+    at = counts[QUICK]
+    counts[QUICK] = at + 1
     while at:
         parent = (at - 1) >> 1
-        if heap_ns[parent] < time or (heap_ns[parent] == time and heap_ints[parent, 0] < order):
+        if heap[parent] <= time:
             break
-        heap_ns[at] = heap_ns[parent]
-        heap_ints[at, 0] = heap_ints[parent, 0]
-        heap_ints[at, 1] = heap_ints[parent, 1]
+        heap[at] = heap[parent]
         at = parent
-    heap_ns[at] = time
-    heap_ints[at, 0] = order
-    heap_ints[at, 1] = queue
+    heap[at] = time
 
 
 @compiled
-def _replace_first(heap_ns: Array, heap_ints: Array, size: int, time: float, order: int, queue: int) -> None:
-    """The first of `size` entries gives way to another."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and (
-            heap_ns[right] < heap_ns[child]
-            or (heap_ns[right] == heap_ns[child] and heap_ints[right, 0] < heap_ints[child, 0])
-        ):
-            child = right
-        if time < heap_ns[child] or (time == heap_ns[child] and order < heap_ints[child, 0]):
-            break
-        heap_ns[at] = heap_ns[child]
-        heap_ints[at, 0] = heap_ints[child, 0]
-        heap_ints[at, 1] = heap_ints[child, 1]
-        at = child
-    heap_ns[at] = time
-    heap_ints[at, 0] = order
-    heap_ints[at, 1] = queue
+def _next_quick(heap: Array, counts: Array, now: float) -> float:
+    """When the first of those that can be through after `now` can; infinity if there is none."""
+    while counts[QUICK]:
+        if heap[0] > now:
+            return heap[0]  # type: ignore[no-any-return]  # an array of numba has no types
+        counts[QUICK] -= 1
+        size, at = counts[QUICK], 0
+        last = heap[size]
+        while True:
+            child = 2 * at + 1
+            if child >= size:
+                break
+            if child + 1 < size and heap[child + 1] < heap[child]:
+                child += 1
+            if last <= heap[child]:
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = last
+    return np.inf
+
+
+@compiled
+def _put(queue: int, time: float, near: Array, far: Array, counts: Array, clock: Array) -> None:
+    """A queue whose first flit is ready at `time` takes its place."""
+    if time < clock[NEAR_NS]:
+        near[counts[NEAR]] = queue
+        counts[NEAR] += 1
+    else:
+        far[counts[FAR]] = queue
+        counts[FAR] += 1
+        clock[FAR_NS] = min(clock[FAR_NS], time)
 
 
 @compiled
@@ -86,9 +129,11 @@ def add(
     node_ns: Array,
     node_ints: Array,
     queues: Array,
-    heap_ns: Array,
-    heap_ints: Array,
+    head_ns: Array,
+    near: Array,
+    far: Array,
     counts: Array,
+    clock: Array,
 ) -> None:
     """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own."""
     queue = counts[FREE_QUEUE]
@@ -110,7 +155,9 @@ def add(
         before = node
     node_ints[before, NEXT] = -1
     queues[queue, TAIL] = before
-    _push(heap_ns, heap_ints, counts, times[0], order, queue)
+    head_ns[queue] = times[0]
+    _put(queue, times[0], near, far, counts, clock)
+    clock[NEXT_NS] = min(clock[NEXT_NS], times[0])
 
 
 @compiled
@@ -119,10 +166,15 @@ def move(
     other_ns: float,
     other_order: float,
     node_ns: Array,
+    node_order: Array,
     node_ints: Array,
     queues: Array,
-    heap_ns: Array,
-    heap_ints: Array,
+    head_ns: Array,
+    near: Array,
+    far: Array,
+    inbox: Array,
+    touched: Array,
+    quick_ns: Array,
     transfers: Array,
     crossing_ints: Array,
     crossing_ns: Array,
@@ -133,137 +185,216 @@ def move(
     write_ns: Array,
     write_ints: Array,
     counts: Array,
+    clock: Array,
 ) -> None:
     """Move flits up to `until`, or to the event of somebody else, or to the first end that is still to be told."""
-    links = len(users)
+    links, now, window = len(users), clock[NEXT_NS], clock[WINDOW]
+    near_ns, far_ns, nears, fars = clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR]
     first_end = np.inf
     ends = writes = events = 0
-    while counts[HEAPED]:
-        time, order, queue = heap_ns[0], heap_ints[0, 0], heap_ints[0, 1]
-        if time > until or time >= first_end or time > other_ns or (time == other_ns and order >= other_order):
-            break
-        if ends == len(end_ns) or writes == len(write_ns):
-            break
-        node = queues[queue, HEAD]
-        following = node_ints[node, NEXT]
-        queues[queue, HEAD] = following
-        if following >= 0:
-            _replace_first(heap_ns, heap_ints, counts[HEAPED], node_ns[following], order, queue)
-        else:
-            if queue >= links:
-                queues[queue, TAIL] = counts[FREE_QUEUE]
-                counts[FREE_QUEUE] = queue
-            counts[HEAPED] -= 1
-            size = counts[HEAPED]
-            if size:
-                _replace_first(heap_ns, heap_ints, size, heap_ns[size], heap_ints[size, 0], heap_ints[size, 1])
-        # The link takes the flit, by the rule of `fifo.leave_ns`, and those in series with it do so at once.
-        transfer, flit, hop = node_ints[node, TRANSFER], node_ints[node, FLIT], node_ints[node, HOP]
-        is_last = flit == transfers[transfer, LAST]
-        ready = time
-        while True:
-            crossing = transfers[transfer, FIRST] + hop
-            link = crossing_ints[crossing, LINK]
-            leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
-            start = link_ns[FREE, link]
-            if start > ready:
-                if start - ready > link_ns[WORST, link]:
-                    link_ns[WORST, link] = start - ready
-                    link_ns[WORST_AT, link] = ready
-                leave += start
+    while now <= until and now <= other_ns and now < first_end and now < np.inf:
+        if now >= near_ns:  # far queues may be near
+            near_ns, far_ns = now + window, np.inf
+            size, fars = fars, 0
+            for at in range(size):
+                queue = far[at]
+                time = head_ns[queue]
+                if time < near_ns:
+                    near[nears] = queue
+                    nears += 1
+                else:
+                    far[fars] = queue
+                    fars += 1
+                    far_ns = min(far_ns, time)
+        stop = min(now + window, near_ns, first_end, _next_quick(quick_ns, counts, now))
+        # The flits of the window are handed to their links, each in its place there: mostly behind the latest one.
+        size, nears, count = nears, 0, 0
+        now = np.inf
+        for at in range(size):
+            queue = near[at]
+            time = head_ns[queue]
+            if time < stop and time <= until and time <= other_ns:
+                order = queue if queue < links else queues[queue, ORDER]
+                node = queues[queue, HEAD]
+                while time < stop and time <= until and (time < other_ns or (time == other_ns and order < other_order)):
+                    following = node_ints[node, NEXT]
+                    link = crossing_ints[transfers[node_ints[node, TRANSFER], FIRST] + node_ints[node, HOP], LINK]
+                    before, after = -1, inbox[link, 0]
+                    if after < 0:
+                        touched[count] = link
+                        count += 1
+                    else:
+                        last = inbox[link, 1]
+                        if node_ns[last] < time or (node_ns[last] == time and node_order[last] <= order):
+                            before, after = last, node_ints[last, NEXT]
+                        while after >= 0 and (
+                            node_ns[after] < time or (node_ns[after] == time and node_order[after] <= order)
+                        ):
+                            before, after = after, node_ints[after, NEXT]
+                    node_order[node] = order
+                    node_ints[node, NEXT] = after
+                    if before < 0:
+                        inbox[link, 0] = node
+                    else:
+                        node_ints[before, NEXT] = node
+                    inbox[link, 1] = node
+                    node = following
+                    time = node_ns[node] if node >= 0 else np.inf
+                queues[queue, HEAD] = node
+                head_ns[queue] = time
+                if node < 0:
+                    if queue >= links:
+                        queues[queue, TAIL] = counts[FREE_QUEUE]
+                        counts[FREE_QUEUE] = queue
+                    continue
+            if time < near_ns:
+                near[nears] = queue
+                nears += 1
+                now = min(now, time)
             else:
-                leave += ready
-            link_ns[FREE, link] = leave
-            if is_last:
-                users[link] -= 1
-            leave += crossing_ns[crossing, TAIL_NS]
-            if not crossing_ints[crossing, IS_IN_SERIES]:
-                break
-            ready = leave
-            hop += 1
-        events += 1
-        if hop + 1 < transfers[transfer, HOPS]:
-            node_ns[node] = leave
-            node_ints[node, HOP] = hop + 1
-            node_ints[node, NEXT] = -1
-            if queues[link, HEAD] < 0:
-                queues[link, HEAD] = queues[link, TAIL] = node
-                _push(heap_ns, heap_ints, counts, leave, link, link)
-            else:
-                node_ints[queues[link, TAIL], NEXT] = node
-                queues[link, TAIL] = node
-            continue
-        node_ints[node, NEXT] = counts[FREE_NODE]
-        counts[FREE_NODE] = node
-        counts[FREE_NODES] += 1
-        if transfers[transfer, IS_WRITE]:
-            write_ns[writes] = leave
-            write_ints[writes, 0], write_ints[writes, 1], write_ints[writes, 2] = link, flit, transfer
-            writes += 1
-        if is_last:
-            end_ns[ends] = leave
-            end_ints[ends, 0], end_ints[ends, 1] = link, transfer
-            ends += 1
-            first_end = min(first_end, leave)
+                far[fars] = queue
+                fars += 1
+                far_ns = min(far_ns, time)
+        # A link takes its flits, by the rule of `fifo.leave_ns`, and those in series with it do so at once.
+        for at in range(count):
+            node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
+            while node >= 0:
+                following = node_ints[node, NEXT]
+                transfer, leave = node_ints[node, TRANSFER], node_ns[node]
+                is_last = node_ints[node, FLIT] == transfers[transfer, LAST]
+                crossing = transfers[transfer, FIRST] + node_ints[node, HOP]
+                while True:
+                    link, ready = crossing_ints[crossing, LINK], leave
+                    leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
+                    start = link_ns[FREE, link]
+                    if start > ready:
+                        if start - ready > link_ns[WORST, link]:
+                            link_ns[WORST, link] = start - ready
+                            link_ns[WORST_AT, link] = ready
+                        leave += start
+                    else:
+                        leave += ready
+                    link_ns[FREE, link] = leave
+                    if is_last:
+                        users[link] -= 1
+                    leave += crossing_ns[crossing, TAIL_NS]
+                    crossing += 1
+                    if not crossing_ints[crossing - 1, IS_IN_SERIES]:
+                        break
+                events += 1
+                hop = crossing - transfers[transfer, FIRST]
+                if hop < transfers[transfer, HOPS]:
+                    node_ns[node] = leave
+                    node_ints[node, HOP] = hop
+                    node_ints[node, NEXT] = -1
+                    if queues[link, HEAD] >= 0:
+                        node_ints[queues[link, TAIL], NEXT] = node
+                    else:
+                        queues[link, HEAD] = node
+                        head_ns[link] = leave
+                        if leave < near_ns:
+                            near[nears] = link
+                            nears += 1
+                            now = min(now, leave)
+                        else:
+                            far[fars] = link
+                            fars += 1
+                            far_ns = min(far_ns, leave)
+                    queues[link, TAIL] = node
+                    if is_last and crossing_ns[crossing, LEAST_LAST] < window:
+                        note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
+                else:
+                    if transfers[transfer, IS_WRITE]:
+                        write_ns[writes] = leave
+                        write_ints[writes, 0], write_ints[writes, 1] = link, node_ints[node, FLIT]
+                        write_ints[writes, 2] = transfer
+                        writes += 1
+                    if is_last:
+                        end_ns[ends] = leave
+                        end_ints[ends, 0], end_ints[ends, 1] = link, transfer
+                        ends += 1
+                        first_end = min(first_end, leave)
+                    node_ints[node, NEXT] = counts[FREE_NODE]
+                    counts[FREE_NODE] = node
+                    counts[FREE_NODES] += 1
+                node = following
+        now = min(now, far_ns)
+        if not count:
+            break
+    clock[NEXT_NS], clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR] = now, near_ns, far_ns, nears, fars
     counts[ENDS], counts[WRITES], counts[EVENTS] = ends, writes, events
 
 
 @compiled
-def find(transfer: int, node_ns: Array, node_ints: Array, queues: Array, heap_ints: Array, counts: Array) -> Array:
+def _filled(state: State) -> Array:
+    """All queues that have flits."""
+    near, far = state.near[: state.counts[NEAR]], state.far[: state.counts[FAR]]
+    return np.concatenate((near, far))
+
+
+@compiled
+def next_order(state: State) -> int:
+    """The place of the next flit among what happens at its time."""
+    found = np.iinfo(np.int64).max
+    for queue in _filled(state):
+        if state.head_ns[queue] == state.clock[NEXT_NS]:
+            found = min(found, queue if queue < len(state.users) else state.queues[queue, ORDER])
+    return found
+
+
+@compiled
+def find(state: State, transfer: int) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
-    found = 0
-    for place in range(counts[HEAPED]):
-        node = queues[heap_ints[place, 1], HEAD]
-        while node >= 0:
-            found += node_ints[node, TRANSFER] == transfer
-            node = node_ints[node, NEXT]
-    rows = np.empty((found, 3))
-    at = 0
-    for place in range(counts[HEAPED]):
-        node = queues[heap_ints[place, 1], HEAD]
-        while node >= 0:
-            if node_ints[node, TRANSFER] == transfer:
-                rows[at, 0], rows[at, 1], rows[at, 2] = node_ints[node, HOP], node_ints[node, FLIT], node_ns[node]
-                at += 1
-            node = node_ints[node, NEXT]
+    node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
+    for is_counted in range(2):
+        if is_counted:
+            rows = np.empty((found, 3))
+            found = 0
+        for queue in _filled(state):
+            node = state.queues[queue, HEAD]
+            while node >= 0:
+                if node_ints[node, TRANSFER] == transfer:
+                    if is_counted:
+                        rows[found, 0], rows[found, 1] = node_ints[node, HOP], node_ints[node, FLIT]
+                        rows[found, 2] = state.node_ns[node]
+                    found += 1
+                node = node_ints[node, NEXT]
     return rows
 
 
 @compiled
-def remove(
-    transfer: int,
-    node_ns: Array,
-    node_ints: Array,
-    queues: Array,
-    heap_ns: Array,
-    heap_ints: Array,
-    counts: Array,
-    links: int,
-) -> None:
+def remove(state: State, transfer: int) -> None:
     """The flits of a transfer are no longer moved one by one."""
-    size = counts[HEAPED]
-    kept = heap_ints[:size, 1].copy()
-    counts[HEAPED] = 0
-    for place in range(size):
-        queue = kept[place]
-        node, before = queues[queue, HEAD], -1
-        while node >= 0:
-            following = node_ints[node, NEXT]
-            if node_ints[node, TRANSFER] == transfer:
-                if before < 0:
-                    queues[queue, HEAD] = following
-                else:
-                    node_ints[before, NEXT] = following
-                node_ints[node, NEXT] = counts[FREE_NODE]
-                counts[FREE_NODE] = node
-                counts[FREE_NODES] += 1
-            else:
-                before = node
-            node = following
-        if before >= 0:
-            queues[queue, TAIL] = before
-            first = queues[queue, HEAD]
-            _push(heap_ns, heap_ints, counts, node_ns[first], queues[queue, ORDER] if queue >= links else queue, queue)
-        elif queue >= links:
+    counts, queues, clock = state.counts, state.queues, state.clock
+    filled = _filled(state)
+    counts[NEAR] = counts[FAR] = 0
+    clock[NEAR_NS], clock[FAR_NS] = 0.0, np.inf
+    for queue in filled:
+        _remove_from(queue, transfer, state.node_ints, queues, counts)
+        if queues[queue, HEAD] >= 0:
+            state.head_ns[queue] = state.node_ns[queues[queue, HEAD]]
+            _put(queue, state.head_ns[queue], state.near, state.far, counts, clock)
+        elif queue >= len(state.users):
             queues[queue, TAIL] = counts[FREE_QUEUE]
             counts[FREE_QUEUE] = queue
+    clock[NEXT_NS] = clock[FAR_NS]
+
+
+@compiled
+def _remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, counts: Array) -> None:
+    node, before = queues[queue, HEAD], -1
+    queues[queue, HEAD] = -1
+    while node >= 0:
+        following = node_ints[node, NEXT]
+        if node_ints[node, TRANSFER] == transfer:
+            node_ints[node, NEXT] = counts[FREE_NODE]
+            counts[FREE_NODE] = node
+            counts[FREE_NODES] += 1
+        else:
+            if before < 0:
+                queues[queue, HEAD] = node
+            else:
+                node_ints[before, NEXT] = node
+            node_ints[node, NEXT] = -1
+            queues[queue, TAIL] = before = node
+        node = following

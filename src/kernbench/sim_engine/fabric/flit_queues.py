@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from kernbench.sim_engine.fabric import compiled_loop as loop
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
+from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times
 from kernbench.sim_engine.fabric.transfers import Transfer
 
-MOST_TOLD = 4096  # ends and written flits that one call tells
 NODES, QUEUES, TRANSFERS, CROSSINGS = 1 << 14, 1 << 10, 1 << 10, 1 << 12  # room to begin with
 
 Floats = NDArray[np.float64]
@@ -31,29 +31,42 @@ class FlitQueues:
 
     def __init__(self, links: Links) -> None:
         count = len(links.free)
-        self._links = count
-        self._link_ns = np.array([links.free, links.worst, links.worst_at])
-        self._users = np.array(links.users, np.int64)
-        links.free, links.worst, links.worst_at = (_shared(row) for row in self._link_ns)
-        links.users = _shared(self._users)
-        self._counts = np.zeros(7, np.int64)
-        self._node_ns, self._node_ints = np.empty(0), np.empty((0, 4), np.int32)
-        self._heap_ns, self._heap_ints = np.empty(0), np.empty((0, 2), np.int64)
-        self._queues = np.full((count, 3), -1, np.int64)
+        link_ns, users = np.array([links.free, links.worst, links.worst_at]), np.array(links.users, np.int64)
+        links.free, links.worst, links.worst_at = (_shared(row) for row in link_ns)
+        links.users = _shared(users)
+        self._state = loop.State(
+            node_ns=np.empty(0),
+            node_order=np.empty(0, np.int64),
+            node_ints=np.empty((0, 4), np.int32),
+            queues=np.full((count, 3), -1, np.int64),
+            head_ns=np.full(count, INFINITY),
+            near=np.empty(count, np.int32),
+            far=np.empty(count, np.int32),
+            inbox=np.full((count, 2), -1, np.int32),
+            touched=np.empty(count, np.int32),
+            quick_ns=np.empty(2 * TRANSFERS),
+            transfers=np.zeros((TRANSFERS, 4), np.int32),
+            crossing_ints=np.zeros((CROSSINGS, 2), np.int32),
+            crossing_ns=np.zeros((CROSSINGS, 4)),
+            link_ns=link_ns,
+            users=users,
+            end_ns=np.empty(TRANSFERS),
+            end_ints=np.empty((TRANSFERS, 2), np.int32),
+            write_ns=np.empty(0),
+            write_ints=np.empty((0, 3), np.int32),
+            counts=np.zeros(9, np.int64),
+            clock=np.array([INFINITY, INFINITY, 0.0, INFINITY]),
+        )
+        self._counts, self._clock = self._state.counts, self._state.clock
         self._counts[loop.FREE_NODE] = self._counts[loop.FREE_QUEUE] = -1
         self._more_nodes(NODES)
         self._more_queues(QUEUES)
-        self._transfers = np.zeros((TRANSFERS, 4), np.int32)
         self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
         self._places: dict[int, int] = {}  # of transfers, by their number
-        self._crossing_ints, self._crossing_ns = np.zeros((CROSSINGS, 2), np.int32), np.zeros((CROSSINGS, 3))
         self._crossings = 0
         self._firsts: dict[LastFlit, int] = {}
-        self._end_ns, self._end_ints = np.empty(MOST_TOLD), np.empty((MOST_TOLD, 2), np.int32)
-        self._write_ns, self._write_ints = np.empty(MOST_TOLD), np.empty((MOST_TOLD, 3), np.int32)
-        self.next_ns = INFINITY  # when the next flit is ready for a link,
-        self.next_order = 0  # and its place among what happens then
+        self.next_ns = INFINITY  # when the next flit is ready for a link
 
     # ---- flits come
 
@@ -82,15 +95,28 @@ class FlitQueues:
 
     def _add(self, transfer: Transfer, hop: int, index: int, times: Floats) -> None:
         order = transfer.links[hop - 1] if hop else transfer.order
-        if self._counts[loop.FREE_NODES] < len(times):
-            self._more_nodes(max(len(times), len(self._node_ns)))
-        if self._counts[loop.FREE_QUEUE] < 0:
-            self._more_queues(len(self._queues))
+        place, counts = self._place_of(transfer), self._counts
+        if counts[loop.FREE_NODES] < len(times):
+            self._more_nodes(max(len(times), len(self._state.node_ns)))
+        if counts[loop.FREE_QUEUE] < 0:
+            self._more_queues(len(self._state.queues))
+        state = self._state
         loop.add(
-            times, order, self._place_of(transfer), index, hop,
-            self._node_ns, self._node_ints, self._queues, self._heap_ns, self._heap_ints, self._counts,
+            times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
+            state.far, counts, state.clock,
         )  # fmt: skip
-        self._look_ahead()
+        if index + len(times) > transfer.last:
+            self._note_quick(place, hop, times[-1])
+        self.next_ns = float(self._clock[loop.NEXT_NS])
+
+    def _note_quick(self, place: int, hop: int, ready: float) -> None:
+        """The last flit of a transfer is ready for a hop: if it can be through before a window ends, note when."""
+        state, counts = self._state, self._counts
+        least = state.crossing_ns[state.transfers[place, loop.FIRST] + hop, loop.LEAST_LAST]
+        if least < state.clock[loop.WINDOW]:
+            if counts[loop.QUICK] + 2 * len(self._under_way) > len(state.quick_ns):  # two of each are there at most
+                state = self._state = state._replace(quick_ns=_longer(state.quick_ns))
+            loop.note_quick(state.quick_ns, counts, ready + least)
 
     def _place_of(self, transfer: Transfer) -> int:
         """The row of a transfer, made for its first flits."""
@@ -103,12 +129,13 @@ class FlitQueues:
         else:
             place = len(self._under_way)
             self._under_way.append(transfer)
-            if place == len(self._transfers):
-                self._transfers = np.concatenate([self._transfers, np.zeros_like(self._transfers)])
+            if place == len(self._state.transfers):
+                state = self._state
+                longer = {name: _longer(getattr(state, name)) for name in ("transfers", "end_ns", "end_ints")}
+                self._state = state._replace(**longer)
         self._places[transfer.seq] = place
-        self._transfers[place] = (
-            self._first_crossing(transfer), transfer.hops, transfer.last, transfer.sink is not None
-        )  # fmt: skip
+        first = self._first_crossing(transfer)
+        self._state.transfers[place] = first, transfer.hops, transfer.last, transfer.sink is not None
         return place
 
     def _first_crossing(self, transfer: Transfer) -> int:
@@ -119,13 +146,23 @@ class FlitQueues:
         if first is None:
             first = self._firsts[last_flit] = self._crossings
             self._crossings += transfer.hops
-            while self._crossings > len(self._crossing_ints):
-                self._crossing_ints = np.concatenate([self._crossing_ints, np.zeros_like(self._crossing_ints)])
-                self._crossing_ns = np.concatenate([self._crossing_ns, np.zeros_like(self._crossing_ns)])
-            rows = zip(transfer.crossings, transfer.last_crossings, strict=True)
-            for at, (whole, last) in enumerate(rows, first):
-                self._crossing_ints[at] = whole.link, bool(whole.special & IN_SERIES)
-                self._crossing_ns[at] = whole.occupy_ns, last.occupy_ns, whole.tail_ns
+            while self._crossings > len(self._state.crossing_ints):
+                state = self._state
+                self._state = state._replace(
+                    crossing_ints=_longer(state.crossing_ints), crossing_ns=_longer(state.crossing_ns)
+                )
+            least = least_last = 0.0  # from a hop to the end of the links in series with it
+            goes_on = False  # from there
+            for hop in reversed(range(transfer.hops)):
+                whole, last = transfer.crossings[hop], transfer.last_crossings[hop]
+                is_in_series = bool(whole.special & IN_SERIES)
+                least = whole.occupy_ns + whole.tail_ns + is_in_series * least
+                least_last = last.occupy_ns + whole.tail_ns + is_in_series * least_last
+                goes_on = goes_on if is_in_series else hop + 1 < transfer.hops
+                self._state.crossing_ints[first + hop] = whole.link, is_in_series
+                self._state.crossing_ns[first + hop] = whole.occupy_ns, last.occupy_ns, whole.tail_ns, least_last
+                if goes_on and least < self._clock[loop.WINDOW]:
+                    self._clock[loop.WINDOW] = least
         return first
 
     # ---- flits go on
@@ -137,27 +174,29 @@ class FlitQueues:
 
         Written flits are handed to their memories, and `ended` is told of every last flit and when it arrives.
         """
-        counts = self._counts
-        loop.move(
-            until, other_ns, other_order, self._node_ns, self._node_ints, self._queues, self._heap_ns, self._heap_ints,
-            self._transfers, self._crossing_ints, self._crossing_ns, self._link_ns, self._users,
-            self._end_ns, self._end_ints, self._write_ns, self._write_ints, counts,
-        )  # fmt: skip
-        self._look_ahead()
-        ends, writes, events = counts[loop.ENDS :].tolist()
+        state = self._state
+        loop.move(until, other_ns, other_order, *state)
+        self.next_ns = float(self._clock[loop.NEXT_NS])
+        ends, writes, events = self._counts[loop.ENDS :].tolist()
         if writes:
             self._hand_over(writes, min(until, other_ns, self.next_ns))
         if ends:
-            rows = zip(self._end_ns[:ends].tolist(), self._end_ints[:ends].tolist(), strict=True)
+            rows = zip(state.end_ns[:ends].tolist(), state.end_ints[:ends].tolist(), strict=True)
             for time, (link, place) in rows:
                 transfer = self._leave(place)
                 ended(transfer, time, link)
         return int(events)
 
+    @property
+    def next_order(self) -> int:
+        """The place of the next flit among what happens at its time."""
+        return int(loop.next_order(self._state))
+
     def _hand_over(self, writes: int, now: float) -> None:
         """Flits on their way into memories. Who is not among them arrives after `now`."""
-        rows = zip(self._write_ns[:writes].tolist(), self._write_ints[:writes].tolist(), strict=True)
-        under_way = self._under_way
+        state, under_way = self._state, self._under_way
+        full: dict[int, ChannelGroup] = {}
+        rows = zip(state.write_ns[:writes].tolist(), state.write_ints[:writes].tolist(), strict=True)
         for time, (link, flit, place) in rows:
             transfer = under_way[place]
             assert transfer is not None
@@ -165,7 +204,9 @@ class FlitQueues:
             assert group is not None
             group.pending.append((time, link, flit, transfer))
             if len(group.pending) > group.most_pending:
-                group.flush(now)
+                full[group.node] = group
+        for group in full.values():
+            group.flush(now)
 
     def _leave(self, place: int) -> Transfer:
         transfer = self._under_way[place]
@@ -175,19 +216,13 @@ class FlitQueues:
         del self._places[transfer.seq]
         return transfer
 
-    def _look_ahead(self) -> None:
-        if self._counts[loop.HEAPED]:
-            self.next_ns, self.next_order = float(self._heap_ns[0]), int(self._heap_ints[0, 0])
-        else:
-            self.next_ns = INFINITY
-
     # ---- for `whereabouts.py`
 
     def flits_of(self, transfer: Transfer) -> Iterator[tuple[int, int, float]]:
         """Hop, index and time of every flit of a transfer."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            rows = loop.find(place, self._node_ns, self._node_ints, self._queues, self._heap_ints, self._counts)
+            rows = loop.find(self._state, place)
             for hop, flit, time in rows.tolist():
                 yield int(hop), int(flit), time
 
@@ -195,40 +230,50 @@ class FlitQueues:
         """A transfer is no longer moved flit by flit."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            loop.remove(
-                place, self._node_ns, self._node_ints, self._queues, self._heap_ns, self._heap_ints, self._counts,
-                self._links,
-            )  # fmt: skip
+            loop.remove(self._state, place)
             self._leave(place)
-            self._look_ahead()
+            self.next_ns = float(self._clock[loop.NEXT_NS])
 
     # ---- room
 
     def _more_nodes(self, count: int) -> None:
-        before = len(self._node_ns)
-        self._node_ns = np.concatenate([self._node_ns, np.zeros(count)])
+        state, before = self._state, len(self._state.node_ns)
         more = np.zeros((count, 4), np.int32)
         more[:, loop.NEXT] = np.arange(before + 1, before + count + 1)
         more[-1, loop.NEXT] = self._counts[loop.FREE_NODE]
-        self._node_ints = np.concatenate([self._node_ints, more])
+        self._state = state._replace(
+            node_ns=np.zeros(before + count),
+            node_order=np.zeros(before + count, np.int64),
+            node_ints=np.concatenate([state.node_ints, more]),
+            write_ns=np.empty(before + count),
+            write_ints=np.empty((before + count, 3), np.int32),
+        )
+        self._state.node_ns[:before] = state.node_ns
         self._counts[loop.FREE_NODE] = before
         self._counts[loop.FREE_NODES] += count
 
     def _more_queues(self, count: int) -> None:
-        before = len(self._queues)
+        state, before = self._state, len(self._state.queues)
         more = np.full((count, 3), -1, np.int64)
         more[:, loop.TAIL] = np.arange(before + 1, before + count + 1)
         more[-1, loop.TAIL] = self._counts[loop.FREE_QUEUE]
-        self._queues = np.concatenate([self._queues, more])
+        self._state = state._replace(
+            queues=np.concatenate([state.queues, more]),
+            head_ns=np.concatenate([state.head_ns, np.full(count, INFINITY)]),
+            near=np.concatenate([state.near, np.zeros(count, np.int32)]),
+            far=np.concatenate([state.far, np.zeros(count, np.int32)]),
+        )
         self._counts[loop.FREE_QUEUE] = before
-        room = len(self._queues) - len(self._heap_ns)
-        self._heap_ns = np.concatenate([self._heap_ns, np.zeros(room)])
-        self._heap_ints = np.concatenate([self._heap_ints, np.zeros((room, 2), np.int64)])
 
 
 def _shared(row: NDArray[Any]) -> Any:
     """An array as a sequence of plain numbers, which is quicker to index."""
     return row.data
+
+
+def _longer(rows: NDArray[Any]) -> NDArray[Any]:
+    """The same with twice the room."""
+    return np.concatenate([rows, np.zeros_like(rows)])
 
 
 def _all_times(source: Times, index: int, stop: int) -> Floats:
