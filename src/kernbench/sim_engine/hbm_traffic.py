@@ -31,7 +31,7 @@ class HbmTraffic:
         names = self._fabric.network.names
         for memory, use in self._fabric.traffic_by(node).items():
             controller = str(names[memory])
-            moved[controller] = moved.get(controller, NO_TRAFFIC).plus(use)
+            moved[controller] = moved[controller].plus(use) if controller in moved else use
         return dict(sorted(moved.items()))  # whoever was counted first
 
     def count_leg(self, packet: Packet) -> None:

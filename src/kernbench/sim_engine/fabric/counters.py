@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import chain, islice
 
-from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -45,9 +45,8 @@ class Counters:
         self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
         self._by_part: dict[Hashable, list[LastFlit]] = {}  # what is in the tally, by part of the network
         self._uncounted: list[Callable[[], None]] = []
-        self._channel_users: dict[
-            int, list[tuple[int, LastFlit]]
-        ] = {}  # by the other end: node with channels, and what was moved
+        # By the other end: node with channels, whether it was read, and what was moved.
+        self._channel_users: dict[int, list[tuple[int, bool, LastFlit]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
 
     # ---- counting
@@ -160,23 +159,24 @@ class Counters:
         self._count_all()
         if self._looked_at < len(self._tally):
             self._look_at_new_routes()
-        moved: dict[int, ChannelTraffic] = {}
-        flit_bytes = self.network.flit_bytes
-        for group, last_flit in self._channel_users.get(self.network.node_index(node), ()):
-            flits, transfers = self._tally[last_flit]
-            carried = flits * flit_bytes + transfers * last_flit.nbytes
-            is_read = last_flit.route.nodes[0] == group
-            use = ChannelTraffic((flits + transfers) * flit_bytes, carried if is_read else 0, 0 if is_read else carried)
-            moved[group] = moved.get(group, NO_TRAFFIC).plus(use)
-        return moved
+        moved: dict[int, list[int]] = {}
+        flit_bytes, tally = self.network.flit_bytes, self._tally
+        for group, is_read, last_flit in self._channel_users.get(self.network.node_index(node), ()):
+            flits, transfers = tally[last_flit]
+            use = moved.get(group)
+            if use is None:
+                use = moved[group] = [0, 0, 0]
+            use[0] += (flits + transfers) * flit_bytes
+            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_flit.nbytes
+        return {group: ChannelTraffic(*use) for group, use in moved.items()}
 
     def _look_at_new_routes(self) -> None:
         for last_flit in islice(self._tally, self._looked_at, None):
             first, last = last_flit.route.nodes[0], last_flit.route.nodes[-1]
             if first in self._groups:
-                self._channel_users.setdefault(last, []).append((first, last_flit))
+                self._channel_users.setdefault(last, []).append((first, True, last_flit))
             elif last in self._groups:
-                self._channel_users.setdefault(first, []).append((last, last_flit))
+                self._channel_users.setdefault(first, []).append((last, False, last_flit))
         self._looked_at = len(self._tally)
 
     def _group(self, node: Hashable, now: float) -> ChannelGroup:
