@@ -120,7 +120,8 @@ def run_s(*arguments: str, limit_s: float | None = None) -> tuple[float, float, 
         if limit_s is not None:
             resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 1))
 
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+    path = os.pathsep.join(filter(None, (str(HERE.parent / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "kernbench", "run", "--json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, preexec_fn=limited)
     _, status, used = os.wait4(process.pid, 0)
