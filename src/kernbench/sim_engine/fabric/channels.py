@@ -247,23 +247,11 @@ class ChannelGroup:
         for channel in range(self.mask + 1):
             self._note_wait(channel, (rounds - 1) * self.burst_ns, now)
 
-    def read_rounds(self, rounds: int, now: float) -> None:
-        """Commit a read from `now` on."""
-        self._read_from_idle(0, rounds * (self.mask + 1), now)
-
     def busy_for(self, now: float) -> tuple[float, ...]:
         """For how long every channel is still taken."""
         return tuple(free - now if free > now else 0.0 for free in self._free_ns)
 
     # ---- what was done elsewhere
-
-    def take_over(self, other: ChannelGroup) -> None:
-        """Go on where `other`, a group of the same kind, stands; this one is idle. Its counts are added."""
-        self._free_ns = [max(ours, theirs) for ours, theirs in zip(self._free_ns, other._free_ns, strict=True)]
-        self._direction = other._direction[:]
-        self.pending += other.pending
-        self.users += other.users
-        self.add_done(other.done())
 
     def add_done(self, rows: Sequence[tuple[int, float, float]], since: float = 0.0) -> None:
         """Count what every channel has done: bursts, longest wait and when that began, from `since` on."""
