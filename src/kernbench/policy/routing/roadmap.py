@@ -223,6 +223,12 @@ class Roadmap:
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
         self.hub = self._hub()
+        # SIPs, and the cubes in them, are stamped from one template each: what is found in one is so in all.
+        sips = max(place.sip for place in self.places) + 1
+        self._on_tray = sum(place.sip < 0 for place in self.places)
+        self._per_sip = (len(nodes) - self._on_tray) // max(sips, 1)
+        self._ports_per_sip = len(ports) // max(sips, 1)
+        self._per_cube = sum(place.cube == 0 == place.sip for place in self.places)
 
     def _hub(self) -> int | None:
         """The one vertex that everything from SIP to SIP passes; None where there is no such vertex."""
@@ -265,6 +271,22 @@ class Roadmap:
             for u, cost, _, traffic in edges:
                 out[u].append((v, cost, traffic))
         return out
+
+    def shift(self, src: int, dst: int, traffic: Traffic) -> int:
+        """How far the numbers of these nodes are from those in the same places of the first SIP; for traffic within a
+        cube, of its first cube.
+        """
+        a, b = self.places[src], self.places[dst]
+        sip = max(a.sip, b.sip)
+        if sip < 0 or -1 < min(a.sip, b.sip) < sip:
+            return 0
+        return sip * self._per_sip + (a.cube * self._per_cube if traffic is Traffic.LOCAL else 0)
+
+    def shifted(self, vertices: Iterable[int], by: int) -> list[int]:
+        """Vertices in the same places of another SIP, or of another cube where no port is passed. The tray's stay."""
+        ports = by // self._per_sip * self._ports_per_sip
+        nodes, tray = len(self.places), self._on_tray
+        return [v if v < tray else v + by if v < nodes else v + ports for v in vertices]
 
     def length_mm(self, way: Sequence[int]) -> float:
         """The length of a chain of vertices; exact, because it is summed in steps."""

@@ -116,6 +116,10 @@ class PathRouter:
             # What leads to the hub is the same for all destinations behind it, and what leads on for all sources.
             onward = self._walks(hub, end, traffic)
             return [there + on[1:] for there in self._walks(start, hub, traffic) for on in onward]
+        by = self._map.shift(start, end, traffic)
+        if by:
+            start, end = self._map.shifted((start, end), -by)
+            return [self._map.shifted(way, by) for way in self._walks(start, end, traffic)]
         tree, last = self._ways(start, end, traffic), self._map.halves(end)
         walks = []
         for vertex in self._map.halves(start):

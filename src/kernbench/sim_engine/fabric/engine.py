@@ -31,7 +31,7 @@ from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Crossing, Network
-from kernbench.sim_engine.fabric.progressions import Pace, Times, times_of
+from kernbench.sim_engine.fabric.progressions import Times, each_time
 from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class FlitEngine:
         if self.queues is not None and is_plain and stop - index <= MOST_QUEUED:
             self.queues.add(transfer, hop, index, stop, source)
             return
-        times = source.times(index, stop) if isinstance(source, Pace) else times_of(source)
+        times = each_time(source, index, stop)
         if stop - index <= CHUNK:
             self._queue_flits(transfer, hop, index, list(times))
             return

@@ -18,10 +18,11 @@ from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
-from kernbench.sim_engine.fabric.progressions import Pace, Times
+from kernbench.sim_engine.fabric.progressions import Pace, Times, each_time
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 NODES, QUEUES, TRANSFERS, CROSSINGS = 1 << 14, 1 << 10, 1 << 10, 1 << 12  # room to begin with
+FEW = 32  # flits whose times are not worth a calculation with arrays
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +73,10 @@ class FlitQueues:
 
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` of a transfer are ready for `hop` as `source` says."""
-        self._add(transfer, hop, index, _all_times(source, index, stop))
+        if stop - index > FEW:
+            self._add(transfer, hop, index, _all_times(source, index, stop))
+        else:
+            self.add_at(transfer, hop, index, list(each_time(source, index, stop)))
 
     def take_from(self, agenda: Agenda[Any]) -> None:
         """The flits that are in an agenda by themselves go on here: those that follow one another, in one queue."""

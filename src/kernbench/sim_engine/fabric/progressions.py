@@ -156,6 +156,11 @@ def times_of(progressions: list[Progression]) -> Iterator[float]:
             yield t + i * dt
 
 
+def each_time(times: Times, start: int, stop: int) -> Iterator[float]:
+    """The time of every flit: of progressions all, of a memory's rounds those of flits `start` to `stop`."""
+    return times.times(start, stop) if isinstance(times, Pace) else times_of(times)
+
+
 def part_of(progressions: list[Progression], start: int, stop: int) -> list[Progression]:
     """Flits `start` to `stop` (not included) of `progressions`."""
     out: list[Progression] = []

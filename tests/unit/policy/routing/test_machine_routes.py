@@ -13,6 +13,7 @@ from kernbench.common.ids import CubeId, IoId, PeId, Place
 from kernbench.common.units import GIB
 from kernbench.policy.address.allocator import AddressConfig
 from kernbench.policy.address.phyaddr import IocpuSubUnit, McpuSubUnit, PhysAddr
+from kernbench.policy.routing.roadmap import Roadmap
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology import load_topology
 from kernbench.topology.graph import EdgeKind, TopologyGraph
@@ -264,3 +265,22 @@ def test_a_route_is_looked_up_the_second_time() -> None:
     ways._trees.clear()
     ways._map = None  # type: ignore[assignment]  # without its map the router can only remember
     assert ways.find_path("sip0.cube0.pe0", "sip1.cube15.hbm_ctrl.pe7") == first
+
+
+def test_what_is_found_in_one_sip_or_cube_is_so_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes are searched for in the first SIP and cube only; a search in the place itself finds the same."""
+    graph = machine("16 PEs, four chiplets")
+    pes = [str(PeId(sip, cube, pe)) for sip, cube, pe in product((0, 2), (0, 3), (0, 13))]
+    memories = [f"sip{sip}.cube{cube}.hbm_ctrl.pe{pe}" for sip, cube, pe in product((0, 1, 2), (0, 2, 3), (1, 14))]
+    ends = [f"sip{sip}.io{io}.pcie_ep" for sip, io in product((0, 2), (0, 3))] + ["host"]
+    blocks = [f"sip{sip}.cube{cube}.m_cpu" for sip, cube in product((0, 1, 2), (0, 3))]
+
+    def routes() -> list[object]:
+        of = PathRouter(graph)
+        found: list[object] = [of.find_path_with_distance(pe, memory) for pe, memory in product(pes, memories)]
+        found += [of.find_memory_path(end, memory) for end, memory in product(ends[:-1], memories)]
+        return found + [of.find_node_path(*way) for a, b in product(ends, blocks) for way in ((a, b), (b, a))]
+
+    short = routes()
+    monkeypatch.setattr(Roadmap, "shift", lambda *_: 0)
+    assert short == routes()
