@@ -188,7 +188,7 @@ def large(sizes: Sizes) -> list[Row]:
     one_pe = measure(sizes, f"{LRAB}, one PE", lambda: per_cube(sizes, many, n, LRAB), sizes.repeats)
     half = measure(sizes, f"{LRAB}, half", lambda: per_cube(sizes, many, n // 2, LRAB), sizes.repeats)
     by_ranks = [
-        measure(sizes, f"{ALL_PES}, {sips} SIPs", partial(per_cube, sizes, sips, n, ALL_PES), 1)
+        measure(sizes, f"{ALL_PES}, {sips} SIPs", partial(per_cube, sizes, sips, n, ALL_PES), sizes.repeats)
         for sips in (few, some, many)
     ]
     all_pes = measure(sizes, f"{ALL_PES}, all PEs", lambda: per_cube(sizes, many, n * pes, ALL_PES, pes), 1)

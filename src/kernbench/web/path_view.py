@@ -155,7 +155,7 @@ def _shares(found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: floa
         column = begin.astype(np.int64) + step
         inside = np.maximum(np.minimum(end, column + 1) - np.maximum(begin, column), 0)
         np.add.at(shares, (found.cls[rows], column), inside)
-    return np.round(shares[:, :px], 3).tolist()  # type: ignore[no-any-return]
+    return np.round(shares[:, :px], 3).tolist()  # type: ignore[no-any-return]  # numpy does not say of what
 
 
 def _place_sums(view: RunView, found: PathColumns, rows: NDArray[np.int64], ns: NDArray[np.float64]) -> list[Json]:

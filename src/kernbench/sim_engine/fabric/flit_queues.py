@@ -155,19 +155,30 @@ class FlitQueues:
                 self._state = state._replace(
                     crossing_ints=_longer(state.crossing_ints), crossing_ns=_longer(state.crossing_ns)
                 )
-            least = least_last = 0.0  # from a hop to the end of the links in series with it
-            goes_on = False  # from there
-            for hop in reversed(range(transfer.hops)):
-                whole, last = transfer.crossings[hop], transfer.last_crossings[hop]
-                is_in_series = bool(whole.special & IN_SERIES)
-                least = whole.occupy_ns + whole.tail_ns + is_in_series * least
-                least_last = last.occupy_ns + whole.tail_ns + is_in_series * least_last
-                goes_on = goes_on if is_in_series else hop + 1 < transfer.hops
-                self._state.crossing_ints[first + hop] = whole.link, is_in_series
-                self._state.crossing_ns[first + hop] = whole.occupy_ns, last.occupy_ns, whole.tail_ns, least_last
-                if goes_on and least < self._clock[loop.WINDOW]:
-                    self._clock[loop.WINDOW] = least
+            self._note_crossings(transfer, first)
         return first
+
+    def _note_crossings(self, transfer: Transfer, first: int) -> None:
+        """Write the rows of a transfer's crossings, and shorten the window where one is quicker."""
+        ints: list[tuple[int, bool]] = []
+        times: list[tuple[float, float, float, float]] = []
+        least = least_last = 0.0  # from a hop to the end of the links in series with it,
+        goes_on = False  # and whether there is more behind them
+        window = self._clock[loop.WINDOW]
+        for whole, last in zip(reversed(transfer.crossings), reversed(transfer.last_crossings), strict=True):
+            _, occupy_ns, tail_ns, onward, special = whole
+            is_in_series = bool(special & IN_SERIES)
+            if not is_in_series:
+                least, least_last, goes_on = 0.0, 0.0, onward is not None
+            least += occupy_ns + tail_ns
+            least_last += last.occupy_ns + tail_ns
+            ints.append((whole.link, is_in_series))
+            times.append((occupy_ns, last.occupy_ns, tail_ns, least_last))
+            if goes_on and least < window:
+                window = least
+        self._state.crossing_ints[first : first + transfer.hops] = ints[::-1]
+        self._state.crossing_ns[first : first + transfer.hops] = times[::-1]
+        self._clock[loop.WINDOW] = window
 
     # ---- flits go on
 
