@@ -10,7 +10,7 @@ from tests.integration.conftest import ONE_SIP, save_run
 
 from kernbench.cli.main import kernbench
 from kernbench.common.units import format_ns
-from kernbench.report.explain.diff import TABLES, diff_runs
+from kernbench.report.explain.diff import TABLES, diff_runs, unlike
 
 KERNEL = """
 import numpy as np
@@ -82,3 +82,17 @@ def test_the_command_prints_the_same_table_as_text_and_as_json(two):
     assert (data["a"]["scope"], data["a"]["total_ns"]) == ("launch:0", two[0].launches[0].total_ns)
     assert list(data["tables"]) == list(TABLES)
     assert {"name", "a_ns", "b_ns", "delta_ns", "only"} == set(data["tables"]["line"][0])
+
+
+def test_it_says_which_values_of_the_machine_and_which_parameters_differ(tmp_path):
+    runs = [
+        save_run(
+            tmp_path / name, "gemm-single-pe", *ONE_SIP, "--param", f"m={m}", "--set", f"cube.ucie.n_connections={n}"
+        )
+        for name, m, n in (("a", 32, 4), ("b", 64, 2))
+    ]
+    told = ["The machines differ: cube.ucie.n_connections 4 → 2.", "Parameters: m 32 → 64."]
+    assert unlike(*runs) == told
+    text = CliRunner().invoke(kernbench, ["diff", *(str(run.path) for run in runs)], catch_exceptions=False).output
+    assert all(line in text.splitlines() for line in told)
+    assert unlike(runs[0], runs[0]) == []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
 from kernbench.report.explain.diff import difference as compare
-from kernbench.report.explain.diff import same_launch
+from kernbench.report.explain.diff import same_launch, unlike
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
@@ -250,17 +250,7 @@ def difference(a: RunView, b: RunView, scope: str | None) -> Json:
         about["scope"] = own
         about["t0"], about["t1"] = view.scope(own)
         about["sums"] = class_sums(path_columns.cls, path_columns.t1 - path_columns.t0)
-    notes = []
-    if a.run.manifest.bench != b.run.manifest.bench:
-        notes.append(f"A is {a.run.manifest.bench}, B is {b.run.manifest.bench}: rows are matched by name alone.")
-    if a.run.manifest.machine_hash != b.run.manifest.machine_hash:
-        notes.append(f"The machines differ: {a.run.manifest.machine} and {b.run.manifest.machine}.")
-    params = {**a.run.manifest.params, **b.run.manifest.params}
-    changed = [name for name in params if a.run.manifest.params.get(name) != b.run.manifest.params.get(name)]
-    if changed and a.run.manifest.bench == b.run.manifest.bench:
-        values = [f"{n} {a.run.manifest.params.get(n)} → {b.run.manifest.params.get(n)}" for n in changed]
-        notes.append(f"Parameters: {', '.join(values)}.")
-    return {**data, "notes": notes}
+    return {**data, "notes": unlike(a.run, b.run)}
 
 
 def same_scope(a: RunView, b: RunView, scope: str) -> str:

@@ -138,12 +138,14 @@ def _folders_to_open(folder: Path, deep: int) -> Iterator[Path]:
     yield from found or [folder]
 
 
-def _below(folder: Path, deep: int) -> Iterator[Path]:
-    if (folder / MANIFEST).is_file() or _is_results(folder):
+def _below(folder: Path, deep: int, *, is_part: bool = False) -> Iterator[Path]:
+    """Folders to open; `is_part` below one of results, where an evaluation keeps the points it has so far."""
+    is_run, is_results = (folder / MANIFEST).is_file(), _is_results(folder)
+    if is_run or (is_results and not (is_part and not (folder / "results.json").is_file())):
         yield folder
-    if deep and not (folder / MANIFEST).is_file():
+    if deep and not is_run:
         for child in folders_in(folder):
-            yield from _below(child, deep - 1)
+            yield from _below(child, deep - 1, is_part=is_part or is_results)
 
 
 def _mark(path: Path) -> tuple[int, int]:

@@ -150,6 +150,15 @@ def test_runs_that_were_looked_at_long_ago_are_closed(tmp_path: Path, monkeypatc
     assert again is not views[0]
 
 
+def test_what_an_evaluation_keeps_of_its_points_is_no_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "points").mkdir()
+    (tmp_path / "points" / "sweep.json").write_text("{}")
+    under_way = Shelf([tmp_path], tiny_machine()).as_json()
+    assert [(one["name"], one["kind"]) for one in under_way] == [("points", "damaged")]
+    (tmp_path / "results.json").write_text(json.dumps({"rows": [{"m": 1}]}))
+    assert [one["dir"] for one in Shelf([tmp_path], tiny_machine()).as_json()] == [str(tmp_path)]
+
+
 def test_a_folder_that_is_written_later_is_found(tmp_path: Path) -> None:
     shelf = Shelf([tmp_path], tiny_machine())
     app = make_app(shelf)

@@ -20,6 +20,7 @@ from kernbench.report.runs.saved_run import SavedRun
 
 SCHEMA = 2
 TABLES = ("class", "launch", "engine", "link", "line")
+MOST_CHANGES = 6  # values of a machine, or parameters, that are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,27 @@ def same_launch(a: SavedRun, b: SavedRun, launch: int) -> int:
             f"B has no launch '{name}'", where=str(b.path), hint="compare the whole runs, or launches of the same name"
         )
     return names.index(name)
+
+
+def unlike(a: SavedRun, b: SavedRun) -> list[str]:
+    """In which bench, values of the machine and parameters the runs differ: a sentence for each of these."""
+    ours, theirs = a.manifest, b.manifest
+    notes = []
+    if ours.bench != theirs.bench:
+        notes.append(f"A is {ours.bench}, B is {theirs.bench}: rows are matched by name alone.")
+    if ours.machine_hash != theirs.machine_hash:
+        notes.append(f"The machines differ: {_changed(a.machine_values, b.machine_values)}.")
+    if ours.bench == theirs.bench and ours.params != theirs.params:
+        notes.append(f"Parameters: {_changed(ours.params, theirs.params)}.")
+    return notes
+
+
+def _changed(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
+    """The values that differ, the first few."""
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    told = [f"{name} {ours.get(name)} → {theirs.get(name)}" for name in names[:MOST_CHANGES]]
+    more = len(names) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")
 
 
 def _judged_like(a: SavedRun, b: SavedRun) -> Explanation:

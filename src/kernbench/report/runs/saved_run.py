@@ -166,6 +166,11 @@ class SavedRun:
         return self._source_data[1]
 
     @cached_property
+    def machine_values(self) -> dict[str, object]:
+        """Every value of the machine's description, by its key with dots."""
+        return dict(_values(read_json(self.path, MACHINE)))
+
+    @cached_property
     def graph(self) -> TopologyGraph:
         """The machine, compiled."""
         data = read_json(self.path, MACHINE)
@@ -237,3 +242,11 @@ def folders_in(folder: Path) -> list[Path]:
         ]
     except OSError:
         return []
+
+
+def _values(data: object, key: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(data, dict):
+        for name, inner in data.items():
+            yield from _values(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, data
