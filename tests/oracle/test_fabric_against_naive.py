@@ -93,3 +93,24 @@ def test_watching_a_transfer_does_not_change_its_time(chunk: int) -> None:
     for seed in range(25 * chunk, 25 * chunk + 25):
         case = traffic.Case(seed, sizes=SMALL)
         assert traffic.run_fabric(case, "adaptive", trace=True).done == traffic.run_fabric(case, "flits").done, seed
+
+
+@pytest.mark.parametrize("room", ["as it is", "little"])
+@pytest.mark.parametrize("mode", ["compiled", "compiled later"])
+def test_the_compiled_loop_goes_on_wherever_it_takes_over(
+    monkeypatch: pytest.MonkeyPatch, mode: str, room: str
+) -> None:
+    """Seeds with ties among flits of one transfer in several queues (the first three), and with writes that arrive
+    after an end that sets off a read (the others). With little room, flits come a few at a time and all arrays grow.
+    """
+    if room == "little":
+        monkeypatch.setattr("kernbench.sim_engine.fabric.engine.MOST_QUEUED", 4)
+        for name, rows in (("NODES", 3), ("QUEUES", 1), ("TRANSFERS", 1), ("CROSSINGS", 2)):
+            monkeypatch.setattr(f"kernbench.sim_engine.fabric.flit_queues.{name}", rows)
+    cases = [(traffic.Case(seed, sizes=MEDIUM, messages=14), traffic.run_fabric) for seed in (2577, 2582, 2759)]
+    cases += [(traffic.ReaderCase(seed), traffic.run_lanes) for seed in (567, 739, 1368)]
+    if room == "little":
+        cases += [(traffic.Case(seed, sizes=SMALL, messages=14), traffic.run_fabric) for seed in range(50_000, 50_040)]
+    for case, run in cases:
+        flits, compiled = run(case, "flits"), run(case, mode)
+        assert (compiled.done, compiled.links, compiled.channels) == (flits.done, flits.links, flits.channels)

@@ -223,11 +223,12 @@ class Roadmap:
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
         self.hub = self._hub()
-        # SIPs, and the cubes in them, are stamped from one template each: what is found in one is so in all.
-        sips = max(place.sip for place in self.places) + 1
+        # SIPs, and the cubes in them, are stamped from one template each (`topology/compile.py`): what is found in one
+        # is so in all.
+        sips = max(max(place.sip for place in self.places) + 1, 1)
         self._on_tray = sum(place.sip < 0 for place in self.places)
-        self._per_sip = (len(nodes) - self._on_tray) // max(sips, 1)
-        self._ports_per_sip = len(ports) // max(sips, 1)
+        self._per_sip = (len(nodes) - self._on_tray) // sips
+        self._ports_per_sip = len(ports) // sips
         self._per_cube = sum(place.cube == 0 == place.sip for place in self.places)
 
     def _hub(self) -> int | None:
@@ -350,7 +351,7 @@ class Roadmap:
         rank: dict[int, int] = {}
         for v in todo:
             for u, step, order, allowed in into[v]:
-                if not allowed & wanted or not scope[block[u]] or cost.get(u, -1) + step != cost[v]:
+                if not allowed & wanted or not scope[block[u]] or cost.get(u, _FAR) + step != cost[v]:
                     continue
                 if u != src and not transit[u] and (pe[u] < 0 or (pe[u] != home and pe[v] != pe[u])):
                     continue

@@ -3,10 +3,13 @@
 Flits that have left a link are ready for their next ones in the order in which they left, so every link has a queue of
 them. Flits whose times are known beforehand, as they set out or come back from a plan, wait in queues of their own.
 
-No flit crosses a link in less than a certain time, the *window*. So whatever happens within one window from the first
-flit on is in the queues when it begins: the flits of a window are sorted by the link that they are ready for, and every
-link takes its own in order of (time, order), whatever other links do. Last flits may be smaller than the others and
-quicker than a window; those that are queued are known, and the first of them to come out ends the window.
+No flit is ready for a further link sooner than a certain time after it was ready for this one, the *window*. So all
+that happens within one window from the first flit on is in the queues when it begins: the flits of a window are sorted
+by the link that they are ready for, and every link takes its own in order of (time, order, flit), whatever other links
+do.
+Last flits may be quicker, since they may be smaller, and on the last link of all, which does not count for the window.
+When those that are queued can be through is known, and the first of them ends the window: what an end sets off may be
+in everybody's way.
 
 Queues whose first flit comes within a window of some moment are *near*, and looked at whenever flits are moved; the
 others are *far*, and looked at when no near ones are left before the next window.
@@ -48,7 +51,7 @@ class State(NamedTuple):
     far: Array  # and which are not
     inbox: Array  # of every link, flits of this window: the first, and the one that came last
     touched: Array  # links that have some
-    quick_ns: Array  # a heap: when last flits that are quicker than a window can be through
+    quick_ns: Array  # a heap: when last flits that may be quicker than a window can be through
     transfers: Array
     crossing_ints: Array
     crossing_ns: Array
@@ -105,6 +108,14 @@ def _next_quick(heap: Array, counts: Array, now: float) -> float:
             at = child
         heap[at] = last
     return np.inf
+
+
+@compiled
+def _comes_first(time: float, order: int, flit: int, other_ns: float, other_order: int, other_flit: int) -> bool:
+    """Whether one flit is before another. Several queues may have flits of one transfer, of one order."""
+    return time < other_ns or (
+        time == other_ns and (order < other_order or (order == other_order and flit < other_flit))
+    )
 
 
 @compiled
@@ -224,11 +235,11 @@ def move(
                         touched[count] = link
                         count += 1
                     else:
-                        last = inbox[link, 1]
-                        if node_ns[last] < time or (node_ns[last] == time and node_order[last] <= order):
+                        last, flit = inbox[link, 1], node_ints[node, FLIT]
+                        if _comes_first(node_ns[last], node_order[last], node_ints[last, FLIT], time, order, flit):
                             before, after = last, node_ints[last, NEXT]
-                        while after >= 0 and (
-                            node_ns[after] < time or (node_ns[after] == time and node_order[after] <= order)
+                        while after >= 0 and _comes_first(
+                            node_ns[after], node_order[after], node_ints[after, FLIT], time, order, flit
                         ):
                             before, after = after, node_ints[after, NEXT]
                     node_order[node] = order
@@ -346,15 +357,15 @@ def next_order(state: State) -> int:
 def find(state: State, transfer: int) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
     node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
-    for is_counted in range(2):
-        if is_counted:
+    for is_second_pass in range(2):
+        if is_second_pass:
             rows = np.empty((found, 3))
             found = 0
         for queue in _filled(state):
             node = state.queues[queue, HEAD]
             while node >= 0:
                 if node_ints[node, TRANSFER] == transfer:
-                    if is_counted:
+                    if is_second_pass:
                         rows[found, 0], rows[found, 1] = node_ints[node, HOP], node_ints[node, FLIT]
                         rows[found, 2] = state.node_ns[node]
                     found += 1

@@ -104,6 +104,10 @@ class FlitQueues:
             self._more_nodes(max(len(times), len(self._state.node_ns)))
         if counts[loop.FREE_QUEUE] < 0:
             self._more_queues(len(self._state.queues))
+        while counts[loop.QUICK] + 2 * len(self._under_way) > len(
+            self._state.quick_ns
+        ):  # of each two at most are there
+            self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
         state = self._state
         loop.add(
             times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
@@ -118,8 +122,6 @@ class FlitQueues:
         state, counts = self._state, self._counts
         least = state.crossing_ns[state.transfers[place, loop.FIRST] + hop, loop.LEAST_LAST]
         if least < state.clock[loop.WINDOW]:
-            if counts[loop.QUICK] + 2 * len(self._under_way) > len(state.quick_ns):  # two of each are there at most
-                state = self._state = state._replace(quick_ns=_longer(state.quick_ns))
             loop.note_quick(state.quick_ns, counts, ready + least)
 
     def _place_of(self, transfer: Transfer) -> int:
@@ -194,7 +196,7 @@ class FlitQueues:
         self.next_ns = float(self._clock[loop.NEXT_NS])
         ends, writes, events = self._counts[loop.ENDS :].tolist()
         if writes:
-            self._hand_over(writes, min(until, other_ns, self.next_ns))
+            self._hand_over(writes, min(until, other_ns, self.next_ns, *state.end_ns[:ends].tolist()))
         if ends:
             rows = zip(state.end_ns[:ends].tolist(), state.end_ints[:ends].tolist(), strict=True)
             for time, (link, place) in rows:

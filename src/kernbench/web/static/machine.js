@@ -44,12 +44,13 @@ export function startMachine(pane, fail) {
 }
 
 // Where the critical path is longest, as Timeline has it: {of, lane}.
-let main = {of: '', lane: null};
-async function loadMain() {
-  const of = run.a && `${run.a.id}/${scopeOf().id}`;
-  if (!of || main.of === of) return;
+let mainLane = {of: '', lane: null};
+const shownNow = () => run.a && `${run.a.id}/${scopeOf().id}`;
+async function loadMainLane() {
+  const of = shownNow();
+  if (!of || mainLane.of === of) return;
   const found = await getJson(`/runs/${run.a.id}/answer?${query({scope: scopeOf().id})}`).catch(() => null);
-  main = {of, lane: found?.lane ?? null};
+  if (found && of === shownNow()) mainLane = {of, lane: found.lane};
 }
 
 // Without a choice: the cube of the critical path, else the one where most happened, or the tray.
@@ -58,7 +59,7 @@ function rootNow() {
   const chosen = /^(?:node|link|route):([^>#]+)/.exec(state.sel || '');
   if (chosen) return levelOf(chosen[1]);
   if (!run.a) return 'tray';
-  const lane = main.of === `${run.a.id}/${scopeOf().id}` && run.a.lanes[main.lane];
+  const lane = mainLane.of === shownNow() && run.a.lanes[mainLane.lane];
   if (lane) return `sip${lane.sip}.cube${lane.cube}`;
   const busy = new Map();
   for (const lane of run.a.lanes) if (lane.cube >= 0) { const id = `sip${lane.sip}.cube${lane.cube}`; busy.set(id, (busy.get(id) || 0) + lane.busy_ns); }
@@ -66,7 +67,7 @@ function rootNow() {
 }
 
 async function level() {
-  if (!state.root) await loadMain();
+  if (!state.root) await loadMainLane();
   const root = rootNow();
   const ids = [state.a || run.machineId, ...(state.b && state.mode === 'side' ? [state.b] : [])];
   const key = `${ids}/${root}`;

@@ -34,7 +34,7 @@ export function startResults(place, fail) {
       h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true), groups.length > 0 && h('label', {}, 'a plot for each ', h('select', {'aria-label': 'A plot for each', onchange: event => change({panels: event.target.value})}, h('option', {value: '-'}, 'none'), groups.map(c => h('option', {value: c, selected: c === per}, short(c)))))),
       numeric.length > 1 ? plots(rows.filter(r => !failed(r)), {...ui, per, width: roomOf(place) - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => setLook({all: !ui.all})}, ui.all ? 'fewer columns' : 'all columns')),
-        rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => setLook({up: ui.sort === c ? -ui.up : 1, sort: c})}, broken(head(c)), (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
+        rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => setLook({up: ui.sort === c ? -ui.up : 1, sort: c})}, breakable(head(c)), (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
           h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, tabindex: 0, onclick: () => open(r, found), onkeydown: event => { if (event.key === 'Enter') open(r, found); }}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]), c === 'point' && base.has(r.point) && [' ', h('span', {class: 'badge', title: 'On the machine as it was given'}, 'base')])))))))
           : empty('No row fits the filter.', h('p', {}, 'Compare columns with numbers: total_ns < 5000 and m >= 64.')),
         h('div', {class: 'chosen'}))));
@@ -72,7 +72,7 @@ const short = name => name.replace(/^(params|machine|returned)[.:]/, '');
 // In the head of a column: `cube.pe_template.components.pe_gemm.attrs.macs_per_ns` is `pe_gemm.macs_per_ns`.
 const head = name => short(name).split('.').filter(part => !['components', 'attrs', 'links'].includes(part)).slice(-2).join('.');
 // After a dot, a name may go on in the next line.
-const broken = text => text.split(/(?<=\.)/).flatMap((part, n) => (n ? [h('wbr'), part] : [part]));
+const breakable = text => text.split(/(?<=\.)/).flatMap((part, n) => (n ? [h('wbr'), part] : [part]));
 const cell = value => (value === null || value === undefined ? '' : typeof value === 'number' ? number(value) : value === true ? 'yes' : value === false ? 'no' : String(value));
 // Of what was set (columns of settings, or those before the results), what takes most values.
 function mostVaried(found, numeric) {

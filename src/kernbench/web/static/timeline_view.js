@@ -18,7 +18,7 @@ export function clampWindow(t0, t1) {
 
 // A narrow page has no room for "100 % busy" beside the names.
 const BUSY = 70;
-export const labelWidth = () => (roomOf(tl.canvas) < 600 ? 84 + (tl.groups.some(group => group.name.length > 8) ? 26 : 0) : Math.max(124, Math.ceil(tl.nameRoom + BUSY)));
+export const labelWidth = () => (roomOf(tl.canvas) < 600 ? 84 + (tl.groups.some(group => group.name.length > 8) ? 26 : 0) : Math.min(Math.max(124, Math.ceil(tl.nameRoom + BUSY)), Math.floor(roomOf(tl.canvas) / 2)));
 
 // How far the longest name of a row goes.
 export function measureNames(pen) {

@@ -284,3 +284,8 @@ def test_what_is_found_in_one_sip_or_cube_is_so_in_all(monkeypatch: pytest.Monke
     short = routes()
     monkeypatch.setattr(Roadmap, "shift", lambda *_: 0)
     assert short == routes()
+
+
+def test_a_command_finds_its_way_from_a_connection_of_no_length() -> None:
+    path = PathRouter(machine()).find_node_path("sip0.io0.conn.P0.0", "host")
+    assert (path[0], path[-1]) == ("sip0.io0.conn.P0.0", "host")

@@ -116,3 +116,21 @@ def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
         compiled = Run(network, sends, step_ns=8.0, compile_after=compile_after)
         assert compiled.is_compiled
         assert compiled.told("f") == expected, compile_after
+
+
+def test_there_is_room_for_every_last_flit_that_may_end_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are noted on their last hop, which is quicker than the others, long after their room was made."""
+    monkeypatch.setattr("kernbench.sim_engine.fabric.flit_queues.TRANSFERS", 4)
+    network, flows = Network(), 50
+    for flow in range(flows):
+        for place in "abcd":
+            network.add_node((place, flow), 0.0)
+        for (a, b), wire_ns in zip(("ab", "bc", "cd"), (50.0, 50.0, 0.0), strict=True):
+            network.add_link((a, flow), (b, flow), 256.0, wire_ns)
+    sends = [(tuple((place, flow) for place in "abcd"), 512, flow / 4096, {}) for flow in range(flows)]
+    run = Run(network, sends, compile_after=0, mode="flits")
+    queues = run.fabric.engine.queues
+    assert queues is not None
+    assert len(queues._state.quick_ns) >= 2 * flows
+    ends = [transfer.done_ns for transfer in run.transfers]
+    assert ends == [transfer.done_ns for transfer in Run(network, sends, mode="flits").transfers]
