@@ -104,9 +104,8 @@ class FlitQueues:
             self._more_nodes(max(len(times), len(self._state.node_ns)))
         if counts[loop.FREE_QUEUE] < 0:
             self._more_queues(len(self._state.queues))
-        while counts[loop.QUICK] + 2 * len(self._under_way) > len(
-            self._state.quick_ns
-        ):  # of each two at most are there
+        most_quick = counts[loop.QUICK] + 2 * len(self._under_way)  # two of each are there at most
+        while most_quick > len(self._state.quick_ns):
             self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
         state = self._state
         loop.add(
