@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +18,10 @@ import pytest
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.user_module import load_user_module
 from kernbench.sweep import sweep
+from kernbench.sweep.cluster_pool import _outcome
 from kernbench.sweep.driver import Progress
+from kernbench.sweep.points import Point
+from kernbench.sweep.work import Task
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
@@ -137,3 +141,17 @@ def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_p
     rows = sweep(run, over, workers=0, progress=seen.append, **settings)
     assert all(row.ok for row in rows)
     assert 0 < len(seen) <= 8
+
+
+@pytest.mark.parametrize("status", ["cancelled", "lost", "finished"])
+def test_a_result_that_is_lost_with_its_worker_is_asked_for_again(status: str) -> None:
+    """Up to the moment at which it is fetched."""
+
+    class Gone:
+        def __init__(self) -> None:
+            self.status = status
+
+        def result(self) -> None:
+            raise CancelledError("its worker ended")
+
+    assert _outcome(Gone(), Task(0, Point({}, {}))) is None

@@ -54,11 +54,14 @@ class ClusterPool:
                 done.add(future)
             future = next(done)
             task = futures.pop(future.key)
-            if future.status == "cancelled" and self._client.status == "running" and again[task.number] < MOST_AGAIN:
-                again[task.number] += 1  # the scheduler forgot it when its worker ended: ask once more
-                waiting.put_back(task)
+            outcome = _outcome(future, task)
+            if outcome is not None:
+                yield outcome
                 continue
-            yield _outcome(future, task)
+            if self._client.status != "running" or again[task.number] == MOST_AGAIN:
+                raise UsageError("the connection to the cluster is lost", hint=HINT)
+            again[task.number] += 1  # the scheduler forgot it when its worker ended: ask once more
+            waiting.put_back(task)
 
     def close(self) -> None:
         if self._client is not None:
@@ -73,6 +76,12 @@ def _distributed() -> ModuleType:
         raise UsageError("a cluster needs dask.distributed", hint="pip install 'kernbench[cluster]'") from error
 
 
+def _cancelled() -> tuple[type[BaseException], ...]:
+    """What dask raises of a future that is gone: by version, the one or the other."""
+    asyncio, futures = import_module("asyncio"), import_module("concurrent.futures")
+    return asyncio.CancelledError, futures.CancelledError
+
+
 def _connect(address: str) -> Any:
     distributed = _distributed()
     try:
@@ -85,13 +94,21 @@ def _connect(address: str) -> Any:
         ) from None
 
 
-def _outcome(future: Any, task: Task) -> Outcome:
-    if future.status == "finished":
-        outcome: Outcome = future.result()
-        return outcome
-    if future.status != "error":
-        raise UsageError("the connection to the cluster is lost", hint=HINT)
-    error = future.exception()
+def _outcome(future: Any, task: Task) -> Outcome | None:
+    """What came of a task; None where the scheduler has forgotten it, which may happen up to the last moment: what has
+    finished lies on its worker until it is fetched.
+    """
+    error = None
+    try:
+        if future.status == "finished":
+            outcome: Outcome = future.result()
+            return outcome
+        if future.status == "error":
+            error = future.exception()
+    except _cancelled():
+        return None
+    if error is None:
+        return None
     if isinstance(error, _distributed().KilledWorker):
         what = "the workers that ran this point ended, several times; out of memory, or killed"
         return Outcome(task, failed_row(task.point, what, task.number), 0.0)
