@@ -15,8 +15,9 @@ Queues whose first flit comes within a window of some moment are *near*, and loo
 others are *far*, and looked at when no near ones are left before the next window.
 
 All state lies in the arrays of `State`; columns of those with several are named here. What is called often takes arrays
-one by one, since numba takes longer to receive a `State`; and `move` is one long function, since arrays that are handed
-from one function to the next double the cost of a flit. Imported only where numba is.
+one by one, since numba takes longer to receive a `State`; what happens to every flit is written out in `_hand_out` and
+`_take`, since arrays that are handed over for each flit double its cost. It is one file, because numba looks for what
+has changed in the file of a function only when it takes compiled code from its cache. Imported only where numba is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
 OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `crossing_ns`
 LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns`
-NEXT_NS, WINDOW, NEAR_NS, FAR_NS = range(4)  # of `clock`: the next flit, the window, where far begins, its first flit
+NEXT_NS, WINDOW, NEAR_NS, FAR_NS, FIRST_END = range(
+    5
+)  # of `clock`: the next flit, the window, where far begins, its first flit
 
 Array = Any  # numba knows the types by what it is called with
 
@@ -124,6 +127,7 @@ def _put(queue: int, time: float, near: Array, far: Array, counts: Array, clock:
     if time < clock[NEAR_NS]:
         near[counts[NEAR]] = queue
         counts[NEAR] += 1
+        clock[NEXT_NS] = min(clock[NEXT_NS], time)
     else:
         far[counts[FAR]] = queue
         counts[FAR] += 1
@@ -132,20 +136,9 @@ def _put(queue: int, time: float, near: Array, far: Array, counts: Array, clock:
 
 @compiled
 def add(
-    times: Array,
-    order: int,
-    transfer: int,
-    flit: int,
-    hop: int,
-    node_ns: Array,
-    node_ints: Array,
-    queues: Array,
-    head_ns: Array,
-    near: Array,
-    far: Array,
-    counts: Array,
-    clock: Array,
-) -> None:
+    times: Array, order: int, transfer: int, flit: int, hop: int, node_ns: Array, node_ints: Array, queues: Array,
+    head_ns: Array, near: Array, far: Array, counts: Array, clock: Array,
+) -> None:  # fmt: skip
     """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own."""
     queue = counts[FREE_QUEUE]
     counts[FREE_QUEUE] = queues[queue, TAIL]
@@ -172,168 +165,180 @@ def add(
 
 
 @compiled
-def move(
-    until: float,
-    other_ns: float,
-    other_order: float,
-    node_ns: Array,
-    node_order: Array,
-    node_ints: Array,
-    queues: Array,
-    head_ns: Array,
-    near: Array,
-    far: Array,
-    inbox: Array,
-    touched: Array,
-    quick_ns: Array,
-    transfers: Array,
-    crossing_ints: Array,
-    crossing_ns: Array,
-    link_ns: Array,
-    users: Array,
-    end_ns: Array,
-    end_ints: Array,
-    write_ns: Array,
-    write_ints: Array,
-    counts: Array,
-    clock: Array,
-) -> None:
-    """Move flits up to `until`, or to the event of somebody else, or to the first end that is still to be told."""
-    links, now, window = len(users), clock[NEXT_NS], clock[WINDOW]
-    near_ns, far_ns, nears, fars = clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR]
-    first_end = np.inf
-    ends = writes = events = 0
-    while now <= until and now <= other_ns and now < first_end and now < np.inf:
-        if now >= near_ns:  # far queues may be near
-            near_ns, far_ns = now + window, np.inf
-            size, fars = fars, 0
-            for at in range(size):
-                queue = far[at]
-                time = head_ns[queue]
-                if time < near_ns:
-                    near[nears] = queue
-                    nears += 1
-                else:
-                    far[fars] = queue
-                    fars += 1
-                    far_ns = min(far_ns, time)
-        stop = min(now + window, near_ns, first_end, _next_quick(quick_ns, counts, now))
-        # The flits of the window are handed to their links, each in its place there: mostly behind the latest one.
-        size, nears, count = nears, 0, 0
-        now = np.inf
-        for at in range(size):
-            queue = near[at]
-            time = head_ns[queue]
-            if time < stop and time <= until and time <= other_ns:
-                order = queue if queue < links else queues[queue, ORDER]
-                node = queues[queue, HEAD]
-                while time < stop and time <= until and (time < other_ns or (time == other_ns and order < other_order)):
-                    following = node_ints[node, NEXT]
-                    link = crossing_ints[transfers[node_ints[node, TRANSFER], FIRST] + node_ints[node, HOP], LINK]
-                    before, after = -1, inbox[link, 0]
-                    if after < 0:
-                        touched[count] = link
-                        count += 1
-                    else:
-                        last, flit = inbox[link, 1], node_ints[node, FLIT]
-                        if _comes_first(node_ns[last], node_order[last], node_ints[last, FLIT], time, order, flit):
-                            before, after = last, node_ints[last, NEXT]
-                        while after >= 0 and _comes_first(
-                            node_ns[after], node_order[after], node_ints[after, FLIT], time, order, flit
-                        ):
-                            before, after = after, node_ints[after, NEXT]
-                    node_order[node] = order
-                    node_ints[node, NEXT] = after
-                    if before < 0:
-                        inbox[link, 0] = node
-                    else:
-                        node_ints[before, NEXT] = node
-                    inbox[link, 1] = node
-                    node = following
-                    time = node_ns[node] if node >= 0 else np.inf
-                queues[queue, HEAD] = node
-                head_ns[queue] = time
-                if node < 0:
-                    if queue >= links:
-                        queues[queue, TAIL] = counts[FREE_QUEUE]
-                        counts[FREE_QUEUE] = queue
-                    continue
-            if time < near_ns:
-                near[nears] = queue
-                nears += 1
-                now = min(now, time)
-            else:
-                far[fars] = queue
-                fars += 1
-                far_ns = min(far_ns, time)
-        # A link takes its flits, by the rule of `fifo.leave_ns`, and those in series with it do so at once.
-        for at in range(count):
-            node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
-            while node >= 0:
+def _look_further(now: float, head_ns: Array, near: Array, far: Array, counts: Array, clock: Array) -> None:
+    """Far queues whose first flit comes within a window from `now` on are near."""
+    near_ns, far_ns, nears, fars = now + clock[WINDOW], np.inf, counts[NEAR], 0
+    for at in range(counts[FAR]):
+        queue = far[at]
+        time = head_ns[queue]
+        if time < near_ns:
+            near[nears] = queue
+            nears += 1
+        else:
+            far[fars] = queue
+            fars += 1
+            far_ns = min(far_ns, time)
+    clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR] = near_ns, far_ns, nears, fars
+
+
+@compiled
+def _hand_out(
+    stop: float, until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array,
+    node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array,
+    transfers: Array, crossing_ints: Array, counts: Array, clock: Array,
+) -> int:  # fmt: skip
+    """Hand the flits of near queues that are ready before `stop`, up to `until` and before what happens at `other_ns`,
+    to their links: each in its place there, mostly behind the latest one. Returns how many links have some.
+    """
+    links, size, count = len(inbox), counts[NEAR], 0
+    near_ns, far_ns, nears, fars, next_ns = clock[NEAR_NS], clock[FAR_NS], 0, counts[FAR], np.inf
+    for at in range(size):
+        queue = near[at]
+        time = head_ns[queue]
+        if time < stop and time <= until and time <= other_ns:
+            order = queue if queue < links else queues[queue, ORDER]
+            node = queues[queue, HEAD]
+            while time < stop and time <= until and (time < other_ns or (time == other_ns and order < other_order)):
                 following = node_ints[node, NEXT]
-                transfer, leave = node_ints[node, TRANSFER], node_ns[node]
-                is_last = node_ints[node, FLIT] == transfers[transfer, LAST]
-                crossing = transfers[transfer, FIRST] + node_ints[node, HOP]
-                while True:
-                    link, ready = crossing_ints[crossing, LINK], leave
-                    leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
-                    start = link_ns[FREE, link]
-                    if start > ready:
-                        if start - ready > link_ns[WORST, link]:
-                            link_ns[WORST, link] = start - ready
-                            link_ns[WORST_AT, link] = ready
-                        leave += start
-                    else:
-                        leave += ready
-                    link_ns[FREE, link] = leave
-                    if is_last:
-                        users[link] -= 1
-                    leave += crossing_ns[crossing, TAIL_NS]
-                    crossing += 1
-                    if not crossing_ints[crossing - 1, IS_IN_SERIES]:
-                        break
-                events += 1
-                hop = crossing - transfers[transfer, FIRST]
-                if hop < transfers[transfer, HOPS]:
-                    node_ns[node] = leave
-                    node_ints[node, HOP] = hop
-                    node_ints[node, NEXT] = -1
-                    if queues[link, HEAD] >= 0:
-                        node_ints[queues[link, TAIL], NEXT] = node
-                    else:
-                        queues[link, HEAD] = node
-                        head_ns[link] = leave
-                        if leave < near_ns:
-                            near[nears] = link
-                            nears += 1
-                            now = min(now, leave)
-                        else:
-                            far[fars] = link
-                            fars += 1
-                            far_ns = min(far_ns, leave)
-                    queues[link, TAIL] = node
-                    if is_last and crossing_ns[crossing, LEAST_LAST] < window:
-                        note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
+                link = crossing_ints[transfers[node_ints[node, TRANSFER], FIRST] + node_ints[node, HOP], LINK]
+                before, after = -1, inbox[link, 0]
+                if after < 0:
+                    touched[count] = link
+                    count += 1
                 else:
-                    if transfers[transfer, IS_WRITE]:
-                        write_ns[writes] = leave
-                        write_ints[writes, 0], write_ints[writes, 1] = link, node_ints[node, FLIT]
-                        write_ints[writes, 2] = transfer
-                        writes += 1
-                    if is_last:
-                        end_ns[ends] = leave
-                        end_ints[ends, 0], end_ints[ends, 1] = link, transfer
-                        ends += 1
-                        first_end = min(first_end, leave)
-                    node_ints[node, NEXT] = counts[FREE_NODE]
-                    counts[FREE_NODE] = node
-                    counts[FREE_NODES] += 1
+                    last, flit = inbox[link, 1], node_ints[node, FLIT]
+                    if _comes_first(node_ns[last], node_order[last], node_ints[last, FLIT], time, order, flit):
+                        before, after = last, node_ints[last, NEXT]
+                    while after >= 0 and _comes_first(
+                        node_ns[after], node_order[after], node_ints[after, FLIT], time, order, flit
+                    ):
+                        before, after = after, node_ints[after, NEXT]
+                node_order[node] = order
+                node_ints[node, NEXT] = after
+                if before < 0:
+                    inbox[link, 0] = node
+                else:
+                    node_ints[before, NEXT] = node
+                inbox[link, 1] = node
                 node = following
-        now = min(now, far_ns)
+                time = node_ns[node] if node >= 0 else np.inf
+            queues[queue, HEAD] = node
+            head_ns[queue] = time
+            if node < 0:
+                if queue >= links:
+                    queues[queue, TAIL] = counts[FREE_QUEUE]
+                    counts[FREE_QUEUE] = queue
+                continue
+        if time < near_ns:
+            near[nears] = queue
+            nears += 1
+            next_ns = min(next_ns, time)
+        else:
+            far[fars] = queue
+            fars += 1
+            far_ns = min(far_ns, time)
+    clock[NEXT_NS], clock[FAR_NS], counts[NEAR], counts[FAR] = next_ns, far_ns, nears, fars
+    return count
+
+
+@compiled
+def _take(
+    count: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
+    inbox: Array, touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
+    link_ns: Array, users: Array, end_ns: Array, end_ints: Array, write_ns: Array, write_ints: Array, counts: Array,
+    clock: Array,
+) -> None:  # fmt: skip
+    """The `count` links that were handed flits take them, each by the rule of `fifo.leave_ns`, and those in series with
+    it do so at once.
+    """
+    window, ends, writes, events = clock[WINDOW], counts[ENDS], counts[WRITES], counts[EVENTS]
+    for at in range(count):
+        node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
+        while node >= 0:
+            following = node_ints[node, NEXT]
+            transfer, leave = node_ints[node, TRANSFER], node_ns[node]
+            is_last = node_ints[node, FLIT] == transfers[transfer, LAST]
+            crossing = transfers[transfer, FIRST] + node_ints[node, HOP]
+            while True:
+                link, ready = crossing_ints[crossing, LINK], leave
+                leave = crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
+                start = link_ns[FREE, link]
+                if start > ready:
+                    if start - ready > link_ns[WORST, link]:
+                        link_ns[WORST, link] = start - ready
+                        link_ns[WORST_AT, link] = ready
+                    leave += start
+                else:
+                    leave += ready
+                link_ns[FREE, link] = leave
+                if is_last:
+                    users[link] -= 1
+                leave += crossing_ns[crossing, TAIL_NS]
+                crossing += 1
+                if not crossing_ints[crossing - 1, IS_IN_SERIES]:
+                    break
+            events += 1
+            hop = crossing - transfers[transfer, FIRST]
+            if hop < transfers[transfer, HOPS]:
+                node_ns[node] = leave
+                node_ints[node, HOP] = hop
+                node_ints[node, NEXT] = -1
+                if queues[link, HEAD] >= 0:
+                    node_ints[queues[link, TAIL], NEXT] = node
+                else:
+                    queues[link, HEAD] = node
+                    head_ns[link] = leave
+                    _put(link, leave, near, far, counts, clock)
+                queues[link, TAIL] = node
+                if is_last and crossing_ns[crossing, LEAST_LAST] < window:
+                    note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
+            else:
+                if transfers[transfer, IS_WRITE]:
+                    write_ns[writes] = leave
+                    write_ints[writes, 0], write_ints[writes, 1] = link, node_ints[node, FLIT]
+                    write_ints[writes, 2] = transfer
+                    writes += 1
+                if is_last:
+                    end_ns[ends] = leave
+                    end_ints[ends, 0], end_ints[ends, 1] = link, transfer
+                    ends += 1
+                    clock[FIRST_END] = min(clock[FIRST_END], leave)
+                node_ints[node, NEXT] = counts[FREE_NODE]
+                counts[FREE_NODE] = node
+                counts[FREE_NODES] += 1
+            node = following
+    counts[ENDS], counts[WRITES], counts[EVENTS] = ends, writes, events
+
+
+@compiled
+def move(
+    until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
+    queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array, quick_ns: Array,
+    transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, users: Array, end_ns: Array,
+    end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array,
+) -> None:  # fmt: skip
+    """Move flits up to `until`, or to the event of somebody else, or to the first end that is still to be told."""
+    counts[ENDS] = counts[WRITES] = counts[EVENTS] = 0
+    clock[FIRST_END] = np.inf
+    while True:
+        now = clock[NEXT_NS]
+        if now > until or now > other_ns or now >= clock[FIRST_END] or now == np.inf:
+            break
+        if now >= clock[NEAR_NS]:
+            _look_further(now, head_ns, near, far, counts, clock)
+        quick = _next_quick(quick_ns, counts, now)
+        stop = min(now + clock[WINDOW], clock[NEAR_NS], clock[FIRST_END], quick)
+        count = _hand_out(
+            stop, until, other_ns, other_order, node_ns, node_order, node_ints, queues, head_ns, near, far, inbox,
+            touched, transfers, crossing_ints, counts, clock,
+        )  # fmt: skip
+        _take(
+            count, node_ns, node_ints, queues, head_ns, near, far, inbox, touched, quick_ns, transfers, crossing_ints,
+            crossing_ns, link_ns, users, end_ns, end_ints, write_ns, write_ints, counts, clock,
+        )  # fmt: skip
+        clock[NEXT_NS] = min(clock[NEXT_NS], clock[FAR_NS])
         if not count:
             break
-    clock[NEXT_NS], clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR] = now, near_ns, far_ns, nears, fars
-    counts[ENDS], counts[WRITES], counts[EVENTS] = ends, writes, events
 
 
 @compiled

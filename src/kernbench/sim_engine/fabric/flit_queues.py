@@ -56,7 +56,7 @@ class FlitQueues:
             write_ns=np.empty(0),
             write_ints=np.empty((0, 3), np.int32),
             counts=np.zeros(9, np.int64),
-            clock=np.array([INFINITY, INFINITY, 0.0, INFINITY]),
+            clock=np.array([INFINITY, INFINITY, 0.0, INFINITY, INFINITY]),
         )
         self._counts, self._clock = self._state.counts, self._state.clock
         self._counts[loop.FREE_NODE] = self._counts[loop.FREE_QUEUE] = -1
