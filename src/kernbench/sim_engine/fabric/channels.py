@@ -34,7 +34,8 @@ class ChannelGroup:
     """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
     __slots__ = (
-        "_all_waited_ns", "_busy_with", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns", "_worst_ns",
+        "_all_waited_ns", "_busy_with", "_counted", "_counted_rounds", "_direction", "_extra", "_free_ns", "_rounds",
+        "_worst_at_ns", "_worst_ns",
         "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
     )  # fmt: skip
 
@@ -55,17 +56,21 @@ class ChannelGroup:
         self._direction = [0] * channels
         self._rounds = 0  # bursts that every channel has had,
         self._extra = [0] * channels  # and those beyond them
+        self._counted_rounds = 0  # the same of accesses that were counted without a word on when: they stay, whatever
+        self._counted = [0] * channels  # state `restore` goes back to
         self._worst_ns = [0.0] * channels  # longest wait for the channel
         self._worst_at_ns = [0.0] * channels  # when it began
         self._all_waited_ns = 0.0  # at least as long as this, every channel has kept somebody waiting
 
     def done(self) -> list[tuple[int, float, float]]:
         """Of every channel: bursts, longest wait and when that began."""
-        rows = zip(self._extra, self._worst_ns, self._worst_at_ns, strict=True)
-        return [(self._rounds + extra, wait, at) for extra, wait, at in rows]
+        rounds = self._rounds + self._counted_rounds
+        rows = zip(self._extra, self._counted, self._worst_ns, self._worst_at_ns, strict=True)
+        return [(rounds + extra + counted, wait, at) for extra, counted, wait, at in rows]
 
     def total_bursts(self) -> int:
-        return self._rounds * len(self._extra) + sum(self._extra)
+        rounds = self._rounds + self._counted_rounds
+        return rounds * len(self._extra) + sum(self._extra) + sum(self._counted)
 
     def is_idle(self, now: float) -> bool:
         """Whether every burst is finished, and no write is under way."""
@@ -74,9 +79,9 @@ class ChannelGroup:
     def add_bursts(self, block: int, flits: int, times: int) -> None:
         """Count accesses of `flits` bursts from `block` on, without a word on when."""
         rounds, more = divmod(flits, self.mask + 1)
-        self._rounds += rounds * times
+        self._counted_rounds += rounds * times
         for i in range(more):
-            self._extra[(block + i) & self.mask] += times
+            self._counted[(block + i) & self.mask] += times
 
     def move_on(self, by: float) -> None:
         """All that is under way is as it is, `by` later."""
@@ -240,7 +245,7 @@ class ChannelGroup:
 
     def add_rounds(self, rounds: int) -> None:
         """Count bursts on every channel, without a word on when."""
-        self._rounds += rounds
+        self._counted_rounds += rounds
 
     def note_rounds(self, rounds: int, now: float) -> None:
         """Write down how long bursts waited that all came at `now`."""
@@ -255,7 +260,7 @@ class ChannelGroup:
 
     def add_done(self, rows: Sequence[tuple[int, float, float]], since: float = 0.0) -> None:
         """Count what every channel has done: bursts, longest wait and when that began, from `since` on."""
-        self._extra = [extra + bursts for extra, (bursts, _, _) in zip(self._extra, rows, strict=True)]
+        self._counted = [counted + bursts for counted, (bursts, _, _) in zip(self._counted, rows, strict=True)]
         for channel, (_, wait, at) in enumerate(rows):
             self._note_wait(channel, wait, since + at)
 

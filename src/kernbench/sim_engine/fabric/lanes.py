@@ -37,7 +37,7 @@ class ReadProfile:
         self.whole = transfer.last  # flits before the last one
         self.rounds = 0 if group is None else transfer.flits // (group.mask + 1)  # bursts on every channel
         self.reads = 0  # done, and not yet counted elsewhere
-        self.noted = False  # whether its waits are written down: they are the same for all that follow
+        self.noted = -1  # how often waits had been taken when its own were written down: they are always the same
         self._counters = counters
 
     def count(self) -> None:
@@ -129,11 +129,12 @@ class Lane:
         profile.reads += 1
         if self._backoff:
             self._backoff >>= 1
-        if not profile.noted:
-            profile.noted = True
+        links = self._engine.links
+        if profile.noted != links.taken:
+            profile.noted = links.taken
             at_ns = self._read.at_ns
             for link, wait, at in profile.template.waits:
-                self._engine.links.note_wait(link, wait, at_ns + at)
+                links.note_wait(link, wait, at_ns + at)
             if profile.group is not None:
                 profile.group.note_rounds(profile.rounds, at_ns)
 

@@ -109,3 +109,16 @@ def test_a_lane_from_a_node_without_memory_is_refused() -> None:
     fabric = Fabric(network())
     with pytest.raises(FabricError, match="no memory channels"):
         fabric.lane(fabric.network.route("ab"), with_channels=True)
+
+
+def test_reads_that_are_counted_late_stay_counted_when_a_write_planned_before_is_split() -> None:
+    def counted(mode: Mode) -> list[LinkCounters]:
+        fabric, _ = stream(mode, 3)
+        fabric.inject("bm", 16 * FLIT, 60.0, write_to=0)
+        fabric.run(65.0)
+        fabric.channel_counters("m")  # the lane's reads are counted now, the bursts of the write were planned before
+        fabric.inject("mab", 4 * FLIT, 66.0, read_from=0)
+        fabric.run()
+        return fabric.channel_counters("m")
+
+    assert counted("adaptive") == counted("flits")
