@@ -174,7 +174,7 @@ def test_a_load_follows_what_wrote_its_bytes_on_whichever_pe() -> None:
         ["composite_gemm"],
         ["dma_write"],
     ]
-    assert ("TileToken/DMA_READ", ["dma_write", "host_write"]) in found  # y, and x, which the host wrote
+    assert ("TileToken/DMA_READ", ["host_write", "dma_write"]) in found  # x, which the host wrote, and y: by id
 
 
 def test_a_load_of_what_the_host_wrote_last_follows_that_write() -> None:

@@ -6,8 +6,9 @@ machine; so an op's dependencies have smaller ids than it has. While time passes
 was written down; its id is found when somebody reads, and does not depend on who happened to be simulated first.
 Readers get records in order of start, equal starts in order of id. A long run has millions of records, so only their
 times are kept one by one, as columns; what else they say is made from what they are about when somebody reads. Of a
-composite whose course was known, one entry is kept for all its tiles. A log in memory keeps everything; a streaming log
-(`op_stream.py`) keeps one chunk.
+composite whose course was known, one entry is kept for all its tiles; of rows that another log has already
+(`op_copies.py`), one for all of them. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one
+chunk.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
+from kernbench.sim_engine.op_copies import RecordedRows, RowsCopy, copied_rows
 from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
 
 _RELEASES = tuple(release.name.lower() for release in Release)
@@ -65,6 +67,8 @@ class OpLog:
         self._tokens = 0
         self._single: dict[tuple[str, ...], OneOp] = {}  # by stream, unit and head of what came through `record`
         self._folded: list[FoldedRows] = []
+        self._copies: list[tuple[RowsCopy, int, int]] = []  # and the numbers of their first record and first token
+        self._taken = self._taken_tokens = 0  # records and tokens that have left with `take_rows`
         self._ids = RecordIds()
         self._ordered = 0  # rows, the first ones, that are in order for good
         self.before_read: Callable[[], None] | None = None  # makes sure that all that has happened is written down
@@ -174,6 +178,48 @@ class OpLog:
         self._next += course.records
         return self._next - 1
 
+    def record_copy(self, copy: RowsCopy) -> int:
+        """Note what another log recorded as done by other PEs at another time; returns the number of the first record.
+
+        However much that is, it costs one entry until somebody reads. Sums (`OpTally`) do not have it.
+        """
+        first = self._next
+        self._copies.append((copy, first, self.new_tokens(copy.rows.tokens)))
+        self._next += copy.rows.records
+        return first
+
+    def take_rows(self) -> RecordedRows:
+        """Everything recorded since the last time, which leaves the log; numbers go on. For logs that nobody reads."""
+        assert not self._ordered, "rows are taken as they came"
+        assert not self._copies, "what is taken was recorded here"
+        if self.before_order is not None:
+            self.before_order()
+        first, first_token = self._taken, self._taken_tokens
+        token_of = {number: first_token + at for at, number in enumerate(self._token_firsts[first_token:])}
+        rows = RecordedRows(
+            first,
+            self._next - first,
+            first_token,
+            self._tokens - first_token,
+            self._describers,
+            self._subjects,
+            self._firsts,
+            self._starts,
+            self._times,
+            self._causes,
+            self._cause_ends,
+            self._depends,
+            self._several,
+            array("q", [token_of.get(number, NOBODY) for number in self._firsts]),
+            self._folded,
+        )
+        self._ids.give(first, rows.records)
+        self._taken, self._taken_tokens = self._next, self._tokens
+        self._describers, self._subjects, self._several, self._folded = [], [], [], []
+        self._firsts, self._starts, self._depends, self._cause_ends = (array("q") for _ in range(4))
+        self._times, self._causes = array("d"), array("d")
+        return rows
+
     @property
     def records(self) -> list[OpRecord]:
         """All records in order of start."""
@@ -236,15 +282,19 @@ class OpLog:
         self._put_in_order(float("inf"))
 
     def _unfold(self) -> None:
-        """Make rows of all courses."""
-        if self._folded:
-            if self.before_order is not None:
-                self.before_order()
-            folded, self._folded = self._folded, []
-            for first, describer, dependency_ids, course in folded:
-                for subject, times, causes, token in course:
-                    self._append(describer, subject, times, dependency_ids, token, causes, first)
-                    first += len(times) // 2
+        """Make rows of all courses and copies."""
+        if not self._folded and not self._copies:
+            return
+        if self.before_order is not None:
+            self.before_order()
+        folded, self._folded = self._folded, []
+        for rows in folded:
+            for row in rows.told():
+                self._append(*row)
+        copies, self._copies = self._copies, []
+        for copy, first, first_token in copies:
+            for row in copied_rows(copy, first, first_token):
+                self._append(*row)
 
     def _put_in_order(self, until_ns: float) -> None:
         """Give ids to the rows that end before `until_ns`: no other will."""
@@ -300,7 +350,8 @@ class OpLog:
         heads, values = self._describers[row].entries(self._subjects[row])
         number, one = self._firsts[row], self._depends[row]
         id_of = self._ids.id_of
-        waited = (id_of(one),) if one >= 0 else tuple(map(id_of, self._several[-one - 1]))
+        # By id, so that it does not matter whose records were written down first.
+        waited = (id_of(one),) if one >= 0 else tuple(sorted(map(id_of, self._several[-one - 1])))
         causes = self._causes_of(row)
         place, at, asked = 2 * self._starts[row], 0, self._causes[(self._cause_ends[row - 1] if row else 0) + 2]
         together: tuple[int, ...] = ()  # records that ran at the same time, and

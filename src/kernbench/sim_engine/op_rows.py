@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 from kernbench.components.recording import Causes, OpDescriber
 
 CourseRow = tuple[object, Sequence[float], Causes, int]  # subject, times, causes, token
+# A row as an op log takes it: describer, subject, times, dependency ids, token, causes, number of the first record.
+ToldRow = tuple[OpDescriber, object, Sequence[float], tuple[int, ...], int, Causes, int]
 
 
 class RecordedCourse(Protocol):
@@ -33,6 +35,13 @@ class FoldedRows(NamedTuple):
     describer: OpDescriber
     dependency_ids: tuple[int, ...]
     course: RecordedCourse
+
+    def told(self) -> Iterator[ToldRow]:
+        """The rows one by one."""
+        number = self.first
+        for subject, times, causes, token in self.course:
+            yield self.describer, subject, times, self.dependency_ids, token, causes, number
+            number += len(times) // 2
 
 
 class Rows(NamedTuple):

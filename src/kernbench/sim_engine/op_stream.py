@@ -15,6 +15,7 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.components.recording import Causes, FieldValue, OpDescriber
+from kernbench.sim_engine.op_copies import RowsCopy
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_rows import RecordedCourse
 
@@ -115,6 +116,12 @@ class StreamingOpLog(OpLog):
         for subject, times, causes, token in course:
             last = self.record_chain(describer, subject, times, dependency_ids, token, causes)
         return last
+
+    def record_copy(self, copy: RowsCopy) -> int:
+        """As in memory, but its rows are made at once: a chunk is written when all that it names is there."""
+        first = super().record_copy(copy)
+        self._unfold()
+        return first
 
     def close(self) -> None:
         """Write what is left and end the file. Closing twice is harmless."""

@@ -9,7 +9,7 @@ is kept by its unit (`common/work_units.py`). A composite's own record is left o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,13 @@ class OpTally:
         """What every engine has done for a launch that was watched; the sums are then forgotten."""
         self._update()
         return self._launches.pop(launch)
+
+    def add(self, launch: RequestId, work: Mapping[WorkKey, EngineWork]) -> None:
+        """Engines have done more for a launch, of which the log has copies only (`OpLog.record_copy`)."""
+        own = self._launches.get(launch)
+        if own is not None:
+            for key, did in work.items():
+                own[key] = own.get(key, _NOTHING).plus(did)
 
     # ---- sums
 

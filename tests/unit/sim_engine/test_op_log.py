@@ -136,7 +136,7 @@ def test_ids_are_in_order_of_ends_and_of_blocks_whoever_was_recorded_first() -> 
     def recorded(*pes: str) -> list[tuple[int, OpRecord]]:
         log = OpLog()
         numbers = {pe: log.record(1.0, 2.0, f"sip0.cube0.{pe}.pe_math", "math", "exp", {}) for pe in pes}
-        log.record(2.0, 3.0, "sip0.cube0.pe2.pe_math", "math", "add", {}, (numbers["pe2"], numbers["pe10"]))
+        log.record(2.0, 3.0, "sip0.cube0.pe2.pe_math", "math", "add", {}, tuple(numbers.values()))
         return list(log.items())
 
     assert recorded("pe2", "pe10") == recorded("pe10", "pe2")
