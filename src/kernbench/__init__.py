@@ -9,12 +9,13 @@ from kernbench.common.version import __version__
 if TYPE_CHECKING:
     from kernbench.runtime_api.bench_runner import BenchResult, run
     from kernbench.sweep.api import sweep
+    from kernbench.triton_emu.repeatable import repeatable
 
-__all__ = ["BenchResult", "__version__", "run", "sweep"]
+__all__ = ["BenchResult", "__version__", "repeatable", "run", "sweep"]
 
 
 def __getattr__(name: str) -> object:
-    """`run`, `BenchResult` and `sweep`, imported when first used: the command line starts without them.
+    """`run`, `BenchResult`, `sweep` and `repeatable`, imported when first used: the command line starts without them.
 
     `kernbench.sweep` is a package that can be called: its parts are imported from it, and it is the function too.
     """
@@ -26,4 +27,8 @@ def __getattr__(name: str) -> object:
         from kernbench.runtime_api import bench_runner
 
         return getattr(bench_runner, name)
+    if name == "repeatable":
+        from kernbench.triton_emu.repeatable import repeatable
+
+        return repeatable
     raise AttributeError(f"module 'kernbench' has no attribute '{name}'")

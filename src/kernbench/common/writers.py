@@ -7,14 +7,16 @@ every few bytes of a large tensor makes as many stretches as writes; writes side
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
 
 class Writers:
     """The last writer of every byte that an op has written, by op-log id."""
 
-    __slots__ = ("_starts", "_stretches")
+    __slots__ = ("_starts", "_stretches", "before_use")
 
     def __init__(self) -> None:
+        self.before_use: Callable[[int], object] | None = None  # called with the address
         self._starts: list[int] = []
         self._stretches: list[tuple[int, int]] = []  # end, who
 
@@ -22,6 +24,8 @@ class Writers:
         """Bytes from `address` on were last written by `op`, or by the host."""
         if nbytes == 0:
             return
+        if self.before_use is not None:
+            self.before_use(address)
         end = address + nbytes
         first, past = self._touched(address, end)
         starts: list[int] = []
@@ -45,6 +49,8 @@ class Writers:
         """The ops that wrote these bytes, each once, in order of id."""
         if nbytes == 0:
             return ()  # inside a stretch no byte is still not a byte of it
+        if self.before_use is not None:
+            self.before_use(address)
         first, past = self._touched(address, address + nbytes)
         if past - first <= 1:  # as when what is read was written in one go
             return (self._stretches[first][1],) if first < past else ()

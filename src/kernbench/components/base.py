@@ -23,7 +23,7 @@ from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
-from kernbench.components.foresight import Foresight
+from kernbench.components.foresight import Foresight, KnownLaunches
 from kernbench.components.interface import Interface
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
@@ -166,6 +166,10 @@ class Context(Protocol):
     @property
     def foresight(self) -> Foresight | None:
         """Who knows the course of composites beforehand; None when all go tile by tile."""
+
+    @property
+    def known_launches(self) -> KnownLaunches | None:
+        """Who knows the course of launches beforehand; None when all kernels are run."""
 
     @property
     def races(self) -> Races | None:

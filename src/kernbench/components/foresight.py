@@ -6,6 +6,7 @@ somebody else comes, the PE is put into the state that it has at that instant, a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 
@@ -21,3 +22,13 @@ class Foresight(Protocol):
 
     def foresee(self, scheduler: object, feed: object) -> Foreseen | None:
         """Take over a composite that begins now and is alone on its PE; None where it must go tile by tile."""
+
+
+class KnownLaunches(Protocol):
+    """Whoever knows the course of launches."""
+
+    def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
+        """Whether to take over what a PE does for a launch that begins at `at_ns`: if so, nothing starts there."""
+
+    def settle(self, sips: Collection[int] | None = None) -> None:
+        """Somebody comes to some SIPs, or to any: what is under way there goes on as if it were not known."""

@@ -70,6 +70,17 @@ class RuntimeContext(TensorFactory, TorchNames):
         self._make_backend = backend or _ahbm_backend
         self._team: Team | None = None  # of ranks that are running
 
+    def timing_only(self) -> None:
+        """Keep no tensor contents in this run: repeatable kernels that do the same are run once, and none can be read.
+
+        Raises UsageError after the first tensor or launch, and where contents are to be verified.
+        """
+        if self.checks.enabled:
+            raise UsageError(
+                "timing_only in a run that is to be verified", hint="do not ask to verify it, or to time it only"
+            )
+        self.engine.drop_contents()
+
     def __enter__(self) -> RuntimeContext:
         return self
 

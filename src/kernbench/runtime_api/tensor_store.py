@@ -159,7 +159,7 @@ class TensorStore:
         """Contents are to be seen: everything issued before is done first."""
         self.check_ours(tensor)
         if not self._engine.data:
-            raise UsageError("this run keeps no data", hint="make the engine with data=True")
+            raise UsageError("this run keeps no data", hint="run it without data=False and torch.timing_only()")
         self._queue.wait_all()
 
     def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:

@@ -29,6 +29,7 @@ from kernbench.common.race import Race
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.recording import NOBODY, Release
+from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.activity import Activity
@@ -47,6 +48,7 @@ from kernbench.sim_engine.host_data import (
 from kernbench.sim_engine.host_ops import HOST_KIND, host_op
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.steady.known_launches import KnownLaunches, can_know_launches
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value
 
@@ -97,6 +99,7 @@ class GraphEngine(Machine):
         fast = is_fast_by_default() if fast is None else fast
         another_machine()
         super().__init__(graph, mode, op_log, data, check_races, fast, activity)
+        self._know_launches()
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
@@ -106,6 +109,19 @@ class GraphEngine(Machine):
     @property
     def now_ns(self) -> float:
         return self.env.now
+
+    def drop_contents(self) -> None:
+        """Keep no tensor contents from now on; raises UsageError where some are kept once a request was let in."""
+        if not self.data:
+            return
+        if self._handles:
+            raise UsageError("contents are dropped in mid-run", hint="say so before the first tensor is made")
+        self.data, self.memory = False, BlankMemory(self.values)
+        self._know_launches()
+
+    def _know_launches(self) -> None:
+        if self.known_launches is None and can_know_launches(self):
+            self.known_launches = KnownLaunches(self)
 
     @property
     def requests(self) -> int:

@@ -18,6 +18,7 @@ from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
+from kernbench.components.foresight import KnownLaunches
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
@@ -69,7 +70,7 @@ class Machine:
         self.races = LaunchOrder() if check_races else None
         self.data = data
         self.values = ValueGraph()
-        self.memory = MemoryStore(self.values) if data else BlankMemory(self.values)
+        self.memory: MemoryStore | BlankMemory = MemoryStore(self.values) if data else BlankMemory(self.values)
         self.kernels: dict[str, Kernel] = {}
         self.communicators: dict[str, Communicator] = {}
         self._wiring = wiring
@@ -95,9 +96,10 @@ class Machine:
         foresees = fast and mode == "adaptive" and activity is None and not (op_log is not None and op_log.lines)
         self.foresight = Foresight(self) if foresees else None
         if op_log is not None and self.foresight is not None:
-            op_log.before_read = self.foresight.settle
+            op_log.before_read = self.settle
             if isinstance(op_log, StreamingOpLog):
                 op_log.not_before = self.foresight.earliest_begin_ns
+        self.known_launches: KnownLaunches | None = None
         self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
@@ -266,6 +268,8 @@ class Machine:
 
     def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
         """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
+        if self.known_launches is not None:
+            self.known_launches.settle()
         cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
         return tuple(kernel for cpu in sorted(cpus, key=lambda cpu: cpu.key) for kernel in cpu.blocked())
 
@@ -273,6 +277,8 @@ class Machine:
 
     def settle(self, sips: Collection[int] | None = None) -> None:
         """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""
+        if self.known_launches is not None:
+            self.known_launches.settle(sips)
         if self.foresight is not None:
             self.foresight.settle(sips)
 

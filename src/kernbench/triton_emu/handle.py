@@ -7,7 +7,7 @@ evaluates what they depend on, on the spot, and costs no simulated time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from math import prod
 from types import EllipsisType
 from typing import NoReturn, Protocol, TypeAlias
@@ -52,13 +52,13 @@ class TensorHandle:
     broadcasting; `@` is `tl.dot`. `&`, `|`, `^`, `~`, `<<` and `>>` work on the bits of integers and on the truth of
     bools; `//` and `%` round down, as in Python and numpy, where Triton's integers cut towards zero.
 
-    Kernel code sets no field. `tl`, `block`, `composite`, `records`, `segments`, `transposed` and `value` are internal
-    to `triton_emu`; they are plain slots because every op reads them.
+    Kernel code sets no field. `tl`, `block`, `came_from`, `composite`, `records`, `segments`, `transposed` and `value`
+    are internal to `triton_emu`; they are plain slots because every op reads them.
     """
 
     __slots__ = (
-        "__weakref__", "_operand", "address", "block", "composite", "dtype", "records", "segments", "shape", "space",
-        "tl", "transposed", "value",
+        "__weakref__", "_operand", "address", "block", "came_from", "composite", "dtype", "records", "segments",
+        "shape", "space", "tl", "transposed", "value",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,7 @@ class TensorHandle:
         self.block = block
         self.composite: CompletionHandle | None = None  # that has yet to write it
         self._operand: Operand | None = None  # once a command has named it
+        self.came_from: Hashable = None  # which call, where calls are recorded
 
     @property
     def ndim(self) -> int:
@@ -293,13 +294,14 @@ class PendingHandle:
     kernel's alone, and its TCM is free when the kernel drops it, whether the handle is still there or not.
     """
 
-    __slots__ = ("_held", "_kept", "_result", "_tl", "number", "records")
+    __slots__ = ("_held", "_kept", "_result", "_tl", "came_from", "number", "records")
 
     def __init__(self, tl: object, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
         self._tl = tl
         self._held = held  # operands stay in TCM until it is done
         self.number = -1  # until it is issued
         self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
+        self.came_from: Hashable = None  # which call, where calls are recorded
         self._kept = out
         self._result = None if out is None else ref(out)
 

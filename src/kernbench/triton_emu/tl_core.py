@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NoReturn, Protocol, cast
+from typing import NamedTuple, NoReturn, Protocol, cast
 
 import numpy as np
 
@@ -56,6 +56,17 @@ class TensorRange:
     dtype: str
     space: Space = "hbm"
     is_one_of_several: bool = False
+
+
+class KernelIds(NamedTuple):
+    """Where a kernel runs: (PE, cube, SIP) as its launch counts them, how many there are, and as the machine counts;
+    and whose directions it means.
+    """
+
+    program: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    place: PeKey
+    communicator: Communicator | None = None
 
 
 @frozen

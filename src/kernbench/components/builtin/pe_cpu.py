@@ -12,7 +12,7 @@ fetch, the time of scalar code, and contention of the two streams for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -25,7 +25,7 @@ from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.commands import EngineCommand, IpcqCommand, RecvCmd, SendCmd
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
-from kernbench.common.ids import PeId
+from kernbench.common.ids import PeId, PeKey
 from kernbench.common.launch import STREAMS
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import (
@@ -59,7 +59,7 @@ from kernbench.triton_emu.kernel_runner import Done, KernelRunner
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelEnv
+from kernbench.triton_emu.tl_core import KernelEnv, KernelIds
 
 
 class Use(NamedTuple):
@@ -81,22 +81,30 @@ def _longest_ns(now_ns: Sequence[float], before_ns: Sequence[float]) -> float:
     return max((now - before for now, before in zip_longest(now_ns, before_ns, fillvalue=0.0)), default=0.0)
 
 
+Answer = Callable[[PeResult], object]
+
+
 class Turn:
     """A launch on this PE: waiting for its turn, running, or over.
 
     It is driven as a SimPy process would be, without the two events that its start and its end would cost.
     """
 
-    __slots__ = ("_steps", "_waits_on", "is_aborted", "launch", "packet", "runner", "stops", "tcm_peak_bytes", "watch")
+    __slots__ = (
+        "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "runner", "stops",
+        "tcm_peak_bytes", "watch",
+    )  # fmt: skip
 
-    def __init__(self, packet: Packet, launch: KernelLaunchMsg) -> None:
-        self.packet = packet
+    def __init__(self, launch: KernelLaunchMsg, answer: Answer) -> None:
+        self.answer = answer  # called with what came of it
         self.launch = launch
         self._steps: Process | None = None
         self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
         self.watch: KernelWatch | None = None  # where races are looked for
         self.is_aborted = False
+        self.is_answered = False  # by somebody who knew its course
+        self.lease: TcmLease | None = None  # TCM that somebody has taken for it who knows its course
         self.tcm_peak_bytes = 0
         self.stops: list[Packet] = []  # to be answered when it is over
 
@@ -145,24 +153,46 @@ class PeCpuComponent(ActiveComponent):
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         place = node.place
-        self.key = (place.sip, place.cube, place.pe)
+        self.key: PeKey = (place.sip, place.cube, place.pe)
         self.cycle_ns = on_grid(1.0 / float(node.attrs["clock_ghz"]))
         self._pe = str(PeId(*self.key))
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
+        self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # what kernels get as `tl`
         # By stream. The first one of each runs, until all it set going is done.
         self._turns: dict[LaunchStream, deque[Turn]] = {stream: deque() for stream in STREAMS}
 
     def accept(self, packet: Packet) -> Process | None:
         if isinstance(packet.request, KernelLaunchMsg):
-            turns, turn = self._turns[packet.request.stream], Turn(packet, packet.request)
-            turns.append(turn)
-            if len(turns) == 1:
-                self._begin(turn)
+            self._take(Turn(packet.request, partial(self._reply_with, packet)))
             return None
         return super().accept(packet)
+
+    def serve_alone(self, launch: KernelLaunchMsg, answer: Answer) -> None:
+        """Run a launch that came in no packet."""
+        self._take(Turn(launch, answer))
+
+    def _take(self, turn: Turn) -> None:
+        turns = self._turns[turn.launch.stream]
+        turns.append(turn)
+        if len(turns) == 1:
+            self._begin(turn)
+
+    def _reply_with(self, packet: Packet, result: PeResult) -> None:
+        self.reply(packet, payload=result)
+
+    def has_only(self, turn: Turn) -> bool:
+        """Whether a launch is the only one here, and is to run."""
+        return sum(map(len, self._turns.values())) == 1 and not turn.is_aborted
+
+    def end_known(self, turn: Turn, result: PeResult) -> None:
+        """A launch is over whose kernel was not run, since its course is known."""
+        turn.answer(result)
+        self.ctx.end_lease(*self.key, turn.launch.stream)
+        turn.is_answered = True  # before the next begins: what is known may end there, and this kernel run late
+        self._on_with_next(turn)
 
     def stop(self, packet: Packet) -> Process | None:
         """A launch is to stop: its kernel ends if it runs, else it leaves the queue. The answer says that nothing of it
@@ -170,6 +200,8 @@ class PeCpuComponent(ActiveComponent):
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
+        if self.ctx.known_launches is not None:
+            self.ctx.known_launches.settle((self.key[0],))
         waiting = (turn for turns in self._turns.values() for turn in turns)
         turn = next((turn for turn in waiting if turn.launch.id == abort.launch_id), None)
         if turn is not None:
@@ -182,12 +214,18 @@ class PeCpuComponent(ActiveComponent):
         self.reply(packet)
         if turn is not None and turn is not self._turns[turn.launch.stream][0]:
             self._turns[turn.launch.stream].remove(turn)
-            self.reply(turn.packet, payload=self._result(turn, self.env.now, self._use(turn), None))
+            turn.answer(self._result(turn, self.env.now, self._use(turn), None))
         return None
 
     def _begin(self, turn: Turn) -> None:
         """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
-        self.ctx.at(max(turn.launch.target_start_ns or 0.0, self.env.now), turn.begin, self._serve(turn))
+        at_ns, known = max(turn.launch.target_start_ns or 0.0, self.env.now), self.ctx.known_launches
+        if known is None or not known.takes(self, turn, at_ns):
+            self.ctx.at(at_ns, self.start_turn, turn)
+
+    def start_turn(self, turn: Turn) -> None:
+        """Run the kernel of a launch, from now on."""
+        turn.begin(self._serve(turn))
 
     def blocked(self) -> tuple[BlockedKernel, ...]:
         """What each kernel that runs here waits for, for the report of a deadlock; none that nothing keeps."""
@@ -209,15 +247,26 @@ class PeCpuComponent(ActiveComponent):
         error = yield from self._run(turn)
         if turn.watch is not None and error is None:
             turn.watch.end()
-        self.reply(turn.packet, payload=self._result(turn, start_ns, before, error))
+        result = self._result(turn, start_ns, before, error)
+        if not turn.is_answered:
+            turn.answer(result)
         if error is not None and turn.runner is not None:
             self._end_messages(turn, failed=True)
             yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
             if turn.watch is not None:
                 turn.watch.end()
         self._end_messages(turn)
-        self.ctx.end_lease(*self.key, stream)
-        turns = self._turns[stream]
+        if not turn.is_answered:
+            self.ctx.end_lease(*self.key, stream)
+        self._over(turn)
+
+    def _over(self, turn: Turn) -> None:
+        """Nothing of a launch is under way. One that was answered by somebody else is over since then."""
+        if not turn.is_answered:
+            self._on_with_next(turn)
+
+    def _on_with_next(self, turn: Turn) -> None:
+        turns = self._turns[turn.launch.stream]
         turns.popleft()
         for stop in turn.stops:
             self.reply(stop)
@@ -246,12 +295,9 @@ class PeCpuComponent(ActiveComponent):
             _Commands(self, launch), turn.watch, lines=self.ctx.log is not None and self.ctx.log.lines
         )
         try:
-            tcm = self.ctx.lease_tcm(*self.key, launch.stream)
-            tl = TLContext(self._environment(launch, kernel, runner, tcm))
-            named = (
-                {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
-            )
-            call = bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
+            tcm = turn.lease or self.ctx.lease_tcm(*self.key, launch.stream)
+            tl = self.tl_of(self._environment(launch, kernel, runner, tcm))
+            call = self.call_of(launch, kernel, tl)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(lambda: tl.ended(call()))
@@ -306,6 +352,19 @@ class PeCpuComponent(ActiveComponent):
 
     # ---- what the kernel gets
 
+    def call_of(self, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> Callable[[], object]:
+        """The call of a launch's kernel; raises KernelError when its arguments do not fit its parameters."""
+        named = {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
+        return bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
+
+    def ids_of(self, launch: KernelLaunchMsg) -> KernelIds:
+        """Where in its launch, and in the machine, the kernel runs."""
+        spec = self.ctx.graph.spec
+        sip, cube, pe = self.key
+        pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
+        program, grid = (pes.index(pe), cubes.index(cube), sip), (len(pes), len(cubes), spec.n_sips)
+        return KernelIds(program, grid, self.key, self.ctx.communicators.get(launch.communicator))
+
     def _argument(self, arg: KernelArg) -> object:
         """A number as it is, a tensor as a pointer."""
         if not isinstance(arg, TensorArg):
@@ -324,9 +383,7 @@ class PeCpuComponent(ActiveComponent):
         )
 
     def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner, tcm: TcmLease) -> KernelEnv:
-        spec = self.ctx.graph.spec
-        sip, cube, pe = self.key
-        pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
+        program, grid, place, communicator = self.ids_of(launch)
         return KernelEnv(
             runner,
             self.ctx.values,
@@ -336,11 +393,11 @@ class PeCpuComponent(ActiveComponent):
             lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset).raw,
             tcm.nbytes,
             launch,
-            (pes.index(pe), cubes.index(cube), sip),
-            (len(pes), len(cubes), spec.n_sips),
+            program,
+            grid,
             self.ctx.writers,
-            self.key,
-            self.ctx.communicators.get(launch.communicator),
+            place,
+            communicator,
         )
 
     def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:

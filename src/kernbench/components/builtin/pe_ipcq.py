@@ -26,7 +26,7 @@ from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.ids import PeId, PeKey
-from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit
+from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Peer
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
@@ -190,6 +190,12 @@ class PeIpcqComponent(PeEngine):
     def is_sending(self, ring: TxRing) -> bool:
         """Whether a send to a ring is under way."""
         return any(isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops)
+
+    def used(self, communicator: Communicator) -> list[tuple[str, Peer]]:
+        """The directions that messages have gone to or come from, and who is there."""
+        rings = [*self._rings.tx, *self._rings.rx]
+        used = dict.fromkeys(direction for whose, direction in rings if whose is communicator)
+        return [(direction, self._rings.peer(communicator, direction)) for direction in used]
 
     def closed(self, communicator: Communicator) -> None:
         """A communicator is over, and its rings with it."""

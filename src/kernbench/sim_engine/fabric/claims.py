@@ -20,7 +20,8 @@ may be added or taken away without changing a single time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from kernbench.common.errors import FabricError
@@ -153,16 +154,17 @@ class Claims:
         self.held -= 1
 
     def disturb(self, transfer: Transfer, now: float) -> None:
-        """A transfer sets out: whoever owns what it will use is called, once, with nothing of it owned any more."""
+        """A transfer sets out: whoever owns what it will use is called, once, with nothing of it owned any more.
+
+        An owner that goes back in time may leave others behind who own some of it since then: they are called next.
+        """
         owner, own = self._owner, transfer.claim
         for link in transfer.links:
-            claim = owner[link]
-            if claim is not None and claim is not own:
+            while (claim := owner[link]) is not None and claim is not own:
                 self._tell(claim, now, transfer.order)
         group = transfer.sink or transfer.source
         if group is not None:
-            claim = self._channel_owner.get(group.node)
-            if claim is not None and claim is not own:
+            while (claim := self._channel_owner.get(group.node)) is not None and claim is not own:
                 self._tell(claim, now, transfer.order)
 
     def replay(self, claim: Claim, transfers: list[Transfer], repeated_ns: float) -> None:
@@ -179,6 +181,15 @@ class Claims:
     def turn(self) -> float:
         """Order of the newcomer on whose behalf owners are being called; infinity if there is none."""
         return self._turn
+
+    @contextmanager
+    def on_behalf_of_nobody(self) -> Iterator[None]:
+        """Within a call of an owner: for a while, as if none was being called."""
+        before, self._turn = self._turn, INFINITY
+        try:
+            yield
+        finally:
+            self._turn = before
 
     def _tell(self, claim: Claim, now: float, order: float) -> None:
         self.drop(claim)

@@ -17,9 +17,10 @@ import simpy
 from simpy.events import NORMAL, Event, EventPriority, Timeout
 
 from kernbench.common.errors import KernBenchError
-from kernbench.common.units import on_grid
+from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.fabric import Fabric
+from kernbench.sim_engine.fabric.past import PastFabric, past_of
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
@@ -38,7 +39,10 @@ class FabricEnvironment(simpy.Environment):
         super().__init__(initial_time=0.0)
         self._calls: dict[float, list[tuple[Callable[[Any], object], Any]]] = {}  # by time
         self._call_times: list[float] = []  # a heap
-        self.calls_at = self.processes_at = -1.0  # the last instant at which calls were made, and processes went on
+        # The last instant at which ends were reported, calls were made, and processes went on,
+        self.ends_at = self.calls_at = self.processes_at = -1.0
+        self._is_before_calls = False  # and whether the last of these is one that goes on before calls are made,
+        self._follows_calls = False  # of which there were some already: it was started by one.
         if fabric is not None:
             self.fabric = fabric
 
@@ -66,9 +70,10 @@ class FabricEnvironment(simpy.Environment):
         self.now = self._now = self.fabric.engine.now = now
 
     def run_calls(self, until: float) -> None:
-        """Let all happen that comes up to `until`, that included; for an environment without processes."""
+        """Let all happen that comes up to `until`, that included."""
         while self.peek() <= until:
-            self.at(until, _stop, None)  # so that the fabric goes no further
+            if until not in self._calls:
+                self.at(until, _stop, None)  # so that the fabric goes no further
             self.step()
 
     def run_transfers(self, until: float) -> None:
@@ -91,6 +96,78 @@ class FabricEnvironment(simpy.Environment):
         self._calls.clear()
         self._call_times.clear()
         return taken
+
+    # ---- what was to happen and did not
+
+    def go_back(self, begin_ns: float, start: Callable[[], object]) -> None:
+        """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and let happen what
+        comes of it, up to now. Then everything goes on, as if it had been called in time.
+
+        What it sets going must have been by itself until now: whatever it uses is idle since, and owned by a claim that
+        is over now. May be called whenever something happens, and between steps. At this very instant, what would have
+        happened before what happens now does: transfers that set out before the newcomer on whose behalf an owner is
+        called; all that the fabric does, where calls are being made; calls, too, where processes go on.
+        """
+        now = self.fabric.engine.now
+        if begin_ns >= now:
+            self.at(begin_ns, _begin, start)
+            self.fabric.engine.recalled = True
+            return
+        happens = self._moment(now)
+        kept = self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at
+        kind = self._is_before_calls, self._follows_calls
+        queue, calls, times = self._queue, self._calls, self._call_times
+        self._queue, self._calls, self._call_times = [], {}, []
+        try:
+            with past_of(self.fabric.engine) as fabric:
+                self.begin_at(begin_ns)
+                self.calls_at = begin_ns
+                start()
+                self.run_calls(now - GRID_NS)
+                happens(now, fabric)
+        finally:
+            left, later = self._queue, self.take_calls()
+            self._queue, self._calls, self._call_times = queue, calls, times
+            self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at = kept
+            self._is_before_calls, self._follows_calls = kind
+            for event in left:
+                heappush(queue, event)
+            for call in later:
+                self.at(*call)
+
+    def _moment(self, now: float) -> Callable[[float, PastFabric], None]:
+        """How to let that happen which comes before what happens now, of what comes at this very instant."""
+        if self.processes_at == now and not self._is_before_calls:
+            return self._run_before_processes
+        if self.processes_at == now and self._follows_calls:
+            return self._run_first_calls
+        if self.calls_at == now:
+            return self._run_before_calls
+        turn = self.fabric.engine.claims.turn
+        if turn == INFINITY or now in (self.ends_at, self.processes_at):
+            return lambda now, _: self.run_transfers(now)
+        return lambda now, fabric: fabric.catch_up(now, turn)
+
+    def _run_before_calls(self, now: float, _: PastFabric) -> None:
+        """What the fabric does at `now`, and those who go on before calls are made."""
+        queue = self._queue
+        self.run_transfers(now)
+        while queue and queue[0][:2] < (now, NORMAL):
+            self.step()
+            self.run_transfers(now)
+
+    def _run_first_calls(self, now: float, fabric: PastFabric) -> None:
+        """The same, and the calls that are made together: one of the same time has started who goes on now."""
+        self._run_before_calls(now, fabric)
+        if self._call_times and self._call_times[0] == now:
+            self.step()
+
+    def _run_before_processes(self, now: float, fabric: PastFabric) -> None:
+        """All that happens at `now` but processes."""
+        self._run_before_calls(now, fabric)
+        while self._call_times and self._call_times[0] == now:
+            self.step()
+            self._run_before_calls(now, fabric)
 
     def step(self) -> None:
         """Let what comes next happen: one SimPy event, or all calls of one instant, after what the fabric does before.
@@ -115,7 +192,7 @@ class FabricEnvironment(simpy.Environment):
                 break
             if not finished:
                 continue
-            self.now = self._now = finished[0].done_ns
+            self.now = self._now = self.ends_at = finished[0].done_ns
             for transfer in finished:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)
@@ -123,11 +200,14 @@ class FabricEnvironment(simpy.Environment):
             fabric.now = horizon
         if times and times[0] == horizon and not (queue and queue[0][0] == horizon and queue[0][1] < NORMAL):
             self.now = self._now = self.calls_at = heappop(times)
+            self._follows_calls = False
             for action, subject in self._calls.pop(horizon):
                 action(subject)
             return
         if horizon < INFINITY:
             self.now = self.processes_at = horizon
+            self._is_before_calls = queue[0][1] < NORMAL
+            self._follows_calls = self.calls_at == horizon
         try:
             super().step()
         except KernBenchError as copy:
@@ -146,6 +226,10 @@ class FabricEnvironment(simpy.Environment):
     def _complete(self, event: Event, transfer: Transfer) -> None:
         event._ok, event._value = True, transfer
         heappush(self._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(self._eid), event))
+
+
+def _begin(start: Callable[[], object]) -> None:
+    start()
 
 
 def _stop(_: object) -> None:

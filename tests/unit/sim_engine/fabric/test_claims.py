@@ -390,3 +390,16 @@ def test_claims_and_replays_that_make_no_sense_are_refused_with_a_hint() -> None
         claim.replay([fabric.prepare("mab", FLIT, 0.0, fabric.take_turn())])
     with pytest.raises(FabricError, match="not claimed"):
         claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn()), fabric.prepare("cam", FLIT, 0.0, 9)])
+
+
+def test_who_owns_since_an_owner_was_called_is_called_next() -> None:
+    fabric, called = Fabric(network()), []
+
+    def again(now: float) -> None:
+        called.append("first")
+        assert fabric.claim(links, (), lambda _: called.append("second")) is not None
+
+    links = [fabric.network.link_index("c", "a")]
+    assert fabric.claim(links, (), again) is not None
+    fabric.inject("cab", FLIT)
+    assert called == ["first", "second"]

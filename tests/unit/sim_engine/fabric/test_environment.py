@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -190,3 +191,108 @@ def test_conditions_of_simpy_work_on_transfers() -> None:
     env.process(process())
     env.run()
     assert log == [(7.0, [FLIT, 5 * FLIT])]
+
+
+# ---- going back
+
+
+def test_what_starts_late_ends_as_if_it_had_started_in_time() -> None:
+    def ends(late_at: float | None) -> list[tuple[str, float]]:
+        env, log = environment(), []
+
+        def sends(name: str, path: str, times: int) -> SimProcess:
+            for _ in range(times):
+                yield env.transfer(path, 2 * FLIT)
+                log.append((name, env.now))
+
+        def start(_: object = None) -> None:
+            env.process(sends("late", "abc", 4))
+
+        def wakes() -> SimProcess:
+            yield env.timeout(late_at or 0.0)
+            env.go_back(2.0, start)
+            assert (env.now, env.fabric.now) == (late_at, late_at)
+
+        if late_at is None:
+            env.at(2.0, start, None)
+        else:
+            env.process(wakes())
+        env.run()
+        return log
+
+    plain = ends(None)
+    assert plain == [("late", 9.0), ("late", 16.0), ("late", 23.0), ("late", 30.0)]
+    assert all(ends(half / 2) == plain for half in range(2, 61))  # before it begins, too
+
+
+@pytest.mark.parametrize("turn", [0, 1 << 50])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_owner_that_goes_back_when_it_is_disturbed(turn: int, compiled: bool) -> None:
+    """At every quarter of a ns a newcomer crosses those that are held, before or behind them in the order of turns."""
+
+    def ends(at_ns: float, *, late: bool) -> object:
+        env, log, turns = environment(), [], count(2)
+        if compiled:
+            env.fabric.engine.compile()
+
+        def send(name: str, later_ns: float = 0.0) -> None:
+            at_ns = env.now + later_ns
+            env.fabric.inject("abc", 3 * FLIT, at_ns, on_done=lambda _: done(name), turn=next(turns))
+
+        def done(name: str) -> None:
+            log.append((name, env.now))
+            if name < "c":
+                send(chr(ord(name) + 2), 1.25)
+            elif name < "f":
+                env.at(env.now + 1.25, send, chr(ord(name) + 2))
+
+        def start() -> None:
+            send("a")
+            send("b")
+
+        if late:
+            claim = env.fabric.claim(range(2), (), lambda _: env.go_back(2.0, start))
+            assert claim is not None
+        else:
+            env.at(2.0, lambda _: start(), None)
+        env.fabric.inject("abc", 4 * FLIT, at_ns, on_done=lambda _: log.append(("newcomer", env.now)), turn=turn)
+        env.run()
+        return [entry for entry in log if entry[1] > at_ns], sorted(log), env.fabric.all_link_counters()
+
+    for quarter in range(200):
+        assert ends(quarter / 4, late=True) == ends(quarter / 4, late=False), quarter
+
+
+def test_what_goes_back_within_the_past_joins_that() -> None:
+    env, log = environment(), []
+
+    def inner() -> None:
+        log.append(("inner", env.now))
+        env.at(5.0, lambda _: log.append(("in between", env.now)), None)
+        env.at(9.0, lambda _: log.append(("later", env.now)), None)
+
+    def outer() -> None:
+        log.append(("outer", env.now))
+        env.at(4.0, lambda _: env.go_back(1.0, inner), None)
+        env.at(6.0, lambda _: log.append(("after", env.now)), None)
+
+    env.at(8.0, lambda _: env.go_back(2.0, outer), None)
+    env.run()
+    assert log == [("outer", 2.0), ("inner", 1.0), ("in between", 5.0), ("after", 6.0), ("later", 9.0)]
+
+
+def test_a_failure_in_the_past_leaves_the_clock_where_it_was() -> None:
+    env = environment()
+
+    def fails(_: object) -> None:
+        raise ValueError("no")
+
+    def goes_back(_: object) -> None:
+        with pytest.raises(ValueError, match="no"):
+            env.go_back(1.0, lambda: env.at(3.0, fails, None))
+        assert (env.now, env.fabric.now) == (8.0, 8.0)
+        env.transfer("ab", FLIT)
+
+    env.at(8.0, goes_back, None)
+    env.run()
+    assert env.now == 11.0

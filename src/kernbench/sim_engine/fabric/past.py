@@ -1,0 +1,73 @@
+"""A fabric in the past: what somebody was to send and did not is sent late, as if it had been at its time.
+
+The links and channels that it needs were owned, so nobody else has used them since, and an agenda of its own keeps the
+right order, as in `replay.py`. There it is a list of transfers; here whoever sends them lives in the past, too
+(`FabricEnvironment.go_back`), and sees nothing of what others have under way: not their events, not the flits of the
+compiled loop, not the transfers that wait to be planned again. What is left when the past has caught up joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.engine import AT_DONE, Event, FlitEngine
+from kernbench.sim_engine.fabric.trains import TrainPlanner
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+BEHIND_ALL = 1 << 62  # place within an instant, behind every flit and every injection
+
+
+class PastFabric:
+    """An engine, as long as it is in the past."""
+
+    __slots__ = ("_ends", "_engine")
+
+    def __init__(self, engine: FlitEngine) -> None:
+        self._engine = engine
+        self._ends: list[Event] = []  # at the instant that is caught up with: to be reported with those of the others
+
+    def catch_up(self, now: float, order: float) -> None:
+        """Let all happen that comes before injection `order` at `now`, at which everything before `now` has."""
+        engine, agenda = self._engine, self._engine.agenda
+        while agenda.next_time() <= now:
+            event = agenda.current[0]
+            if event[1] >= order:
+                break
+            agenda.drop(1)
+            if event[4] is AT_DONE:
+                self._ends.append(event)
+            else:
+                engine.happen(event)
+
+    @property
+    def ends(self) -> list[Event]:
+        return [(time, BEHIND_ALL | end.seq, epoch, end, crossing) for time, _, epoch, end, crossing in self._ends]
+
+
+@contextmanager
+def past_of(engine: FlitEngine) -> Iterator[PastFabric]:
+    """Have an engine without events for a while. What it has under way at the end joins what it had before."""
+    now, queues, compile_after = engine.now, engine.queues, engine.compile_after
+    planner = engine.planner
+    waiting: dict[int, Transfer] = {}
+    if isinstance(planner, TrainPlanner):
+        waiting, planner.waiting = planner.waiting, {}
+    agenda, past = engine.swap_agenda()
+    # Whoever is in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
+    engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
+    fabric = PastFabric(engine)
+    try:
+        with engine.claims.on_behalf_of_nobody():
+            yield fabric
+    finally:
+        engine.swap_agenda(agenda)
+        engine.now, engine.queues, engine.compile_after = now, queues, compile_after
+        if isinstance(planner, TrainPlanner):
+            waiting.update(planner.waiting)
+            planner.waiting = waiting
+        past.pour_into(agenda)
+        for event in fabric.ends:
+            agenda.push(event)
+        engine.recalled = True  # there are new calls: look again what comes first

@@ -1,0 +1,189 @@
+"""A launch on one SIP that takes known courses: each PE has one event, its end. What the kernels would have done is
+written down when all is over, moved to where and when it is told of; until then whoever comes makes them start late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from kernbench.common.composite_use import CompositeUse
+from kernbench.common.ids import PeId
+from kernbench.common.message_traffic import MessageTraffic
+from kernbench.common.messages import KernelLaunchMsg, PeResult
+from kernbench.components.builtin.pe_cpu import PeCpuComponent, Turn
+from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.sim_engine.fabric.claims import Claim
+from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.op_copies import RowsCopy
+from kernbench.sim_engine.steady.launch_course import LaunchCourse
+from kernbench.sim_engine.steady.launch_places import Shift
+
+Ended = tuple[PeCpuComponent, Turn, PeResult]
+Turns = list[tuple[PeCpuComponent, Turn]]
+
+
+class Copy(NamedTuple):
+    """A course that is taken in another region."""
+
+    course: LaunchCourse
+    shift: Shift
+    turns: Turns  # in the order of the course's PEs
+
+
+class KnownLaunch:
+    """A launch on one SIP that takes known courses."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        launch: KernelLaunchMsg,
+        under_way: dict[int, KnownLaunch],
+        on_end: Callable[[int], object],
+        on_disturbed: Callable[[], object],
+    ) -> None:
+        self._on_end = on_end  # called with how many regions took their courses
+        self._on_disturbed = on_disturbed
+        self._machine = machine
+        self._launch = launch
+        self._under_way = under_way
+        self._begin_ns = machine.env.now
+        self._copies: list[Copy] = []
+        self._claim: Claim | None = None
+        self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there
+        self._is_disturbed = False
+
+    def begin(self, claim: Claim, copies: list[Copy]) -> None:
+        machine, launch = self._machine, self._launch
+        self._claim, self._copies = claim, copies
+        self._under_way[launch.sip] = self
+        ends: dict[float, list[Ended]] = {}
+        for copy in copies:
+            for (cpu, turn), result in zip(copy.turns, copy.course.results, strict=True):
+                machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
+                self._dma_of(cpu).before_use = self.settle
+                turn.lease = machine.lease_tcm(*cpu.key, launch.stream)
+                moved = self._moved(result, copy)
+                ends.setdefault(moved.end_ns, []).append((cpu, turn, moved))
+        self._quiet_ns = self._begin_ns + max(copy.course.quiet_ns for copy in copies)
+        for end_ns, ended in ends.items():
+            machine.at(end_ns, self._end, ended)
+        if self._quiet_ns not in ends:
+            machine.at(self._quiet_ns, self._end, [])
+
+    def _dma_of(self, cpu: PeCpuComponent) -> PeDmaComponent:
+        dma = self._machine.component(self._machine.resolver.find_pe_part(*cpu.key, "pe_dma"))
+        assert isinstance(dma, PeDmaComponent)
+        return dma
+
+    def _moved(self, result: PeResult, copy: Copy) -> PeResult:
+        """What a PE answers, there and then."""
+        course, shift = copy.course, copy.shift
+        sip, cube, pe = shift.key((result.sip, result.cube, result.pe))
+        start_ns = self._begin_ns
+        return replace(
+            result,
+            sip=sip,
+            cube=cube,
+            pe=pe,
+            start_ns=start_ns,
+            end_ns=start_ns + result.end_ns - course.began_ns,
+            hbm=tuple((shift.name(node), use) for node, use in result.hbm),
+            composites=tuple(_moved_use(use, shift) for use in result.composites),
+            messages=_moved_traffic(result.messages, shift),
+        )
+
+    # ---- undisturbed
+
+    def _end(self, ended: list[Ended]) -> None:
+        """Kernels would end now."""
+        if self._claim is None:
+            return
+        if self._machine.env.now == self._quiet_ns:
+            self._over()
+            for copy in self._copies:
+                self._leave(copy)
+            self._on_end(len(self._copies))
+        for cpu, turn, result in ended:
+            if self._is_disturbed:  # by a launch that was next on the one before: this one runs, and ends by itself
+                return
+            cpu.end_known(turn, result)
+
+    def _over(self) -> None:
+        assert self._claim is not None
+        self._claim.release()
+        self._claim = None
+        del self._under_way[self._launch.sip]
+        for copy in self._copies:
+            for cpu, _ in copy.turns:
+                self._dma_of(cpu).before_use = None
+
+    def _leave(self, copy: Copy) -> None:
+        """Write down what the kernels of a region have done."""
+        machine, (course, shift, _) = self._machine, copy
+        fabric, engine = machine.fabric, machine.fabric.engine
+        network = fabric.network
+        for path, last_bytes, flits, transfers in course.moved:
+            route = network.route([shift.name(node) for node in path])
+            engine.counters.count(route.last_flit(network, last_bytes), flits, transfers)
+        for (src, dst), wait, at in course.waits:
+            engine.links.note_wait(network.link_index(shift.name(src), shift.name(dst)), wait, self._begin_ns + at)
+        for node, rows, directions in course.channels:
+            group = engine.groups[network.node_index(shift.name(node))]
+            group.add_done(rows, self._begin_ns)
+            group.turn_to(directions)
+        if machine.log is not None:
+            self._record(copy)
+
+    def _record(self, copy: Copy) -> None:
+        machine, (course, shift, _) = self._machine, copy
+        log, tally, writers = machine.log, machine.tally, machine.writers
+        assert log is not None
+        assert tally is not None
+        assert writers is not None
+        assert course.rows is not None
+        memory = course.memory
+        assert memory is not None
+        known = [
+            tuple(sorted({op for pa, nbytes in ranges for op in writers.of(shift.pa(pe, pa), nbytes)}))
+            for pe, ranges in memory.asked
+        ]
+        later_ns = self._begin_ns - course.began_ns
+        first = log.record_copy(
+            RowsCopy(course.rows, later_ns, shift.pes(), shift.address, known, self._launch.communicator)
+        )
+        for pe, pa, nbytes, number in memory.written():
+            writers.note(shift.pa(pe, pa), nbytes, first + number - course.rows.first)
+        work = {(shift.name(component), unit): did for (component, unit), did in course.work.items()}
+        tally.add(self._launch.id, work)
+
+    # ---- disturbed
+
+    def disturbed(self, now: float) -> None:
+        """Somebody comes to a link or a memory of the SIP."""
+        self.settle()
+
+    def settle(self) -> None:
+        """Let the kernels run from their begin up to now, and go on."""
+        if self._claim is None:
+            return
+        self._is_disturbed = True
+        self._over()
+        self._on_disturbed()
+        self._machine.env.go_back(self._begin_ns, self._start_late)
+
+    def _start_late(self) -> None:
+        for copy in self._copies:
+            for cpu, turn in copy.turns:
+                cpu.start_turn(turn)
+
+
+def _moved_use(use: CompositeUse, shift: Shift) -> CompositeUse:
+    paths = tuple(path and replace(path, memory=shift.name(path.memory)) for path in use.paths)
+    return use._replace(paths=paths)
+
+
+def _moved_traffic(traffic: MessageTraffic, shift: Shift) -> MessageTraffic:
+    carried = sorted((tuple(map(shift.name, path)), nbytes) for path, nbytes in traffic.carried)
+    return MessageTraffic(traffic.sent_bytes, tuple(carried))

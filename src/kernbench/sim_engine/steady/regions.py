@@ -1,0 +1,80 @@
+"""Cubes and SIPs as regions of a machine's network: which links and memories they have, and which of them are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kernbench.common.ids import CubeId, PeKey, Place, SipId
+from kernbench.sim_engine.machine import Machine
+
+
+class Region(NamedTuple):
+    """A cube, or with `cube` None a whole SIP."""
+
+    sip: int
+    cube: int | None
+
+    @property
+    def name(self) -> str:
+        return str(SipId(self.sip) if self.cube is None else CubeId(self.sip, self.cube))
+
+    def holds(self, sip: int, cube: int) -> bool:
+        return sip == self.sip and self.cube in (None, cube)
+
+    def moved(self, key: PeKey) -> PeKey:
+        """A PE of a region that is alike, here."""
+        return self.sip, key[1] if self.cube is None else self.cube, key[2]
+
+    def relative(self, key: PeKey) -> tuple[int, ...]:
+        """A PE as regions that are alike have it."""
+        return key[1:] if self.cube is None else key[2:]
+
+
+@dataclass(eq=False)
+class RegionParts:
+    """Links of a region, and its nodes that have memory channels, in order of index. Regions of one `form` are alike:
+    in their blocks, in their links and the order of these, in their channels.
+    """
+
+    links: list[int] = field(default_factory=list)
+    memories: list[int] = field(default_factory=list)
+    facts: list[Hashable] = field(default_factory=list)  # until the form is known
+    form: int = 0
+
+
+def regions_of(machine: Machine) -> dict[Region, RegionParts]:
+    """The cubes and SIPs of a machine: links whose ends are both in one, and its memories."""
+    network, node_of = machine.fabric.network, machine.graph.node
+    nodes = [node_of(str(name)) for name in network.names]
+    found: dict[Region, RegionParts] = {}
+    for at, node in enumerate(nodes):
+        for region in _regions_with(node.place):
+            parts = found.setdefault(region, RegionParts())
+            parts.facts.append((node.id[len(region.name) :], node.impl, id(node.attrs), network.overhead_ns[at]))
+            if at in network.channel_specs:
+                parts.memories.append(at)
+                parts.facts.append(network.channel_specs[at])
+    for link, (src, dst) in enumerate(network.link_ends):
+        if network.bw_gbs[link] is None:
+            continue
+        there = _regions_with(nodes[dst].place)
+        for region in _regions_with(nodes[src].place):
+            if region in there:
+                parts, cut = found[region], len(region.name)
+                parts.links.append(link)
+                is_series = region.cube is None and link in network.sole_feeder  # those of cubes come from outside
+                timing = network.bw_gbs[link], network.tail_ns[link], is_series
+                parts.facts.append((nodes[src].id[cut:], nodes[dst].id[cut:], *timing))
+    forms: dict[Hashable, int] = {}
+    for parts in found.values():
+        parts.form = forms.setdefault(tuple(parts.facts), len(forms))
+        parts.facts = []
+    return found
+
+
+def _regions_with(place: Place) -> list[Region]:
+    """The SIP and the cube that a node is in."""
+    found = [Region(place.sip, None)] if place.sip >= 0 else []
+    return [*found, Region(place.sip, place.cube)] if place.cube >= 0 else found

@@ -1,0 +1,202 @@
+"""Kernels whose `tl` calls are recorded: `TracingTl` notes in a `Trace` what a kernel asks for, and what it gets as far
+as it may look at it.
+
+Noted are the outermost calls, also those behind operators of tensors. A trace is not usable where something of the
+kernel cannot be compared: atomics, an address that has no place, an argument of a type that nobody knows, or
+a call that raises. It holds no tensor, so TCM is taken and given back as without it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterator
+from functools import wraps
+from types import FunctionType
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.commands import Space
+from kernbench.triton_emu.call_forms import MOST_ELEMENTS, CallForms, IncomparableError, PlaceOf, Pointer, pointer_of
+from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, TensorHandle
+from kernbench.triton_emu.tl_atomics import TlAtomics
+from kernbench.triton_emu.tl_context import TLContext
+from kernbench.triton_emu.tl_core import KernelEnv
+
+ANSWERED = ("program_id", "num_programs", "physical_id", "directions", "peer")  # from where a kernel runs
+NOT_FOR_KERNELS = ("close", "ended")
+
+
+class TlMethod(NamedTuple):
+    """A method of `tl` that kernels call."""
+
+    name: str
+    method: Callable[..., object]
+    pointer: Pointer | None
+    is_comparable: bool
+
+
+def kernel_methods() -> Iterator[TlMethod]:
+    """All whose calls are recorded."""
+    for name in dir(TLContext):
+        method = inspect.getattr_static(TLContext, name)
+        if not name.startswith("_") and isinstance(method, FunctionType) and name not in (*ANSWERED, *NOT_FOR_KERNELS):
+            is_comparable = name not in vars(TlAtomics)
+            yield TlMethod(name, method, pointer_of(method), is_comparable)
+
+
+# ---- what a call returns, as far as a kernel may look at it
+
+
+class SeenTensor(NamedTuple):
+    came_from: Hashable
+    shape: tuple[int, ...]
+    dtype: str
+    space: Space
+    is_reference: bool
+
+
+class SeenPending(NamedTuple):
+    came_from: Hashable
+    is_composite: bool
+    out: SeenTensor | None  # of a composite
+
+
+class SeenSeveral(NamedTuple):
+    items: tuple[object, ...]
+
+
+class SeenArray(NamedTuple):
+    value: object
+
+
+class _Kept:
+    """What a wait returns that is the tensor of its handle, which the kernel could have had before."""
+
+
+KEPT = _Kept()
+
+
+class Call(NamedTuple):
+    """A call that a kernel has made."""
+
+    name: str
+    args: Hashable
+    result: object
+
+
+class Trace:
+    """The calls of one kernel, in order; holds none of its tensors."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.is_over = False  # whether the kernel has ended, without an error
+        self._is_comparable = True
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a kernel can be compared with it: all calls are there, and each can be compared."""
+        return self.is_over and self._is_comparable
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether there was something that cannot be compared."""
+        return not self._is_comparable
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are still noted."""
+        return self._is_comparable and not self.is_over
+
+    def give_up(self) -> None:
+        """Something cannot be compared."""
+        self._is_comparable = False
+        self.calls = []
+
+    def note(self, name: str, args: Hashable, result: object) -> None:
+        """A call has returned."""
+        try:
+            seen = self._seen(name, result, ("result", len(self.calls)))
+        except IncomparableError:
+            self.give_up()
+        else:
+            self.calls.append(Call(name, args, seen))
+
+    def _seen(self, name: str, result: object, key: tuple[Hashable, ...]) -> object:
+        if result is None:
+            return None
+        if isinstance(result, TensorHandle):
+            if result.came_from is None:
+                return _seen_tensor(result, key)
+            if name == "wait":
+                return KEPT
+        elif isinstance(result, PendingHandle) and result.came_from is None:
+            result.came_from = key
+            if not isinstance(result, CompletionHandle):
+                return SeenPending(key, False, None)
+            out = result.out
+            return SeenPending(key, True, None if out is None else _seen_tensor(out, (*key, "out")))
+        elif type(result) is tuple:
+            return SeenSeveral(tuple(self._seen(name, item, (*key, at)) for at, item in enumerate(result)))
+        elif type(result) is np.ndarray and result.size <= MOST_ELEMENTS:
+            kept = result.copy()
+            kept.flags.writeable = False
+            return SeenArray(kept)
+        raise IncomparableError
+
+
+def _seen_tensor(x: TensorHandle, key: Hashable) -> SeenTensor:
+    x.came_from = key
+    return SeenTensor(key, x.shape, x.dtype, x.space, x.is_reference)
+
+
+# ---- recording
+
+
+class TracingTl(TLContext):
+    """A `tl` that notes its calls."""
+
+    def __init__(self, env: KernelEnv, trace: Trace, place_of: PlaceOf) -> None:
+        super().__init__(env)
+        self._trace = trace
+        self._forms = CallForms(self, place_of)
+        self._is_inside = False  # in a call: those that methods make of each other are not noted
+
+    def ended(self, returned: object) -> object:
+        result = super().ended(returned)
+        self._trace.is_over = True
+        return result
+
+
+def _traced(about: TlMethod) -> object:
+    method, pointer = about.method, about.pointer
+
+    @wraps(method)
+    def call(self: TracingTl, *args: object, **named: object) -> object:
+        trace = self._trace
+        if self._is_inside or not trace.is_open:
+            return method(self, *args, **named)
+        if not about.is_comparable:
+            trace.give_up()
+            return method(self, *args, **named)
+        try:
+            form = self._forms.of_call(pointer, args, named)
+        except (IncomparableError, RecursionError):
+            trace.give_up()
+            return method(self, *args, **named)
+        self._is_inside = True
+        try:
+            result = method(self, *args, **named)
+        except BaseException:
+            trace.give_up()
+            raise
+        finally:
+            self._is_inside = False
+        trace.note(about.name, form, result)
+        return result
+
+    return call
+
+
+for _method in kernel_methods():
+    setattr(TracingTl, _method.name, _traced(_method))

@@ -1,0 +1,76 @@
+"""`torch.timing_only()`: a run that keeps no tensor contents, and so need not run kernels that do the same."""
+
+from __future__ import annotations
+
+import pytest
+
+import kernbench
+from kernbench.common.errors import UsageError
+from kernbench.policy.placement.dp import DPPolicy
+
+SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+
+
+@kernbench.repeatable
+def double(x, tl):
+    rows = tl.load(x.local)
+    tl.store(x.local, rows + rows)
+
+
+def doubled(torch, timing_only: bool = True):
+    if timing_only:
+        torch.timing_only()
+    x = torch.full((16, 64), 1, dp=DPPolicy(cube="row_wise", pe="row_wise"))
+    torch.launch(double, x)
+    return x
+
+
+def test_the_time_is_that_of_a_run_with_contents():
+    timed, whole = (kernbench.run(doubled, None, SMALL, params={"timing_only": only}) for only in (True, False))
+    assert timed.total_ns == whole.total_ns
+    assert timed.op_log.records == whole.op_log.records
+
+
+def test_contents_cannot_be_read():
+    def read(torch):
+        doubled(torch).numpy()
+
+    with pytest.raises(UsageError, match="this run keeps no data"):
+        kernbench.run(read, None, SMALL)
+
+
+def test_a_cube_of_kernels_is_not_run_twice():
+    seen = []
+
+    @kernbench.repeatable
+    def counted(x, tl):
+        seen.append(tl.program_id(1))
+        if tl.num_programs(0):
+            double(x, tl)
+
+    def bench(torch):
+        torch.timing_only()
+        torch.launch(counted, torch.full((16, 64), 1, dp=DPPolicy(cube="row_wise", pe="row_wise")))
+
+    result = kernbench.run(bench, None, SMALL)
+    assert result.engine.known_launches.copied == 2
+    assert seen == [0] * 8 + [1] * 8
+
+
+def test_all_ranks_may_say_so():
+    result = kernbench.run(doubled, None, {**SMALL, "system.sips.count": 2})
+    assert result.ok
+
+
+def test_not_after_the_first_tensor():
+    def late(torch):
+        torch.full((16,), 1)
+        torch.timing_only()
+
+    with pytest.raises(UsageError, match="contents are dropped in mid-run"):
+        kernbench.run(late, None, SMALL)
+
+
+def test_not_where_contents_are_verified():
+    with pytest.raises(UsageError, match="timing_only in a run that is to be verified"):
+        kernbench.run(doubled, None, SMALL, verify_data=True)
