@@ -11,6 +11,7 @@ from kernbench.models.mapping import DecodeAttention
 from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 
@@ -38,6 +39,7 @@ class _Running:
         self.best = best
 
 
+@repeatable
 def attend_decode(
     qkv: TensorPtr,
     key_cache: TensorPtr,
@@ -110,6 +112,7 @@ def _ask(
     return tuple(tl.load_async(cache.local + at, (count, d)) for cache in (key_cache, value_cache))
 
 
+@repeatable
 def merge_parts(
     parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
 ) -> None:

@@ -15,6 +15,7 @@ from kernbench.models.layouts import ByHead, KParts, Layout
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape, exchange_rounds
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
@@ -63,6 +64,7 @@ class Mover:
 # ---- what a product reads
 
 
+@repeatable
 def collect(x: TensorPtr, copies: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
     """From the rows of x in its cube every PE takes its part of K to its own slice."""
     pe, cube, layout = tl.program_id(0), tl.program_id(1), KParts(plan)
@@ -74,6 +76,7 @@ def collect(x: TensorPtr, copies: TensorPtr, *, plan: ColumnsPlan, tl: TLContext
     tl.wait()
 
 
+@repeatable
 def pass_on(copies: TensorPtr, step: int, *, plan: ColumnsPlan, tl: TLContext) -> None:
     """One step of an all-gather round the cubes of a group: PEs of one number take the rows that the cube before them
     got in the step before. Half of the PEs go one way round and half the other, so both directions are used.
@@ -93,6 +96,7 @@ def pass_on(copies: TensorPtr, step: int, *, plan: ColumnsPlan, tl: TLContext) -
 # ---- products
 
 
+@repeatable
 def multiply(
     copies: TensorPtr,
     w: TensorPtr,
@@ -140,6 +144,7 @@ def multiply(
 # ---- where results go
 
 
+@repeatable
 def deliver(
     found: TensorPtr,
     out: TensorPtr,
@@ -164,6 +169,7 @@ def deliver(
     _results(found_in, blocks[turn:] + blocks[:turn], store, out.dtype, plan, activation, tl)
 
 
+@repeatable
 def add_up(
     found: TensorPtr,
     shares: TensorPtr,
@@ -186,6 +192,7 @@ def add_up(
     _results(found_in, _blocks(plan, found_in, tl), store, shares.dtype, plan, activation, tl)  # alike: PEs keep step
 
 
+@repeatable
 def hand_out(
     shares: TensorPtr, out: TensorPtr, keys: TensorPtr | None = None, values: TensorPtr | None = None, *,
     plan: ColumnsPlan, layout: Layout, tl: TLContext,
@@ -209,6 +216,7 @@ def hand_out(
     tl.wait()
 
 
+@repeatable
 def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
     """This PE's own rows of a row-major matrix, from who has added up some of their columns."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize

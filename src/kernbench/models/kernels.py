@@ -12,9 +12,11 @@ from kernbench.models.column_kernels import Steps, put
 from kernbench.models.layouts import ByHead
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 
+@repeatable
 def touch(*tensors: TensorPtr, tl: TLContext) -> None:
     """Nothing: a launch with tensors lets all PEs know where they lie."""
 
@@ -22,6 +24,7 @@ def touch(*tensors: TensorPtr, tl: TLContext) -> None:
 # ---- rows
 
 
+@repeatable
 def add_norm(
     y: TensorPtr,
     out: TensorPtr,
@@ -53,6 +56,7 @@ def add_norm(
         del rows
 
 
+@repeatable
 def add_rows(y: TensorPtr, residual: TensorPtr, *, tl: TLContext) -> None:
     """y += residual, in f32."""
     if 0 not in y.local_shape:
@@ -65,6 +69,7 @@ def _add(y: TensorPtr, residual: TensorPtr, tl: TLContext) -> None:
     tl.wait(tl.composite("math", a, b, math_op="add", out_ptr=y.local, tile_shape="auto"))
 
 
+@repeatable
 def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_rows: int, tl: TLContext) -> None:
     """Turn the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of `angles` has the
     cosines and then the sines of its position.
@@ -87,6 +92,7 @@ def turn_heads(x: TensorHandle, table: TensorHandle, dtype: str, tl: TLContext) 
     return tl.cast(tl.cat([low * cos - high * sin, high * cos + low * sin], axis=2), dtype)
 
 
+@repeatable
 def split_heads(
     qkv: TensorPtr, queries: TensorPtr, keys: TensorPtr, values: TensorPtr, block_rows: int, *, layout: ByHead,
     tl: TLContext,
@@ -103,6 +109,7 @@ def split_heads(
 # ---- experts
 
 
+@repeatable
 def route(
     x: TensorPtr, router: TensorPtr, gates: TensorPtr, ids: TensorPtr, chosen: int, block_rows: int, tl: TLContext
 ) -> None:
@@ -119,6 +126,7 @@ def route(
     tl.wait()
 
 
+@repeatable
 def take_rows(x: TensorPtr, out: TensorPtr, block_rows: int, *, rows: Sequence[int], tl: TLContext) -> None:
     """out[i] = x[rows[i]]."""
     width = out.shape[1]
@@ -127,6 +135,7 @@ def take_rows(x: TensorPtr, out: TensorPtr, block_rows: int, *, rows: Sequence[i
     tl.wait()
 
 
+@repeatable
 def combine(
     x: TensorPtr, gates: TensorPtr, out: TensorPtr, block_rows: int, *, places: Sequence[Sequence[int]], tl: TLContext
 ) -> None:

@@ -22,6 +22,7 @@ from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.policy.placement.dp import parts_of
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 KEYS_AT_ONCE = 1024  # whose scores or powers are one composite: few different ones to foresee
@@ -32,6 +33,7 @@ PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
 # ---- keys and values
 
 
+@repeatable
 def take_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
@@ -48,6 +50,7 @@ def take_heads(
     tl.wait()
 
 
+@repeatable
 def share_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
@@ -76,6 +79,7 @@ def number_of(tl: TLContext) -> int:
     return tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
 
 
+@repeatable
 def rope_blocks(
     queries: TensorPtr, keys: TensorPtr, angles: TensorPtr, width: int, block_elements: int, *, plan: PrefillAttention,
     tl: TLContext,
@@ -110,6 +114,7 @@ def _rope_pieces(
             row += some
 
 
+@repeatable
 def attend_blocks(
     queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr,
     width: int, *, plan: PrefillAttention, tl: TLContext,
@@ -120,6 +125,7 @@ def attend_blocks(
         _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
 
 
+@repeatable
 def hand_over(
     results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext
 ) -> None:
@@ -135,6 +141,7 @@ def hand_over(
     tl.wait()
 
 
+@repeatable
 def take_results(
     results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: KParts, tl: TLContext
 ) -> None:

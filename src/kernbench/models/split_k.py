@@ -20,11 +20,13 @@ from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import Job
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 # ---- rows to where they are used
 
 
+@repeatable
 def relay_rows(x: TensorPtr, parts: TensorPtr, *, plan: SplitKPlan, tl: TLContext) -> None:
     """Every PE's K part of the rows to its own row of `parts`."""
     pe, cube = tl.program_id(0), tl.program_id(1)
@@ -82,6 +84,7 @@ def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext)
 # ---- products
 
 
+@repeatable
 def product_split_k(
     x: TensorPtr,
     w: TensorPtr,

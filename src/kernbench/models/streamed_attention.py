@@ -20,11 +20,13 @@ from kernbench.models.mapping import CAPS_PER_UNIT, UNITS_JOINED, DecodeAttentio
 from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 FAR_ABOVE = 1e30
 
 
+@repeatable
 def attend_streamed(
     qkv: TensorPtr,
     key_cache: TensorPtr,
