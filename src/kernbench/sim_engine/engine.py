@@ -48,7 +48,6 @@ from kernbench.sim_engine.host_data import (
 from kernbench.sim_engine.host_ops import HOST_KIND, host_op
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.steady.known_launches import KnownLaunches, can_know_launches
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.values.graph import Value
 
@@ -120,7 +119,12 @@ class GraphEngine(Machine):
         self._know_launches()
 
     def _know_launches(self) -> None:
-        if self.known_launches is None and can_know_launches(self):
+        if self.data or self.known_launches is not None:
+            return
+        # Runs with contents do without it, and load none of it.
+        from kernbench.sim_engine.steady.known_launches import KnownLaunches, can_know_launches
+
+        if can_know_launches(self):
             self.known_launches = KnownLaunches(self)
 
     @property
