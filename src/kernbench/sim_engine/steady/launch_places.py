@@ -2,9 +2,9 @@
 
 A *region* is a cube or a SIP: the machine has several that are alike. A kernel names its bytes by addresses; said as
 tensor, part, and place among the memory's channels they are the same for kernels that do the same in other regions, or
-in later launches. Regions whose tensors have one `layout` have their parts at the same distances, and at the same
-places among channels. Within a part a kernel may be elsewhere than the one that it follows, whole rounds of channels
-apart (`Offsets`): kernels that each take other rows of one tensor do the same, too.
+in later launches. Regions whose tensors have one `layout` have parts of the same sizes, at the same places among
+channels. Within a part a kernel may be elsewhere than the one that it follows, whole rounds of channels apart
+(`Offsets`): kernels that each take other rows of one tensor do the same, too.
 """
 
 from __future__ import annotations
@@ -111,14 +111,16 @@ def _part(tensor: TensorArg, shard: TensorShard, at: int, number: int) -> Part:
 
 
 def _layout(parts: Sequence[Part], shards: Sequence[TensorShard], region: Region, round_bytes: int) -> Hashable:
-    if not parts:
-        return ()
-    first = parts[0]
-    distances = tuple(
-        (region.relative(shard.key), part.end - part.start, part.start - first.start, part.pa - first.pa)
-        for part, shard in zip(parts, shards, strict=True)
-    )
-    return first.pa % round_bytes, distances
+    """Of each part: whose it is, how long, how far from the first, where among channels, and whether it goes on where
+    the one before it ends, so that both are one piece of memory.
+    """
+    found: list[Hashable] = []
+    end = -1
+    for part, shard in zip(parts, shards, strict=True):
+        distance = part.start - parts[0].start
+        found.append((region.relative(shard.key), part.nbytes, distance, part.pa % round_bytes, part.pa == end))
+        end = part.pa + part.nbytes
+    return tuple(found)
 
 
 class Pointers:
