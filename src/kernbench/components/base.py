@@ -150,6 +150,9 @@ class Memory(Protocol):
     def write(self, addr: int, value: Value) -> None:
         """Bytes from `addr` on hold `value` from now on."""
 
+    def is_unknown(self, value: Value) -> bool:
+        """Whether a value depends on bytes of which nobody knows what they hold."""
+
 
 class Context(Protocol):
     """What a block may use of the machine around it."""

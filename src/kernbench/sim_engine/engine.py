@@ -114,8 +114,10 @@ class GraphEngine(Machine):
         if not self.data:
             return
         if self._handles:
-            raise UsageError("contents are dropped in mid-run", hint="say so before the first tensor is made")
-        self.data, self.memory = False, BlankMemory(self.values)
+            raise UsageError(
+                "contents are dropped after the first tensor or launch", hint="call torch.timing_only() before it"
+            )
+        self.data, self.memory = False, BlankMemory(self.values, is_unknown_to_kernels=True)
         self._know_launches()
 
     def _know_launches(self) -> None:

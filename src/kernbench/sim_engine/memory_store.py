@@ -43,6 +43,10 @@ class MemoryStore:
         """How many stretches of values memory holds."""
         return len(self._map)
 
+    def is_unknown(self, value: Value) -> bool:
+        """Whether a value depends on bytes of which nobody knows what they hold."""
+        return False
+
     def write(self, addr: int, value: Value) -> None:
         """Bytes [addr, addr + value.nbytes) hold `value` from now on."""
         _check_addr(addr)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import MethodType
 from typing import TypeVar
+
+from kernbench.common.errors import UsageError
 
 AnyKernel = TypeVar("AnyKernel", bound=Callable[..., object])
 
@@ -14,14 +17,20 @@ _MARK = "__kernbench_repeatable__"
 def repeatable(kernel: AnyKernel) -> AnyKernel:
     """Marks a kernel whose `tl` calls depend on its arguments and its place in the grid only, and which leaves nothing
     behind but what `tl` does: where the course of a launch is known already, it need not run on every PE.
+
+    Raises UsageError for what cannot be a kernel.
     """
-    setattr(kernel, _MARK, True)
+    if not callable(kernel):
+        raise UsageError(f"repeatable marks a kernel, not {kernel!r}", hint="give the function")
+    setattr(kernel.__func__ if isinstance(kernel, MethodType) else kernel, _MARK, True)
     return kernel
 
 
 def is_repeatable(kernel: object) -> bool:
-    """Whether a kernel is marked so, also one that has some of its arguments already."""
-    return getattr(base_of(kernel), _MARK, False) is True
+    """Whether a kernel is marked so, before or after it was given some of its arguments."""
+    while isinstance(kernel, partial) and not hasattr(kernel, _MARK):
+        kernel = kernel.func
+    return getattr(kernel, _MARK, False) is True
 
 
 def base_of(kernel: object) -> object:

@@ -45,6 +45,9 @@ class KernelMemory(Protocol):
     def write(self, address: int, value: Value) -> None:
         """Put a value there."""
 
+    def is_unknown(self, value: Value) -> bool:
+        """Whether a value depends on bytes of which nobody knows what they hold."""
+
 
 @frozen
 class TensorRange:

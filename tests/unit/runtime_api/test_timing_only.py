@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import kernbench
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import LaunchError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.triton_emu.repeatable import is_repeatable
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 
@@ -39,6 +42,32 @@ def test_contents_cannot_be_read():
         kernbench.run(read, None, SMALL)
 
 
+@pytest.mark.parametrize("look", [lambda x: float(x[0, 0]), lambda x: x.numpy(), lambda x: bool((x + 1)[0, 0] > 0)])
+def test_a_kernel_cannot_look_at_what_it_loaded(look):
+    @kernbench.repeatable
+    def kernel(x, tl):
+        look(tl.load(x.local))
+
+    def bench(torch):
+        torch.timing_only()
+        torch.launch(kernel, torch.full((16, 64), 1, dp=DPPolicy(cube="row_wise", pe="row_wise")))
+
+    with pytest.raises(LaunchError, match="a look at numbers that were loaded, in a run that keeps none"):
+        kernbench.run(bench, None, SMALL)
+
+
+def test_a_kernel_may_look_at_what_it_has_made():
+    def kernel(x, tl):
+        assert tl.arange(0, 4).numpy().tolist() == [0, 1, 2, 3]
+        tl.load(x.local, (1, 4), mask=tl.arange(0, 4) < 3)
+
+    def bench(torch):
+        torch.timing_only()
+        torch.launch(kernel, torch.full((16, 64), 1, dp=DPPolicy(cube="row_wise", pe="row_wise")))
+
+    assert kernbench.run(bench, None, SMALL).ok
+
+
 def test_a_cube_of_kernels_is_not_run_twice():
     seen = []
 
@@ -67,8 +96,24 @@ def test_not_after_the_first_tensor():
         torch.full((16,), 1)
         torch.timing_only()
 
-    with pytest.raises(UsageError, match="contents are dropped in mid-run"):
+    with pytest.raises(UsageError, match="contents are dropped after the first tensor"):
         kernbench.run(late, None, SMALL)
+
+
+def test_what_can_be_repeatable():
+    class Kernel:
+        def method(self, x, tl):
+            double(x, tl)
+
+    def plain(x, a, tl):
+        double(x, tl)
+
+    assert is_repeatable(kernbench.repeatable(partial(plain, a=1)))
+    assert is_repeatable(partial(double))
+    assert not is_repeatable(partial(plain, a=1))
+    assert is_repeatable(kernbench.repeatable(Kernel().method))
+    with pytest.raises(UsageError, match="repeatable marks a kernel, not 3"):
+        kernbench.repeatable(3)  # type: ignore[type-var]  # the mistake
 
 
 def test_not_where_contents_are_verified():

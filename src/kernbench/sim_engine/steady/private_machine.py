@@ -14,6 +14,7 @@ from kernbench.common.writers import Writers
 from kernbench.components.base import Component
 from kernbench.policy.address.allocator import TcmLease, TcmRingAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import PLACEHOLDER
 from kernbench.sim_engine.op_log import OpLog
@@ -109,6 +110,8 @@ class PrivateMachine(Machine):
         log = None if machine.log is None else OpLog()
         super().__init__(machine.graph, "adaptive", log, data=False)
         self.kernels = machine.kernels
+        if isinstance(machine.memory, BlankMemory):
+            self.memory = BlankMemory(self.values, is_unknown_to_kernels=machine.memory.is_unknown_to_kernels)
 
     def join(self, name: str) -> Communicator | None:
         """A communicator as the machine has it, with rings of its own in TCM; None where there is none to be had."""
