@@ -142,6 +142,12 @@ class Machine:
         self._leases.add((sip, cube, pe))
         return self._whole_tcm
 
+    def tcm_for(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
+        """What `lease_tcm` would lend now."""
+        lease = self.lease_tcm(sip, cube, pe, stream)
+        self.end_lease(sip, cube, pe, stream)
+        return lease
+
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
         if stream != "compute":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,22 +67,23 @@ class CallForms:
             found += (name, self._of_pointer(x) if is_pointer else x if type(x) in _ITSELF else self.of(x))
         return len(args), tuple(found)
 
-    def of(self, x: object) -> Hashable:
+    def of(self, x: Any) -> Hashable:
         """The form of an argument, or of something in one."""
         kind = type(x)
+        itself: Hashable = x
         if kind is tuple:
-            for item in x:  # type: ignore[attr-defined]  # it is a tuple
+            for item in x:
                 if type(item) is not int:
-                    return ("tuple", *[item if type(item) in _ITSELF else self.of(item) for item in x])  # type: ignore[attr-defined]
-            return x
+                    return ("tuple", *[item if type(item) in _ITSELF else self.of(item) for item in x])
+            return itself
         if kind in _ITSELF:
-            return x
+            return itself
         if isinstance(x, _HANDLES):
             if x.came_from is None or x.tl is not self._tl:
                 raise IncomparableError
             return x.came_from
         if kind is slice:
-            a, b, step = x.start, x.stop, x.step  # type: ignore[attr-defined]  # it is a slice
+            a, b, step = x.start, x.stop, x.step
             return "slice", self.of(a), self.of(b), None if step is None else self.of(step)
         if isinstance(x, Address):
             return self._of_address(x)

@@ -176,28 +176,28 @@ class TensorStandIn(TensorHandle):
     __hash__ = object.__hash__
 
 
-class CompletionStandIn(CompletionHandle):
+class _PendingStandIn(PendingHandle):
+    """What a kernel may look at of what is under way. To touch the rest is a difference."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        _differ(self._tl)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _differ(self._tl)
+
+
+class CompletionStandIn(_PendingStandIn, CompletionHandle):
     """Stands for a composite."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        _differ(self._tl)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _differ(self._tl)
-
-
-class TransferStandIn(TransferHandle):
+class TransferStandIn(_PendingStandIn, TransferHandle):
     """Stands for a load or a store; what it leaves cannot be told before it is waited for."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        _differ(self._tl)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        _differ(self._tl)
 
 
 def _differ(tl: object) -> NoReturn:

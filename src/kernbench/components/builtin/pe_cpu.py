@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import zip_longest
 from typing import NamedTuple
-
-import simpy
 
 from kernbench.common.blocked import BlockedKernel, RingWait
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
@@ -47,6 +44,7 @@ from kernbench.components.builtin.interfaces import (
     DataMover,
     MessageQueue,
 )
+from kernbench.components.builtin.launch_turn import Answer, Turn
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
@@ -79,69 +77,6 @@ _NONE = Use(0.0, (), 0.0, {})
 def _longest_ns(now_ns: Sequence[float], before_ns: Sequence[float]) -> float:
     """How long the busiest compute slot was busy; a slot that was not there before had done nothing."""
     return max((now - before for now, before in zip_longest(now_ns, before_ns, fillvalue=0.0)), default=0.0)
-
-
-Answer = Callable[[PeResult], object]
-
-
-class Turn:
-    """A launch on this PE: waiting for its turn, running, or over.
-
-    It is driven as a SimPy process would be, without the two events that its start and its end would cost.
-    """
-
-    __slots__ = (
-        "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "runner", "stops",
-        "tcm_peak_bytes", "watch",
-    )  # fmt: skip
-
-    def __init__(self, launch: KernelLaunchMsg, answer: Answer) -> None:
-        self.answer = answer  # called with what came of it
-        self.launch = launch
-        self._steps: Process | None = None
-        self._waits_on: simpy.Event | None = None
-        self.runner: KernelRunner | None = None  # once it runs
-        self.watch: KernelWatch | None = None  # where races are looked for
-        self.is_aborted = False
-        self.is_answered = False  # by somebody who knew its course
-        self.lease: TcmLease | None = None  # TCM that somebody has taken for it who knows its course
-        self.tcm_peak_bytes = 0
-        self.stops: list[Packet] = []  # to be answered when it is over
-
-    def begin(self, steps: Process) -> None:
-        """Go the first of its steps."""
-        self._steps = steps
-        with suppress(StopIteration):
-            self._wait_for(next(steps))
-
-    def go_on(self, event: simpy.Event) -> None:
-        """What it waits for has happened."""
-        assert self._steps is not None
-        try:
-            following = self._steps.send(event.value)
-        except StopIteration:
-            return
-        self._wait_for(following)
-
-    def abort(self) -> None:
-        """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
-        if self.runner is None:
-            self.is_aborted = True
-            return
-        is_waiting = self.runner.abort()
-        self.is_aborted = self.runner.is_aborted
-        if is_waiting:
-            assert self._steps is not None
-            assert self._waits_on is not None
-            assert self._waits_on.callbacks is not None
-            self._waits_on.callbacks.remove(self.go_on)
-            with suppress(StopIteration):
-                self._wait_for(self._steps.throw(simpy.Interrupt("the launch is aborted")))
-
-    def _wait_for(self, event: simpy.Event) -> None:
-        self._waits_on = event
-        assert event.callbacks is not None
-        event.callbacks.append(self.go_on)
 
 
 class PeCpuComponent(ActiveComponent):
@@ -256,16 +191,12 @@ class PeCpuComponent(ActiveComponent):
             if turn.watch is not None:
                 turn.watch.end()
         self._end_messages(turn)
-        if not turn.is_answered:
+        if not turn.is_answered:  # else it is over since then
             self.ctx.end_lease(*self.key, stream)
-        self._over(turn)
-
-    def _over(self, turn: Turn) -> None:
-        """Nothing of a launch is under way. One that was answered by somebody else is over since then."""
-        if not turn.is_answered:
             self._on_with_next(turn)
 
     def _on_with_next(self, turn: Turn) -> None:
+        """Nothing of a launch is under way any more."""
         turns = self._turns[turn.launch.stream]
         turns.popleft()
         for stop in turn.stops:

@@ -12,7 +12,8 @@ from kernbench.common.composite_use import CompositeUse
 from kernbench.common.ids import PeId
 from kernbench.common.message_traffic import MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, PeResult
-from kernbench.components.builtin.pe_cpu import PeCpuComponent, Turn
+from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine

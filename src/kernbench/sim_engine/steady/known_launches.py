@@ -23,15 +23,15 @@ from typing import NamedTuple
 
 from kernbench.common.ids import PeKey
 from kernbench.common.messages import KernelLaunchMsg, RequestId
-from kernbench.components.builtin.pe_cpu import PeCpuComponent, Turn
+from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
-from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.phyaddr import SIP_SHIFT
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import Copy, KnownLaunch, Turns
-from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse
+from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
 from kernbench.sim_engine.steady.regions import Region, RegionParts, regions_of
 from kernbench.triton_emu.followed import follows
@@ -212,10 +212,10 @@ class KnownLaunches:
         """The course that kernels in a region take, from the state that the region is in, and where in parts they are;
         None for one that is not known.
         """
-        groups, leases = self._machine.fabric.engine.groups, [self._lease(key) for key in own]
+        leases = [self._machine.tcm_for(*key, "compute") for key in own]
         _, turn = next(iter(own.values()))
         communicator = self._machine.communicators.get(turn.launch.communicator)
-        turned = [groups[node].directions if groups[node].penalty_ns else () for node in memories]
+        turned = turned_channels(self._machine, memories)
         for course in courses:
             if self._regions[course.region].form != self._regions[region].form:
                 continue
@@ -247,11 +247,6 @@ class KnownLaunches:
                 return None
             found.append(offsets)
         return found if course.can_be_at(found) else None
-
-    def _lease(self, key: PeKey) -> TcmLease:
-        lease = self._machine.lease_tcm(*key, "compute")
-        self._machine.end_lease(*key, "compute")
-        return lease
 
     def _round_bytes(self, memories: Sequence[int]) -> int:
         """After so many bytes addresses name the same channel again, in all memories of a region."""

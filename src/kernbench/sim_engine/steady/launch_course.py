@@ -108,6 +108,12 @@ def _are_apart(users: Sequence[tuple[Span, int]]) -> bool:
     return True
 
 
+def turned_channels(machine: Machine, memories: Sequence[int]) -> list[tuple[int, ...]]:
+    """How the channels of some nodes are turned, where turning them takes time."""
+    groups = machine.fabric.engine.groups
+    return [groups[node].directions if groups[node].penalty_ns else () for node in memories]
+
+
 class Explorer:
     """Runs kernels of launches on a private machine, region by region."""
 
@@ -163,7 +169,7 @@ class _Exploration:
         private, memories = self._private, self._memories
         fabric, here = private.fabric, self._machine.fabric.engine.groups
         groups = fabric.engine.groups
-        turned = [here[node].directions if here[node].penalty_ns else () for node in memories]
+        turned = turned_channels(self._machine, memories)
         for node in memories:
             groups[node].turn_to(here[node].directions)
             groups[node].take_waits()

@@ -145,9 +145,7 @@ class PrivateMachine(Machine):
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """What the machine would lend now; a kernel that never ends here keeps nothing there."""
-        lease = self._machine.lease_tcm(sip, cube, pe, stream)
-        self._machine.end_lease(sip, cube, pe, stream)
-        return lease
+        return self._machine.tcm_for(sip, cube, pe, stream)
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """Nothing was taken."""

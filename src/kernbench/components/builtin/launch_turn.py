@@ -1,0 +1,76 @@
+"""A launch on one PE, from its arrival to its end: what PE_CPU keeps of it, and how its steps are driven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import simpy
+
+from kernbench.common.messages import KernelLaunchMsg, PeResult
+from kernbench.components.base import Packet, Process
+from kernbench.components.race_watch import KernelWatch
+from kernbench.policy.address.allocator import TcmLease
+from kernbench.triton_emu.kernel_runner import KernelRunner
+
+Answer = Callable[[PeResult], object]
+
+
+class Turn:
+    """A launch on this PE: waiting for its turn, running, or over.
+
+    It is driven as a SimPy process would be, without the two events that its start and its end would cost.
+    """
+
+    __slots__ = (
+        "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "runner", "stops",
+        "tcm_peak_bytes", "watch",
+    )  # fmt: skip
+
+    def __init__(self, launch: KernelLaunchMsg, answer: Answer) -> None:
+        self.answer = answer  # called with what came of it
+        self.launch = launch
+        self._steps: Process | None = None
+        self._waits_on: simpy.Event | None = None
+        self.runner: KernelRunner | None = None  # once it runs
+        self.watch: KernelWatch | None = None  # where races are looked for
+        self.is_aborted = False
+        self.is_answered = False  # by somebody who knew its course
+        self.lease: TcmLease | None = None  # TCM that somebody has taken for it who knows its course
+        self.tcm_peak_bytes = 0
+        self.stops: list[Packet] = []  # to be answered when it is over
+
+    def begin(self, steps: Process) -> None:
+        """Go the first of its steps."""
+        self._steps = steps
+        with suppress(StopIteration):
+            self._wait_for(next(steps))
+
+    def go_on(self, event: simpy.Event) -> None:
+        """What it waits for has happened."""
+        assert self._steps is not None
+        try:
+            following = self._steps.send(event.value)
+        except StopIteration:
+            return
+        self._wait_for(following)
+
+    def abort(self) -> None:
+        """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
+        if self.runner is None:
+            self.is_aborted = True
+            return
+        is_waiting = self.runner.abort()
+        self.is_aborted = self.runner.is_aborted
+        if is_waiting:
+            assert self._steps is not None
+            assert self._waits_on is not None
+            assert self._waits_on.callbacks is not None
+            self._waits_on.callbacks.remove(self.go_on)
+            with suppress(StopIteration):
+                self._wait_for(self._steps.throw(simpy.Interrupt("the launch is aborted")))
+
+    def _wait_for(self, event: simpy.Event) -> None:
+        self._waits_on = event
+        assert event.callbacks is not None
+        event.callbacks.append(self.go_on)
