@@ -1,4 +1,5 @@
-"""One BLAS thread a worker: the suite is parallel by itself, and spinning threads only get in each other's way.
+"""One BLAS thread a worker, and no processes that explore ahead: the suite is parallel by itself, and more only gets in
+its way.
 
 The garbage collector looks seldom: a worker keeps the machines that it has compiled, and looking through them again and
 again is a twentieth of the suite's time.
@@ -9,5 +10,6 @@ import os
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+os.environ.setdefault("KERNBENCH_WORKERS", "0")
 
 gc.set_threshold(100_000, 20, 100)

@@ -10,6 +10,7 @@ Ranks and what they do together are `torch.multiprocessing` and `torch.distribut
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -81,6 +82,15 @@ class RuntimeContext(TensorFactory, TorchNames):
                 "timing_only in a run that is to be verified", hint="do not ask to verify it, or to time it only"
             )
         self.engine.drop_contents()
+
+    def explore_ahead(self) -> AbstractContextManager[None]:
+        """A block in which the host does nothing but make tensors, launch kernels and wait. Worker processes may run it
+        ahead, to find out what is launched next and what that does, so that the simulation goes on faster here. What
+        they do is seen by nobody; a program that writes files in such a block writes them more than once.
+
+        Every rank that runs must be within such a block. Nothing else changes: times and numbers are the same.
+        """
+        return self.engine.host_ahead.scope(lambda: self.ranks.running)
 
     def __enter__(self) -> RuntimeContext:
         return self

@@ -57,6 +57,11 @@ class Ranks:
         """Whether the caller is a rank, which may not let time pass itself."""
         return self._main is not None and getcurrent() is not self._main
 
+    @property
+    def running(self) -> int:
+        """How many programs there are while time passes; the main one counts where it has no ranks."""
+        return max(1, len(self._ready) + len(self._blocked))
+
     def event(self) -> simpy.Event:
         """Something that the host will make happen: `event.succeed()`."""
         return HostEvent(self._engine)

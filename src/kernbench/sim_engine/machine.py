@@ -30,6 +30,7 @@ from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
+from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.launch_order import LaunchOrder
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -100,6 +101,7 @@ class Machine:
             if isinstance(op_log, StreamingOpLog):
                 op_log.not_before = self.foresight.earliest_begin_ns
         self.known_launches: KnownLaunches | None = None
+        self.host_ahead = HostAhead()
         self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():

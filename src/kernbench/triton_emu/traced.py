@@ -73,6 +73,9 @@ class SeenArray(NamedTuple):
 class _Kept:
     """What a wait returns that is the tensor of its handle, which the kernel could have had before."""
 
+    def __reduce__(self) -> str:
+        return "KEPT"
+
 
 KEPT = _Kept()
 

@@ -88,8 +88,11 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
 def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
     """The plan of a command whose operands are numbered; raises KernelError when no tile fits."""
     if cmd.op == "gemm":
-        return generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits), dict(limits.servers))
-    return generate_math_plan(cmd, choose_math_tile(cmd, limits), dict(limits.servers))
+        plan = generate_gemm_plan(cmd, choose_gemm_tile(cmd, limits), dict(limits.servers))
+    else:
+        plan = generate_math_plan(cmd, choose_math_tile(cmd, limits), dict(limits.servers))
+    plan.source = plan_of, (cmd, limits)
+    return plan
 
 
 def fastest_tile(

@@ -64,6 +64,12 @@ class PipelinePlan:
         self._make = make  # the tiles from one on
         self._made: list[TilePlan] = []
         self._making: Iterator[TilePlan] | None = None
+        self.source: tuple[Callable[..., PipelinePlan], tuple[object, ...]] | None = None  # what makes it again
+
+    def __reduce__(self) -> tuple[Callable[..., PipelinePlan], tuple[object, ...]]:
+        """Another process makes it again."""
+        assert self.source is not None
+        return self.source
 
     def tiles(self, first: int = 0) -> Iterator[TilePlan]:
         """The tiles in order, from one on."""

@@ -22,13 +22,14 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from kernbench.common.ids import PeKey
-from kernbench.common.messages import KernelLaunchMsg, RequestId
+from kernbench.common.messages import KernelLaunchMsg, PeResult, RequestId
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.policy.address.phyaddr import SIP_SHIFT
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
 from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import Copy, KnownLaunch, Turns
 from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
@@ -40,6 +41,7 @@ from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_COURSES = 32  # of a kernel and a kind of region
 ReachKey = tuple[object, str]  # a kernel without the arguments that it was given beforehand, and its launch's name
+SKIPPED_NS = 1.0  # what a launch takes in a process that runs ahead
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 
 
@@ -58,15 +60,26 @@ class CourseKind(NamedTuple):
     is_cube: bool
 
 
+class FoundAhead(NamedTuple):
+    """What another process has found: courses, each with PEs and whether they are those of a cube, and how far kernels
+    go that leave it.
+    """
+
+    courses: list[tuple[tuple[tuple[int, ...], ...], bool, LaunchCourse]]
+    reach: Reach | None
+
+
 class KnownLaunches:
     """Takes over launches of one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._explorer = Explorer(machine)
+        self._ahead = ExploredAhead(machine.host_ahead)
+        self._explorer = Explorer(machine, self._ahead.goes_on)
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
         self._reach: dict[ReachKey, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[ReachKey] = Counter()
+        self._for_others: list[tuple[CourseKind, LaunchCourse]] = []  # in a process that runs ahead
         self._waiting: dict[RequestId, Turns] = {}  # launches whose time has not come
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
         self._under_way: dict[int, KnownLaunch] = {}  # by SIP
@@ -86,14 +99,22 @@ class KnownLaunches:
         assert isinstance(turn, Turn)
         self.settle((cpu.key[0],))
         launch = turn.launch
-        if launch.stream != "compute" or launch.target_start_ns != at_ns:
-            return False
-        kernel = self._machine.kernels.get(launch.kernel_ref.name)
-        if kernel is None or not is_repeatable(kernel) or self._reach.get(reach_key(launch, kernel)) is Reach.FARTHER:
-            return False
+        if not self._can_know(launch, at_ns):
+            if self._ahead.is_worker:
+                self._machine.at(at_ns, self._skip, [(cpu, turn)])
+            return self._ahead.is_worker
         self._waiting.setdefault(launch.id, []).append((cpu, turn))
         self._machine.at(at_ns, self._start, (cpu, turn))
         return True
+
+    def _can_know(self, launch: KernelLaunchMsg, at_ns: float) -> bool:
+        """Whether there may be a course for a launch that begins at `at_ns`."""
+        if launch.stream != "compute" or launch.target_start_ns != at_ns:
+            return False
+        kernel = self._machine.kernels.get(launch.kernel_ref.name)
+        if kernel is None or not is_repeatable(kernel):
+            return False
+        return self._reach.get(reach_key(launch, kernel)) is not Reach.FARTHER
 
     def settle(self, sips: Collection[int] | None = None) -> None:
         """Somebody comes to some SIPs, or to any: what is under way there goes on as if it were not known."""
@@ -127,8 +148,14 @@ class KnownLaunches:
         for launch in sorted(launches, key=lambda launch: launch.sip):
             if launch.target_start_ns == now:
                 turns = self._waiting.pop(launch.id)
-                if not self._is_known(launch, turns):
-                    self._run[launch.id] = len(turns)
+                if self._ahead.is_worker:
+                    self._explore_for_others(launch, turns)
+                    self._skip(turns)
+                elif not self._is_known(launch, turns):
+                    if self._ahead.is_worker:  # since then
+                        self._skip(turns)
+                    else:
+                        self._run[launch.id] = len(turns)
 
     def _is_known(self, launch: KernelLaunchMsg, turns: Turns) -> bool:
         """Take a launch over that begins now, if that can be done."""
@@ -187,18 +214,75 @@ class KnownLaunches:
             kind = CourseKind(base_of(kernel), tuple(region.relative(key) for key in own), is_cube)
             courses = self._courses.setdefault(kind, [])
             taken = self._taken(courses, kernel, region, own, places, memories)
+            if taken is None and self._take_from_others(reach):
+                if is_cube and reach in self._reach:
+                    return None
+                taken = self._taken(courses, kernel, region, own, places, memories)
             if taken is None:
-                course = self._explorer.explore(launch, region, list(own), places, memories)
+                course = self._explored(launch, region, list(own), places, memories)
                 if course is None:
                     self._reach[reach] = Reach.SIP if is_cube else Reach.FARTHER
                     return None
-                courses.insert(0, course)
-                del courses[MOST_COURSES:]
+                self._keep(kind, course)
                 taken = course, [{} for _ in own]
             course, offsets = taken
             shift = Shift((course.region, region), (course.places, places), course.keys, offsets)
             found.append(Copy(course, shift, list(own.values())))
         return found
+
+    def _explored(
+        self, launch: KernelLaunchMsg, region: Region, keys: list[PeKey], places: LaunchPlaces, memories: Sequence[int]
+    ) -> LaunchCourse | None:
+        """A course that nobody knows yet. What another process explores has none in one that only runs ahead."""
+        kernel = self._machine.kernels[launch.kernel_ref.name]
+        if not self._ahead.explores(reach_key(launch, kernel)):
+            return None
+        return self._explorer.explore(launch, region, keys, places, memories)
+
+    def _keep(self, kind: CourseKind, course: LaunchCourse) -> None:
+        courses = self._courses.setdefault(kind, [])
+        courses.insert(0, course)
+        del courses[MOST_COURSES:]
+        if self._ahead.is_worker:
+            self._for_others.append((kind, course))
+
+    # ---- other processes
+
+    def _take_from_others(self, reach: ReachKey) -> bool:
+        """Whether another process has explored a kind of launch; what it has found is known from now on."""
+        found = None if self._ahead.is_worker else self._ahead.take(reach, FoundAhead)
+        if found is None:
+            return False
+        for pes, is_cube, course in found.courses:
+            self._keep(CourseKind(reach[0], pes, is_cube), course)
+        if found.reach is not None:
+            self._reach[reach] = found.reach
+        return True
+
+    def _explore_for_others(self, launch: KernelLaunchMsg, turns: Turns) -> None:
+        """In a process that runs ahead: what a launch does in the first of its cubes, or in its SIP."""
+        cubes = launch.cubes(self._machine.graph.spec.sip.n_cubes)
+        by_key = {cpu.key: (cpu, turn) for cpu, turn in turns}
+        reach = reach_key(launch, self._machine.kernels[launch.kernel_ref.name])
+        if self._copies(launch, [Region(launch.sip, cubes[0])], by_key) is None:
+            self._copies(launch, [Region(launch.sip, None)], by_key)
+        if self._ahead.explores(reach):
+            courses = [(kind.pes, kind.is_cube, course) for kind, course in self._for_others]
+            self._ahead.give(reach, FoundAhead(courses, self._reach.get(reach)))
+        self._for_others.clear()
+
+    def _skip(self, turns: Turns) -> None:
+        """In a process that runs ahead: kernels are over at once."""
+        for cpu, turn in turns:
+            turn.lease = self._machine.lease_tcm(*cpu.key, turn.launch.stream)
+        self._machine.at(self._machine.env.now + SKIPPED_NS, self._skipped, turns)
+
+    def _skipped(self, turns: Turns) -> None:
+        now = self._machine.env.now
+        for cpu, turn in turns:
+            cpu.end_known(turn, PeResult(*cpu.key, now - SKIPPED_NS, now, SKIPPED_NS, 0.0, 0.0))
+
+    # ---- courses that are taken
 
     def _taken(
         self,

@@ -32,7 +32,7 @@ from kernbench.triton_emu.traced import Trace, TracingTl
 
 Moved = tuple[tuple[str, ...], int, int, int]  # path, bytes of the last flit, whole flits, transfers
 MOST_STEPS = 1 << 18  # of the clock, for a launch in a region: the largest of a GPT-3 layer takes a quarter
-STEPS = 1 << 10
+STEPS = 1 << 8
 FEW_EVENTS = 2_000  # after which a compiled loop that another fabric has loaded is worth while
 ChannelRows = list[tuple[int, float, float]]  # of each channel: bursts, longest wait, when it began
 
@@ -115,10 +115,13 @@ def turned_channels(machine: Machine, memories: Sequence[int]) -> list[tuple[int
 
 
 class Explorer:
-    """Runs kernels of launches on a private machine, region by region."""
+    """Runs kernels of launches on a private machine, region by region. `goes_on` is called now and then; an exploration
+    goes on where it says so.
+    """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, goes_on: Callable[[], bool]) -> None:
         self._machine = machine
+        self._goes_on = goes_on
         self._private: PrivateMachine | None = None
 
     def explore(
@@ -131,6 +134,7 @@ class Explorer:
             self._private = PrivateMachine(self._machine)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
         exploration = _Exploration(self._private, self._machine, launch, region, keys, places, memories)
+        exploration.goes_on = self._goes_on
         course = exploration.run()
         _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
         if not exploration.is_over:
@@ -164,6 +168,7 @@ class _Exploration:
         self._results: dict[PeKey, PeResult] = {}
         self._traces = [Trace() for _ in keys]
         self.is_over = False  # whether all kernels have ended well
+        self.goes_on: Callable[[], bool] = lambda: True
 
     def run(self) -> LaunchCourse | None:
         private, memories = self._private, self._memories
@@ -232,7 +237,7 @@ class _Exploration:
             for _ in range(MOST_STEPS // STEPS):
                 for _ in range(STEPS):
                     step()
-                if any(trace.is_given_up for trace in self._traces):
+                if any(trace.is_given_up for trace in self._traces) or not self.goes_on():
                     return
             return
         except EmptySchedule:

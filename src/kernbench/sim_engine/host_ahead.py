@@ -1,0 +1,63 @@
+"""Whether host programs may be run ahead of the clock by worker processes, and whether this process is such a worker.
+
+A worker finds out what is launched next, so that courses of launches are known when the machine comes to them
+(`steady/explored_ahead.py`). It is a copy of this process and runs the host's own code. So the host says where that
+does no harm: all programs that run must be within such a scope, and a worker ends where one of them leaves it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kernbench.common.errors import UsageError
+
+WORKERS = "KERNBENCH_WORKERS"
+MOST_WORKERS = 8
+
+
+def workers_wanted() -> int:
+    """How many processes may run ahead; raises UsageError where the environment says what cannot be."""
+    wanted = os.environ.get(WORKERS)
+    if wanted is not None and not wanted.isdecimal():
+        raise UsageError(f"{WORKERS} is '{wanted}'", hint="set it to a number of processes, 0 for none")
+    if sys.platform != "linux":  # elsewhere a copy of a process is not safe to use
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    return int(wanted) if wanted is not None else min(cores, MOST_WORKERS) if cores > 1 else 0
+
+
+class HostAhead:
+    """The scopes of one machine's host programs."""
+
+    def __init__(self) -> None:
+        self.workers = workers_wanted()
+        self.is_worker = False  # whether this process runs ahead
+        self.on_end: Callable[[], object] | None = None  # called where the last scope is left
+        self._inside = 0
+        self._programs: Callable[[], int] = lambda: 1
+
+    @contextmanager
+    def scope(self, programs: Callable[[], int]) -> Iterator[None]:
+        """What one program does in here workers may do, too; `programs` says how many there are now."""
+        self._programs = programs
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            self.end_worker()
+            if not self._inside and self.on_end is not None:
+                self.on_end()
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether all programs are within their scopes."""
+        return not self.is_worker and 0 < self._inside == self._programs()
+
+    def end_worker(self) -> None:
+        """End this process if it is a worker: nothing that comes now is for it."""
+        if self.is_worker:
+            os._exit(0)

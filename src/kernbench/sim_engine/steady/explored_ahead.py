@@ -1,0 +1,192 @@
+"""Courses that other processes explore before the machine comes to their launches.
+
+An exploration is for itself: it needs the launch and nothing of what happens before it. So where one takes long, this
+process makes workers, copies of itself (`fork`), which run ahead: for a worker every launch is over at once, so that
+the host's next launch comes at once, too. Who comes first to a kind of launch that has no course yet, a worker or the
+machine's own process, claims it and explores it. A worker writes down what it has found, and the machine's process
+reads it when it comes to that launch. There, kernels are followed along that course as along any other: no result
+depends on who has explored what, or when.
+
+Workers run the host's code, and do that only where the host allows it (`host_ahead.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Hashable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kernbench.sim_engine.host_ahead import HostAhead
+
+LONG = 2  # reports of explorations, one every 256 steps of their clocks: about half a second
+POLL_S = 0.002
+
+Found = TypeVar("Found")
+
+
+class Workers(NamedTuple):
+    """Processes that run ahead, and where they write what they have found."""
+
+    pids: list[int]
+    place: Path
+
+    def end(self, owner: int) -> None:
+        """End them all; only the process that has made them does."""
+        if os.getpid() != owner:
+            return
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.pids.clear()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether one of them still runs."""
+        if pid in self.pids and os.waitpid(pid, os.WNOHANG)[0]:
+            self.pids.remove(pid)
+        return pid in self.pids
+
+
+class ExploredAhead:
+    """What workers of this process explore for one machine; in a worker, what it explores for the others."""
+
+    def __init__(self, host: HostAhead) -> None:
+        self._host = host
+        host.on_end = self._end
+        self._reports = 0
+        self._owner = os.getpid()  # the machine's own process
+        self._workers: Workers | None = None
+        self._finalizer: weakref.finalize[..., ExploredAhead] | None = None
+        self._is_ours: dict[Hashable, bool] = {}  # kinds of launches that somebody explores
+        self._given: dict[Hashable, bool] = {}  # by a worker
+        self._latest: Hashable = None  # that was asked for: it is explored now
+
+    @property
+    def is_worker(self) -> bool:
+        return self._host.is_worker
+
+    def goes_on(self) -> bool:
+        """An exploration says that it goes on; the first long one makes workers. False where it has to stop: in a
+        worker that was made meanwhile, which leaves it to the machine's own process.
+        """
+        if self.is_worker:
+            self._check_owner()
+            return True
+        self._reports += 1
+        if self._reports < LONG or self._host.workers < 1 or self._workers is not None:
+            return True
+        if not self._host.may_begin or threading.active_count() > 1:  # a copy has none of the other threads
+            return True
+        return not self._begin()
+
+    def _begin(self) -> bool:
+        """Make workers; returns whether this process is one of them."""
+        workers = self._workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
+        self._finalizer = weakref.finalize(self, workers.end, self._owner)
+        latest = self._latest
+        self._is_ours.clear()
+        self.explores(latest)
+        for _ in range(self._host.workers):
+            try:
+                pid = os.fork()
+            except OSError:  # too many processes, or too little memory: so there are fewer
+                break
+            if not pid:
+                self._is_ours[latest] = False
+                self._become_worker()
+                return True
+            workers.pids.append(pid)
+        return False
+
+    def _become_worker(self) -> None:
+        """Nobody hears or sees what a worker does, but for the courses that it finds."""
+        self._host.is_worker = True
+        gc.freeze()  # what was there before is shared as long as nobody touches it
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+
+    def _end(self) -> None:
+        """No host program is within its scope any more."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._workers = self._finalizer = None
+        self._is_ours.clear()
+        self._reports = 0
+
+    def _check_owner(self) -> None:
+        """A worker whose owner was killed ends, and leaves nothing behind."""
+        if os.getppid() != self._owner:
+            assert self._workers is not None
+            shutil.rmtree(self._workers.place, ignore_errors=True)
+            self._host.end_worker()
+
+    # ---- who explores what
+
+    def explores(self, key: Hashable) -> bool:
+        """Whether this process explores a kind of launch: the first that asks does."""
+        self._latest = key
+        if self.is_worker:
+            self._check_owner()
+        if self._workers is None:
+            return True
+        if key not in self._is_ours:
+            self._is_ours[key] = _claimed(self._claim_of(key))
+        return self._is_ours[key]
+
+    def give(self, key: Hashable, found: object) -> None:
+        """A worker has explored a kind of launch; the first that it has found of it counts."""
+        if key in self._given:
+            return
+        self._given[key] = True
+        path = self._file_of(key)
+        path.with_suffix(".part").write_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+        path.with_suffix(".part").replace(path)
+
+    def take(self, key: Hashable, kind: type[Found]) -> Found | None:
+        """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
+        if self.explores(key):
+            return None
+        self._is_ours[key] = True  # what else there is to explore of this kind
+        assert self._workers is not None
+        path, explorer = self._file_of(key), int(self._claim_of(key).read_text())
+        while not path.exists():
+            if not self._workers.is_alive(explorer) and not path.exists():
+                return None
+            time.sleep(POLL_S)
+        found = pickle.loads(path.read_bytes())  # written by a worker
+        path.unlink()
+        assert isinstance(found, kind)
+        return found
+
+    def _file_of(self, key: Hashable) -> Path:
+        assert self._workers is not None
+        return self._workers.place / hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+
+    def _claim_of(self, key: Hashable) -> Path:
+        return self._file_of(key).with_suffix(".claim")
+
+
+def _claimed(path: Path) -> bool:
+    """Whether this process is the first to claim something: a link to a file that says who."""
+    own = path.with_suffix(f".{os.getpid()}")
+    own.write_text(str(os.getpid()))
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    finally:
+        own.unlink()
+    return True

@@ -1,0 +1,147 @@
+"""Worker processes that explore launches ahead: the same results, whatever becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes are made by fork, on Linux only")
+
+PROGRAM = """
+import hashlib, json, os, sys, threading, time
+from kernbench.benches import llm_layer
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.steady import explored_ahead, launch_course
+from kernbench.topology import load_topology
+
+explored_ahead.LONG, launch_course.STEPS = 1, 16
+taken = []
+take = explored_ahead.ExploredAhead.take
+def noted(self, key, kind):
+    found = take(self, key, kind)
+    taken.append(found is not None)
+    return found
+explored_ahead.ExploredAhead.take = noted
+{change}
+machine = {{"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}}
+engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
+with RuntimeContext(engine) as torch:
+    rows = llm_layer.llm_layer(torch, model="tiny-llama", tokens=64)
+    log = hashlib.sha256()
+    for record in engine.log.records:
+        log.update(repr(record).encode())
+    launches = [launch.as_json() for launch in torch.launches]
+print(json.dumps([launches, log.hexdigest(), engine.now_ns, rows]))
+print(json.dumps({{"taken": sum(taken), "copied": engine.known_launches.copied}}), file=sys.stderr)
+"""
+
+
+def run(tmp_path: Path, workers: str, change: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
+    program = PROGRAM.format(change=change)
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What comes of the program where no process runs ahead."""
+    done = run(tmp_path_factory.mktemp("alone"), "0")
+    assert json.loads(done.stderr)["taken"] == 0
+    return done.stdout
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_results_are_the_same_with_workers(workers: str, alone: str, tmp_path: Path) -> None:
+    done = run(tmp_path, workers)
+    assert done.stdout == alone
+    assert json.loads(done.stderr)["taken"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("when", "change"),
+    [
+        ("at once", "explored_ahead.ExploredAhead._become_worker = lambda self: os._exit(1)"),
+        ("with what it has claimed", "explored_ahead.ExploredAhead.give = lambda self, key, found: os._exit(1)"),
+        ("by an error", "explored_ahead.ExploredAhead.give = lambda self, key, found: 1 / 0"),
+    ],
+)
+def test_a_worker_that_ends_is_not_missed(when: str, change: str, alone: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "2", change)
+    assert done.stdout == alone
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
+    """A copy of a process has one thread: where there are several there are no workers."""
+    change = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    done = run(tmp_path, "2", change)
+    assert done.stdout == alone
+    assert json.loads(done.stderr)["taken"] == 0
+
+
+def test_an_error_of_the_program_is_told_once(tmp_path: Path) -> None:
+    change = """
+def failing(self):
+    forward(self)
+    raise ValueError("a mistake in the block")
+forward = llm_layer.DecoderLayer.forward
+llm_layer.DecoderLayer.forward = failing
+"""
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run(tmp_path, "2", change)
+    assert raised.value.stderr.count("SpawnException: all 2 ranks failed") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_workers_end_when_their_process_is_killed(tmp_path: Path) -> None:
+    change = """
+explores = explored_ahead.ExploredAhead.explores
+def noted(self, key):
+    if self.is_worker:
+        open(os.path.join(os.environ["TMPDIR"], f"{os.getpid()}.worker"), "w").close()
+        time.sleep(0.1)
+    elif self._workers is not None:
+        time.sleep(60)
+    return explores(self, key)
+begin = explored_ahead.ExploredAhead._begin
+def begun(self):
+    explored_ahead.ExploredAhead.explores = noted if (ended := begin(self)) else explores
+    return ended or time.sleep(60)
+explored_ahead.ExploredAhead._begin = begun
+"""
+    environment = {**os.environ, "KERNBENCH_WORKERS": "2", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM.format(change=change)], env=environment) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*.worker")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.kill()
+    pids = [int(path.stem) for path in tmp_path.glob("*.worker")]
+    assert pids
+    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_runs(pid) for pid in pids)
+    assert not list(tmp_path.glob("kernbench-*"))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_number_of_workers_that_is_none_is_refused() -> None:
+    environment = {**os.environ, "KERNBENCH_WORKERS": "many"}
+    command = [sys.executable, "-m", "kernbench", "run", "--bench", "gemm-single-pe"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "KERNBENCH_WORKERS is 'many'" in done.stderr
