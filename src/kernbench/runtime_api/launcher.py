@@ -20,7 +20,7 @@ from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launch_call import LaunchCall
 from kernbench.runtime_api.launches import Launch, engine_use
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.triton_emu.registry import Kernel

@@ -25,7 +25,7 @@ from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.activity import Activity
-from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
@@ -298,7 +298,7 @@ class Machine:
     def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
         self.settle(sips)
-        return self.fabric.done_so_far(sips)
+        return self.fabric.done_so_far()
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""

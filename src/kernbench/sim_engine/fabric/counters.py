@@ -6,23 +6,21 @@ Whoever moves many transfers at once may count them when somebody asks (`count_l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts, DoneTally
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import BETWEEN, LastFlit, Network
+from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
     LinkCounters,
     Transfer,
 )
-
-DoneCounts = dict[LastFlit, tuple[int, int]]  # whole flits and transfers
 
 
 class Counters:
@@ -42,24 +40,17 @@ class Counters:
         self.recorded: list[FlitHop] | None = [] if record else None
         self._links = links
         self._groups = groups
-        self._tally: dict[LastFlit, list[int]] = {}  # whole flits and transfers done
-        self._by_part: dict[Hashable, list[LastFlit]] = {}  # what is in the tally, by part of the network
+        self._tally = DoneTally(network)
         self._uncounted: list[Callable[[], None]] = []
-        # By the other end: node with channels, whether it was read, and what was moved.
-        self._channel_users: dict[int, list[tuple[int, bool, LastFlit]]] = {}
+        # By the other end: node with channels, whether it was read, bytes of the last flit, and the kind of transfer.
+        self._channel_users: dict[int, list[tuple[int, bool, int, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
 
     # ---- counting
 
     def count(self, last_flit: LastFlit, flits: int, transfers: int = 1) -> None:
         """Transfers are done: their links have carried `flits` whole flits, and a last one each."""
-        tally = self._tally.get(last_flit)
-        if tally is None:
-            self._tally[last_flit] = [flits, transfers]
-            self._by_part.setdefault(self.network.part_of(last_flit.route), []).append(last_flit)
-        else:
-            tally[0] += flits
-            tally[1] += transfers
+        self._tally.add(last_flit, flits, transfers)
 
     def count_later(self, count: Callable[[], None]) -> None:
         """Have `count` called once, before anybody reads."""
@@ -102,28 +93,30 @@ class Counters:
         link = self.network.link_index(src, dst)
         return self._counters_of(link, nbytes[link], busy_ns[link])
 
-    def done_so_far(self, parts: Collection[Hashable] | None = None) -> DoneCounts:
-        """Which transfers are done, for `busy_since`: all, or those that have touched `parts` of the network."""
+    def done(self) -> Iterator[Done]:
+        """All transfers that are done, by kind."""
         self._count_all()
-        if parts is None:
-            return {last_flit: (flits, transfers) for last_flit, (flits, transfers) in self._tally.items()}
-        some = chain.from_iterable(self._by_part.get(part, ()) for part in (*parts, BETWEEN))
-        return {last_flit: (self._tally[last_flit][0], self._tally[last_flit][1]) for last_flit in some}
+        return self._tally.all()
+
+    def done_so_far(self) -> DoneCounts:
+        """Which transfers are done, for `done_since` and `busy_since`."""
+        self._count_all()
+        return self._tally.so_far()
+
+    def done_since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
+        """What is done since `done_so_far` said `before`: all, or what has touched `parts` of the network."""
+        self._count_all()
+        return self._tally.since(before, parts)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before` of the same parts, in order of
-        index.
-        """
+        """How long links were busy with that, in order of index."""
         busy_ns: dict[int, float] = {}
-        for last_flit, (flits, transfers) in self.done_so_far(parts).items():
-            flits_before, transfers_before = before.get(last_flit, (0, 0))
-            more_flits, more = flits - flits_before, transfers - transfers_before
-            if more:
-                for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
-                    spent = more_flits * crossing.occupy_ns + more * last_crossing.occupy_ns
-                    busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent
+        for last_flit, flits, transfers in self.done_since(before, parts):
+            for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
+                spent = flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
+                busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent
         names, ends = self.network.names, self.network.link_ends
         return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
 
@@ -157,27 +150,28 @@ class Counters:
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
         self._count_all()
-        if self._looked_at < len(self._tally):
+        if self._looked_at < len(self._tally.kinds):
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
-        flit_bytes, tally = self.network.flit_bytes, self._tally
-        for group, is_read, last_flit in self._channel_users.get(self.network.node_index(node), ()):
-            flits, transfers = tally[last_flit]
+        flit_bytes, (all_flits, all_transfers) = self.network.flit_bytes, self._tally.counts
+        for group, is_read, last_bytes, kind in self._channel_users.get(self.network.node_index(node), ()):
+            flits, transfers = all_flits[kind], all_transfers[kind]
             use = moved.get(group)
             if use is None:
                 use = moved[group] = [0, 0, 0]
             use[0] += (flits + transfers) * flit_bytes
-            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_flit.nbytes
+            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_bytes
         return {group: ChannelTraffic(*use) for group, use in moved.items()}
 
     def _look_at_new_routes(self) -> None:
-        for last_flit in islice(self._tally, self._looked_at, None):
+        for kind in range(self._looked_at, len(self._tally.kinds)):
+            last_flit = self._tally.kinds[kind]
             first, last = last_flit.route.nodes[0], last_flit.route.nodes[-1]
             if first in self._groups:
-                self._channel_users.setdefault(last, []).append((first, True, last_flit))
+                self._channel_users.setdefault(last, []).append((first, True, last_flit.nbytes, kind))
             elif last in self._groups:
-                self._channel_users.setdefault(first, []).append((last, False, last_flit))
-        self._looked_at = len(self._tally)
+                self._channel_users.setdefault(first, []).append((last, False, last_flit.nbytes, kind))
+        self._looked_at = len(self._tally.kinds)
 
     def _group(self, node: Hashable, now: float) -> ChannelGroup:
         group = self._groups.get(self.network.node_index(node))
@@ -207,7 +201,7 @@ class Counters:
         self._count_all()
         links = len(self.network.link_ends)
         nbytes, busy_ns = [0] * links, [0.0] * links
-        for last_flit, (flits, transfers) in self._tally.items():
+        for last_flit, flits, transfers in self._tally.all():
             wire_bytes = flits * self.network.flit_bytes + transfers * last_flit.nbytes
             for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
                 nbytes[crossing.link] += wire_bytes

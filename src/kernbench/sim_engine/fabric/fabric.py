@@ -14,7 +14,7 @@ from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
-from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.lanes import Lane
 from kernbench.sim_engine.fabric.model import Network, Route
@@ -234,16 +234,22 @@ class Fabric:
         """What transfers between `node` and memory channels have moved, by index of the memory's node."""
         return self._counters.traffic_by(node)
 
-    def done_so_far(self, parts: Collection[Hashable] | None = None) -> DoneCounts:
-        """Which transfers are done, for `busy_since`: all, or those that have touched `parts` of the network."""
-        return self._counters.done_so_far(parts)
+    def done(self) -> Iterator[Done]:
+        """All transfers that are done."""
+        return self._counters.done()
+
+    def done_so_far(self) -> DoneCounts:
+        """Which transfers are done, for `done_since` and `busy_since`."""
+        return self._counters.done_so_far()
+
+    def done_since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
+        """What is done since `done_so_far` said `before`: all, or what has touched `parts` of the network."""
+        return self._counters.done_since(before, parts)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before` of the same parts, in order of
-        index.
-        """
+        """How long links were busy with that, in order of index."""
         return self._counters.busy_since(before, parts)
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:

@@ -264,10 +264,10 @@ class Explorer:
         )
         moved: dict[MovedKind, tuple[int, int]] = {}
         ways = self._ways
-        for last_flit, counts in private.fabric.done_so_far().items():
+        for last_flit, flits, transfers in private.fabric.done():
             path = tuple(map(str, last_flit.route.path))
             is_read = path[0] != ways.paths[0][0]
-            moved[ways.paths.index(path[::-1] if is_read else path), is_read, last_flit.nbytes] = counts
+            moved[ways.paths.index(path[::-1] if is_read else path), is_read, last_flit.nbytes] = (flits, transfers)
         bursts = [[row[0] for row in groups[ours].done()] for ours, _ in ways.channels]
         return Totals(use, moved, bursts, dict(self._work), self._records)
 

@@ -6,7 +6,7 @@ begin. What leaves the region has no course of its own: others may be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.policy.address.allocator import TcmLease
-from kernbench.sim_engine.fabric.counters import DoneCounts
+from kernbench.sim_engine.fabric.done_tally import Done
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import RecordedRows
@@ -194,7 +194,7 @@ class _Exploration:
         log = private.log
         work = {} if private.tally is None else private.tally.take(self._launch.id)
         rows = None if log is None else log.take_rows()
-        moved = self._moved(before, fabric.done_so_far())
+        moved = self._moved(fabric.done_since(before))
         if moved is None or not all(trace.is_usable for trace in traces):
             return None
         for node in memories:
@@ -257,19 +257,16 @@ class _Exploration:
         communicator.close()
         return Messages(communicator.config, peers) if peers else None
 
-    def _moved(self, before: DoneCounts, after: DoneCounts) -> list[Moved] | None:
+    def _moved(self, done: Iterable[Done]) -> list[Moved] | None:
         """What was moved; None where that was not only within the region."""
         found: list[Moved] = []
         node_of = self._private.graph.node
-        for last_flit, (flits, transfers) in after.items():
-            flits_before, transfers_before = before.get(last_flit, (0, 0))
-            if transfers == transfers_before:
-                continue
+        for last_flit, flits, transfers in done:
             path = tuple(str(node) for node in last_flit.route.path)
             places = [node_of(node).place for node in path]
             if not all(self._region.holds(place.sip, place.cube) for place in places):
                 return None
-            found.append((path, last_flit.nbytes, flits - flits_before, transfers - transfers_before))
+            found.append((path, last_flit.nbytes, flits, transfers))
         return found
 
     def _since(self, done: ChannelRows, before: Sequence[int]) -> ChannelRows:
