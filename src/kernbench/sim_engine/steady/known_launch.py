@@ -123,15 +123,13 @@ class KnownLaunch:
     def _leave(self, copy: Copy) -> None:
         """Write down what the kernels of a region have done."""
         machine, (course, shift, _) = self._machine, copy
-        fabric, engine = machine.fabric, machine.fabric.engine
-        network = fabric.network
-        for path, last_bytes, flits, transfers in course.moved:
-            route = network.route([shift.name(node) for node in path])
-            engine.counters.count(route.last_flit(network, last_bytes), flits, transfers)
-        for (src, dst), wait, at in course.waits:
-            engine.links.note_wait(network.link_index(shift.name(src), shift.name(dst)), wait, self._begin_ns + at)
-        for node, rows, directions in course.channels:
-            group = engine.groups[network.node_index(shift.name(node))]
+        engine, traffic = machine.fabric.engine, course.traffic_in(shift, machine.fabric.network)
+        for last_flit, flits, transfers in traffic.moved:
+            engine.counters.count(last_flit, flits, transfers)
+        for link, wait, at in traffic.waits:
+            engine.links.note_wait(link, wait, self._begin_ns + at)
+        for node, rows, directions in traffic.channels:
+            group = engine.groups[node]
             group.add_done(rows, self._begin_ns)
             group.turn_to(directions)
         if machine.log is not None:

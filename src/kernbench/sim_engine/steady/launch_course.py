@@ -7,7 +7,7 @@ begin. What leaves the region has no course of its own: others may be there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,10 +21,11 @@ from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.sim_engine.fabric.done_tally import Done
 from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import RecordedRows
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
-from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers
+from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers, Shift
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
 from kernbench.sim_engine.steady.regions import Region
 from kernbench.triton_emu.tl_core import KernelEnv
@@ -53,6 +54,14 @@ class Messages(NamedTuple):
         )
 
 
+class Traffic(NamedTuple):
+    """What a course moves in one region: by kind of transfer, by link, and by node with channels."""
+
+    moved: list[Done]
+    waits: list[tuple[int, float, float]]
+    channels: list[tuple[int, ChannelRows, tuple[int, ...]]]
+
+
 @dataclass(eq=False)
 class LaunchCourse:
     """Names are those of the region where it was found, and times of records and results those of when."""
@@ -74,6 +83,26 @@ class LaunchCourse:
     moved: list[Moved]
     waits: list[tuple[tuple[str, str], float, float]]  # by link: the longest, and when it began
     channels: list[tuple[str, ChannelRows, tuple[int, ...]]]  # by memory: what they did, and how they are turned then
+
+    placed: dict[Region, Traffic] = field(default_factory=dict)  # by region where it was taken
+
+    def traffic_in(self, shift: Shift, network: Network) -> Traffic:
+        """What it moves where a shift leads, as the network has it there."""
+        found = self.placed.get(shift.region)
+        if found is None:
+            routes = [network.route([shift.name(node) for node in path]) for path, *_ in self.moved]
+            found = self.placed[shift.region] = Traffic(
+                [
+                    Done(route.last_flit(network, last_bytes), flits, transfers)
+                    for route, (_, last_bytes, flits, transfers) in zip(routes, self.moved, strict=True)
+                ],
+                [
+                    (network.link_index(shift.name(src), shift.name(dst)), wait, at)
+                    for (src, dst), wait, at in self.waits
+                ],
+                [(network.node_index(shift.name(node)), rows, turned) for node, rows, turned in self.channels],
+            )
+        return found
 
     def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
         """Whether kernels that are elsewhere in their parts, by so much each, take the course: each is within its parts

@@ -165,6 +165,11 @@ class Shift:
         self._keys = {str(PeId(*key)): key for key in keys}
         self._offsets = dict(zip(self._keys, offsets, strict=True))
 
+    @property
+    def region(self) -> Region:
+        """The other region."""
+        return self._to
+
     def name(self, node: str) -> str:
         """A node of the region, there."""
         found = self._names.get(node)
