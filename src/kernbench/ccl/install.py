@@ -95,6 +95,7 @@ class Communicators:
             partial(directions_of, group),
             partial(self._allocate, name),
             partial(self._give_back, name),
+            tuple(group.sips),
         )
         self._engine.communicators[name] = made
         return made

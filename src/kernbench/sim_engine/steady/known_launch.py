@@ -1,10 +1,11 @@
-"""A launch on one SIP that takes known courses: each PE has one event, its end. What the kernels would have done is
-written down when all is over, moved to where and when it is told of; until then whoever comes makes them start late.
+"""A launch on one SIP, or one on each of several, that takes known courses: each PE has one event, its end. What the
+kernels would have done is written down when all is over, moved to where and when it is told of; until then whoever
+comes makes them start late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,12 +35,12 @@ class Copy(NamedTuple):
 
 
 class KnownLaunch:
-    """A launch on one SIP that takes known courses."""
+    """A launch on one SIP that takes known courses, or those of several that are a collective."""
 
     def __init__(
         self,
         machine: Machine,
-        launch: KernelLaunchMsg,
+        launches: Sequence[KernelLaunchMsg],
         under_way: dict[int, KnownLaunch],
         on_end: Callable[[int], object],
         on_disturbed: Callable[[], object],
@@ -47,7 +48,7 @@ class KnownLaunch:
         self._on_end = on_end  # called with how many regions took their courses
         self._on_disturbed = on_disturbed
         self._machine = machine
-        self._launch = launch
+        self._launches = launches
         self._under_way = under_way
         self._begin_ns = machine.env.now
         self._copies: list[Copy] = []
@@ -56,12 +57,13 @@ class KnownLaunch:
         self._is_disturbed = False
 
     def begin(self, claim: Claim, copies: list[Copy]) -> None:
-        machine, launch = self._machine, self._launch
+        machine = self._machine
         self._claim, self._copies = claim, copies
-        self._under_way[launch.sip] = self
+        self._under_way.update((launch.sip, self) for launch in self._launches)
         ends: dict[float, list[Ended]] = {}
         for copy in copies:
             for (cpu, turn), result in zip(copy.turns, copy.course.results, strict=True):
+                launch = turn.launch
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
                 self._dma_of(cpu).before_use = self.settle
                 turn.lease = machine.lease_tcm(*cpu.key, launch.stream)
@@ -115,7 +117,8 @@ class KnownLaunch:
         assert self._claim is not None
         self._claim.release()
         self._claim = None
-        del self._under_way[self._launch.sip]
+        for launch in self._launches:
+            del self._under_way[launch.sip]
         for copy in self._copies:
             for cpu, _ in copy.turns:
                 self._dma_of(cpu).before_use = None
@@ -152,17 +155,17 @@ class KnownLaunch:
         ]
         later_ns = self._begin_ns - course.began_ns
         first = log.record_copy(
-            RowsCopy(course.rows, later_ns, shift.pes(), shift.address, known, self._launch.communicator)
+            RowsCopy(course.rows, later_ns, shift.pes(), shift.address, known, self._launches[0].communicator)
         )
         for pe, pa, nbytes, number in memory.written():
             writers.note(shift.pa(pe, pa), nbytes, first + number - course.rows.first)
-        work = {(shift.name(component), unit): did for (component, unit), did in course.work.items()}
-        tally.add(self._launch.id, work)
+        for launch, work in zip(self._launches, course.work, strict=True):
+            tally.add(launch.id, {(shift.name(component), unit): did for (component, unit), did in work.items()})
 
     # ---- disturbed
 
     def disturbed(self, now: float) -> None:
-        """Somebody comes to a link or a memory of the SIP."""
+        """Somebody comes to a link or a memory of theirs."""
         self.settle()
 
     def settle(self) -> None:

@@ -1,10 +1,11 @@
-"""Launches whose course is known: kernels of a cube, or of a SIP, that do what others did before are not run again.
+"""Launches whose course is known: kernels of a cube, a SIP or several that do what others did before are not run again.
 
 A launch begins on all its PEs at one instant. Where its SIP is idle then, nothing but the launch decides what follows,
 as long as nobody else comes. So its kernels are run on a private machine (`launch_course.py`), those of one cube first.
 If they stay within their cube, other cubes whose kernels ask for the same at the same places take the same course: they
 are *followed*, call by call (`triton_emu/followed.py`), which costs a twelfth of running them. If they leave it, the
-same is done with whole SIPs. Courses are kept, for later launches of the kernel.
+same is done with whole SIPs. Courses are kept, for later launches of the kernel. Launches of a collective, one on each
+SIP of its communicator, take one course together, where all of them begin at one instant (`regions.Tray`).
 
 Meanwhile the machine owns the SIP (a claim of all its links and channels), and each PE has one event: its end. Records,
 counters and results are copied, moved to where and when they are told of. Whoever comes before the end makes the PEs
@@ -33,13 +34,13 @@ from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import Copy, KnownLaunch, Turns
 from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
-from kernbench.sim_engine.steady.regions import Region, RegionParts, regions_of
+from kernbench.sim_engine.steady.regions import AnyRegion, Region, RegionParts, Tray, regions_of, tray_parts
 from kernbench.triton_emu.followed import follows
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_COURSES = 32  # of a kernel and a kind of region
-ReachKey = tuple[object, str]  # a kernel without the arguments that it was given beforehand, and its launch's name
+ReachKey = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, its launch's name; SIPs of a collective
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 
 
@@ -51,7 +52,7 @@ class Reach(Enum):
 
 
 class CourseKind(NamedTuple):
-    """What courses are kept by: a kernel, as in `ReachKey`, and which PEs of a region."""
+    """What courses are kept by: a kernel, as in `ReachKey`, and which PEs of a region; of a tray, which there are."""
 
     kernel: object
     pes: tuple[tuple[int, ...], ...]
@@ -75,8 +76,16 @@ class KnownLaunches:
             machine.writers.before_use = self._before_use
 
     @cached_property
-    def _regions(self) -> dict[Region, RegionParts]:
-        return regions_of(self._machine)
+    def _regions(self) -> dict[AnyRegion, RegionParts]:
+        return dict(regions_of(self._machine).items())
+
+    def _parts(self, region: AnyRegion) -> RegionParts:
+        found = self._regions.get(region)
+        if found is None:
+            assert isinstance(region, Tray)
+            sips = [self._regions[Region(sip, None)] for sip in region.sips]
+            found = self._regions[region] = tray_parts(self._machine, sips, region)
+        return found
 
     def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
         """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
@@ -86,10 +95,10 @@ class KnownLaunches:
         assert isinstance(turn, Turn)
         self.settle((cpu.key[0],))
         launch = turn.launch
-        if launch.stream != "compute" or launch.target_start_ns != at_ns:
+        if launch.target_start_ns != at_ns or not (launch.stream == "compute" or self._tray_of(launch)):
             return False
         kernel = self._machine.kernels.get(launch.kernel_ref.name)
-        if kernel is None or not is_repeatable(kernel) or self._reach.get(reach_key(launch, kernel)) is Reach.FARTHER:
+        if kernel is None or not is_repeatable(kernel) or self._reach.get(self._reach_key(launch)) is Reach.FARTHER:
             return False
         self._waiting.setdefault(launch.id, []).append((cpu, turn))
         self._machine.at(at_ns, self._start, (cpu, turn))
@@ -123,39 +132,62 @@ class KnownLaunches:
     def _decide(self) -> None:
         """Take over what begins now, in the order of SIPs: so kernels end that end at one instant, as transfers do."""
         now = self._machine.env.now
-        launches = [turns[0][1].launch for turns in self._waiting.values()]
-        for launch in sorted(launches, key=lambda launch: launch.sip):
-            if launch.target_start_ns == now:
-                turns = self._waiting.pop(launch.id)
-                if not self._is_known(launch, turns):
-                    self._run[launch.id] = len(turns)
+        begun = [turns[0][1].launch for turns in self._waiting.values() if turns[0][1].launch.target_start_ns == now]
+        together: dict[object, list[KernelLaunchMsg]] = {}
+        for launch in sorted(begun, key=lambda launch: launch.sip):
+            is_alone = launch.stream == "compute"
+            together.setdefault(launch.id if is_alone else (launch.communicator, launch.tag), []).append(launch)
+        for launches in together.values():
+            turns = [self._waiting.pop(launch.id) for launch in launches]
+            if not self._is_known(launches, [turn for each in turns for turn in each]):
+                self._run.update((launch.id, len(each)) for launch, each in zip(launches, turns, strict=True))
 
-    def _is_known(self, launch: KernelLaunchMsg, turns: Turns) -> bool:
-        """Take a launch over that begins now, if that can be done."""
-        spec, machine = self._machine.graph.spec, self._machine
-        cubes, pes = launch.cubes(spec.sip.n_cubes), launch.pes(spec.cube.n_pes)
+    def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> bool:
+        """Take a launch over that begins now, or those of a collective, if that can be done."""
+        spec, machine, launch = self._machine.graph.spec, self._machine, launches[0]
+        pes = sum(len(each.cubes(spec.sip.n_cubes)) * len(each.pes(spec.cube.n_pes)) for each in launches)
         by_key = {cpu.key: (cpu, turn) for cpu, turn in turns}
-        if len(by_key) < len(cubes) * len(pes) or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
+        if len(by_key) < pes or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
             return False
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
             return False
-        sip = Region(launch.sip, None)
-        links, memories = self._regions[sip].links, self._regions[sip].memories
+        whole = Region(launch.sip, None) if launch.stream == "compute" else self._tray_of(launch)
+        if whole is None or (isinstance(whole, Tray) and not self._is_whole(whole, launches)):
+            return False
+        links, memories = self._parts(whole).links, self._parts(whole).memories
         known = KnownLaunch(
-            machine, launch, self._under_way, self._was_undisturbed, partial(self._was_disturbed, launch)
+            machine, launches, self._under_way, self._was_undisturbed, partial(self._was_disturbed, launch)
         )
         claim = machine.fabric.claim(links, [machine.fabric.network.names[node] for node in memories], known.disturbed)
         if claim is None:
             return False
-        copies = self._copies(launch, [Region(launch.sip, cube) for cube in cubes], by_key)
+        cubes = [Region(launch.sip, cube) for cube in launch.cubes(spec.sip.n_cubes)]
+        copies = None if isinstance(whole, Tray) else self._copies(launches, cubes, by_key)
         if copies is None:
-            copies = self._copies(launch, [sip], by_key)
+            copies = self._copies(launches, [whole], by_key)
         if copies is None:
             claim.release()
             return False
         known.begin(claim, copies)
         return True
+
+    def _tray_of(self, launch: KernelLaunchMsg) -> Tray | None:
+        """The SIPs of a launch's collective; None where it is none, or one of a single SIP."""
+        if launch.stream != "communication":
+            return None
+        communicator = self._machine.communicators.get(launch.communicator)
+        return None if communicator is None or len(communicator.sips) < 2 else Tray(tuple(sorted(communicator.sips)))
+
+    def _is_whole(self, tray: Tray, launches: Sequence[KernelLaunchMsg]) -> bool:
+        """Whether launches of one instant are all of a collective, and their kernel is one."""
+        bases = [base_of(self._machine.kernels[launch.kernel_ref.name]) for launch in launches]
+        return tray.sips == tuple(launch.sip for launch in launches) and all(base is bases[0] for base in bases)
+
+    def _reach_key(self, launch: KernelLaunchMsg) -> ReachKey:
+        tray = self._tray_of(launch)
+        kernel = base_of(self._machine.kernels[launch.kernel_ref.name])
+        return kernel, launch.kernel_ref.name.partition("#")[0], () if tray is None else tray.sips
 
     def _is_free_for(self, cpu: PeCpuComponent, turn: Turn) -> bool:
         """Whether a PE has nothing to do but a launch: a request of the host's may have its DMA, too."""
@@ -166,29 +198,31 @@ class KnownLaunches:
         self.copied += regions
 
     def _was_disturbed(self, launch: KernelLaunchMsg) -> None:
-        key = reach_key(launch, self._machine.kernels[launch.kernel_ref.name])
+        key = self._reach_key(launch)
         self._disturbed[key] += 1
         if self._disturbed[key] == PATIENCE:
             self._reach[key] = Reach.FARTHER
 
     def _copies(
-        self, launch: KernelLaunchMsg, regions: Sequence[Region], by_key: dict[PeKey, tuple[PeCpuComponent, Turn]]
+        self,
+        launches: Sequence[KernelLaunchMsg],
+        regions: Sequence[AnyRegion],
+        by_key: dict[PeKey, tuple[PeCpuComponent, Turn]],
     ) -> list[Copy] | None:
-        """The launch region by region; None where a region has no course."""
-        kernel = self._machine.kernels[launch.kernel_ref.name]
-        reach, is_cube = reach_key(launch, kernel), regions[0].cube is not None
+        """A launch region by region, or those of a tray; None where a region has no course."""
+        reach, is_cube = self._reach_key(launches[0]), regions[0].cube is not None
         if is_cube and reach in self._reach:
             return None
         found: list[Copy] = []
         for region in regions:
             own = {key: turn for key, turn in sorted(by_key.items()) if region.holds(*key[:2])}
-            memories = self._regions[region].memories
-            places = LaunchPlaces(launch, region, self._round_bytes(memories))
-            kind = CourseKind(base_of(kernel), tuple(region.relative(key) for key in own), is_cube)
+            memories = self._parts(region).memories
+            places = LaunchPlaces(launches, region, self._round_bytes(memories))
+            kind = CourseKind(reach[0], tuple(region.relative(key) for key in own), is_cube)
             courses = self._courses.setdefault(kind, [])
-            taken = self._taken(courses, kernel, region, own, places, memories)
+            taken = self._taken(courses, region, own, places, memories)
             if taken is None:
-                course = self._explorer.explore(launch, region, list(own), places, memories)
+                course = self._explorer.explore(launches, region, list(own), places, memories)
                 if course is None:
                     self._reach[reach] = Reach.SIP if is_cube else Reach.FARTHER
                     return None
@@ -203,8 +237,7 @@ class KnownLaunches:
     def _taken(
         self,
         courses: Sequence[LaunchCourse],
-        kernel: Kernel,
-        region: Region,
+        region: AnyRegion,
         own: dict[PeKey, tuple[PeCpuComponent, Turn]],
         places: LaunchPlaces,
         memories: Sequence[int],
@@ -212,34 +245,30 @@ class KnownLaunches:
         """The course that kernels in a region take, from the state that the region is in, and where in parts they are;
         None for one that is not known.
         """
-        leases = [self._machine.tcm_for(*key, "compute") for key in own]
         _, turn = next(iter(own.values()))
+        leases = [self._machine.tcm_for(*key, turn.launch.stream) for key in own]
         communicator = self._machine.communicators.get(turn.launch.communicator)
         turned = turned_channels(self._machine, memories)
         for course in courses:
-            if self._regions[course.region].form != self._regions[region].form:
+            if self._parts(course.region).form != self._parts(region).form:
                 continue
             if (course.places.layout, course.turned, course.leases) != (places.layout, turned, leases):
                 continue
             if course.messages is not None and not course.messages.are_alike(communicator, region.moved):
                 continue
-            offsets = self._followed(course, kernel, own, places)
+            offsets = self._followed(course, own, places)
             if offsets is not None:
                 return course, offsets
         return None
 
     def _followed(
-        self,
-        course: LaunchCourse,
-        kernel: Kernel,
-        own: dict[PeKey, tuple[PeCpuComponent, Turn]],
-        places: LaunchPlaces,
+        self, course: LaunchCourse, own: dict[PeKey, tuple[PeCpuComponent, Turn]], places: LaunchPlaces
     ) -> list[Offsets] | None:
         """Where kernels are within parts that do what those of a course did; None where they do not."""
         found: list[Offsets] = []
         for (cpu, turn), trace, followed in zip(own.values(), course.traces, course.pointers, strict=True):
             pointers = Pointers(places)
-            call = partial(_call, cpu, turn.launch, kernel)
+            call = partial(_call, cpu, turn.launch, self._machine.kernels[turn.launch.kernel_ref.name])
             if not follows(trace, call, pointers.place_of, cpu.ids_of(turn.launch)):
                 return None
             offsets = pointers.offsets_from(followed)
@@ -252,10 +281,6 @@ class KnownLaunches:
         """After so many bytes addresses name the same channel again, in all memories of a region."""
         specs = self._machine.fabric.network.channel_specs
         return max((specs[node][0] * specs[node][1] for node in memories), default=1)
-
-
-def reach_key(launch: KernelLaunchMsg, kernel: Kernel) -> ReachKey:
-    return base_of(kernel), launch.kernel_ref.name.partition("#")[0]
 
 
 def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:

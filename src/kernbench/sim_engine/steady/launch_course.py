@@ -26,7 +26,7 @@ from kernbench.sim_engine.op_copies import RecordedRows
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
-from kernbench.sim_engine.steady.regions import Region
+from kernbench.sim_engine.steady.regions import AnyRegion
 from kernbench.triton_emu.tl_core import KernelEnv
 from kernbench.triton_emu.traced import Trace, TracingTl
 
@@ -58,14 +58,14 @@ class LaunchCourse:
     """Names are those of the region where it was found, and times of records and results those of when."""
 
     began_ns: float
-    region: Region
+    region: AnyRegion
     keys: list[PeKey]
     places: LaunchPlaces
     leases: list[TcmLease]  # TCM that each kernel had
     turned: list[tuple[int, ...]]  # the region's channels when it began, where turning them takes time
     traces: list[Trace]
     results: list[PeResult]
-    work: dict[WorkKey, EngineWork]
+    work: list[dict[WorkKey, EngineWork]]  # of each launch
     rows: RecordedRows | None
     pointers: list[Pointers]  # of each kernel
     memory: UnknownWriters | None  # what kernels have read and written, where there is a log
@@ -122,15 +122,20 @@ class Explorer:
         self._private: PrivateMachine | None = None
 
     def explore(
-        self, launch: KernelLaunchMsg, region: Region, keys: list[PeKey], places: LaunchPlaces, memories: Sequence[int]
+        self,
+        launches: Sequence[KernelLaunchMsg],
+        region: AnyRegion,
+        keys: list[PeKey],
+        places: LaunchPlaces,
+        memories: Sequence[int],
     ) -> LaunchCourse | None:
-        """The course of a launch on these PEs of a region, with `memories` as nodes that have channels; None where it
-        has none: it leaves the region, fails, or cannot be compared with others.
+        """The course of a launch, or of several on a SIP each, on these PEs of a region, with `memories` as nodes that
+        have channels; None where there is none: it leaves the region, fails, or cannot be compared with others.
         """
         if self._private is None:
             self._private = PrivateMachine(self._machine)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
-        exploration = _Exploration(self._private, self._machine, launch, region, keys, places, memories)
+        exploration = _Exploration(self._private, self._machine, launches, region, keys, places, memories)
         course = exploration.run()
         _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
         if not exploration.is_over:
@@ -145,20 +150,20 @@ def _share_compiled_loop(engine: FlitEngine, other: FlitEngine) -> None:
 
 
 class _Exploration:
-    """One launch in one region."""
+    """One launch in one region, or one on each SIP of a tray."""
 
     def __init__(
         self,
         private: PrivateMachine,
         machine: Machine,
-        launch: KernelLaunchMsg,
-        region: Region,
+        launches: Sequence[KernelLaunchMsg],
+        region: AnyRegion,
         keys: list[PeKey],
         places: LaunchPlaces,
         memories: Sequence[int],
     ) -> None:
         self._private, self._machine = private, machine
-        self._launch = replace(launch, target_start_ns=None)  # it begins at once
+        self._launches = {each.sip: replace(each, target_start_ns=None) for each in launches}  # they begin at once
         self._region, self._keys, self._places, self._memories = region, keys, places, memories
         self._begin_ns = private.env.now
         self._results: dict[PeKey, PeResult] = {}
@@ -176,18 +181,20 @@ class _Exploration:
         fabric.engine.links.take_waits()
         before = fabric.done_so_far()
         bursts = [[done[0] for done in groups[node].done()] for node in memories]
-        if private.tally is not None:
-            private.tally.watch(self._launch.id)
+        launches, tally = list(self._launches.values()), private.tally
+        if tally is not None:
+            for launch in launches:
+                tally.watch(launch.id)
         traces, pointers = self._traces, [Pointers(self._places) for _ in self._keys]
         memory = None if private.log is None else UnknownWriters(self._places)
-        communicator = private.join(self._launch.communicator)
+        communicator = private.join(launches[0].communicator)
         leases = [self._begin(*each, memory) for each in zip(self._keys, traces, pointers, strict=True)]
         self._go_on()
         messages = None if communicator is None else self._messages(communicator)
         if not self.is_over:
             return None
         log = private.log
-        work = {} if private.tally is None else private.tally.take(self._launch.id)
+        work = [{} if tally is None else tally.take(launch.id) for launch in launches]
         rows = None if log is None else log.take_rows()
         moved = self._moved(before, fabric.done_so_far())
         if moved is None or not all(trace.is_usable for trace in traces):
@@ -220,8 +227,9 @@ class _Exploration:
         cpu = private.component(private.resolver.find_pe_part(*key, "pe_cpu"))
         assert isinstance(cpu, PeCpuComponent)
         cpu.tl_of = tl_of
-        cpu.serve_alone(self._launch, partial(self._results.__setitem__, key))
-        return private.lease_tcm(*key, self._launch.stream)
+        launch = self._launches[key[0]]
+        cpu.serve_alone(launch, partial(self._results.__setitem__, key))
+        return private.lease_tcm(*key, launch.stream)
 
     def _go_on(self) -> None:
         """Let all kernels run to their ends, and all that they set going; not those that never end, or that cannot be
@@ -261,8 +269,7 @@ class _Exploration:
             if transfers == transfers_before:
                 continue
             path = tuple(str(node) for node in last_flit.route.path)
-            places = [node_of(node).place for node in path]
-            if not all(self._region.holds(place.sip, place.cube) for place in places):
+            if not self._region.holds_path([node_of(node).place for node in path]):
                 return None
             found.append((path, last_flit.nbytes, flits - flits_before, transfers - transfers_before))
         return found
