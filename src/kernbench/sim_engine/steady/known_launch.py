@@ -16,9 +16,11 @@ from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.components.recording import NOBODY, op_ref
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import RowsCopy
+from kernbench.sim_engine.steady.late_credits import LateCredit, send_late
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
 from kernbench.sim_engine.steady.launch_places import Shift
 
@@ -53,7 +55,7 @@ class KnownLaunch:
         self._begin_ns = machine.env.now
         self._copies: list[Copy] = []
         self._claim: Claim | None = None
-        self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there
+        self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there but late credits
         self._is_disturbed = False
 
     def begin(self, claim: Claim, copies: list[Copy]) -> None:
@@ -62,7 +64,8 @@ class KnownLaunch:
         self._under_way.update((launch.sip, self) for launch in self._launches)
         ends: dict[float, list[Ended]] = {}
         for copy in copies:
-            for (cpu, turn), result in zip(copy.turns, copy.course.results, strict=True):
+            for number in copy.course.ended:
+                (cpu, turn), result = copy.turns[number], copy.course.results[number]
                 launch = turn.launch
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
                 self._dma_of(cpu).before_use = self.settle
@@ -105,8 +108,10 @@ class KnownLaunch:
             return
         if self._machine.env.now == self._quiet_ns:
             self._over()
-            for copy in self._copies:
-                self._leave(copy)
+            late = [credit for copy in self._copies for credit in self._leave(copy)]
+            if late:
+                communicator = self._machine.communicators[self._launches[0].communicator]
+                send_late(self._machine, communicator, {launch.sip: launch for launch in self._launches}, late)
             self._on_end(len(self._copies))
         for cpu, turn, result in ended:
             if self._is_disturbed:  # by a launch that was next on the one before: this one runs, and ends by itself
@@ -123,8 +128,8 @@ class KnownLaunch:
             for cpu, _ in copy.turns:
                 self._dma_of(cpu).before_use = None
 
-    def _leave(self, copy: Copy) -> None:
-        """Write down what the kernels of a region have done."""
+    def _leave(self, copy: Copy) -> list[LateCredit]:
+        """Write down what the kernels of a region have done; returns credits that are under way still."""
         machine, (course, shift, _) = self._machine, copy
         fabric, engine = machine.fabric, machine.fabric.engine
         network = fabric.network
@@ -137,10 +142,19 @@ class KnownLaunch:
             group = engine.groups[network.node_index(shift.name(node))]
             group.add_done(rows, self._begin_ns)
             group.turn_to(directions)
-        if machine.log is not None:
-            self._record(copy)
+        first = 0 if machine.log is None else self._record(copy)
+        on = 0 if course.rows is None else first - course.rows.first
+        return [
+            LateCredit(
+                (shift.key(credit.ring[0]), credit.ring[1]),
+                self._begin_ns + credit.at_ns,
+                credit.by if credit.by == NOBODY else op_ref(-2 - credit.by + on),
+            )
+            for credit in course.late
+        ]
 
-    def _record(self, copy: Copy) -> None:
+    def _record(self, copy: Copy) -> int:
+        """Copy the records of a region's kernels; returns the number of the first."""
         machine, (course, shift, _) = self._machine, copy
         log, tally, writers = machine.log, machine.tally, machine.writers
         assert log is not None
@@ -161,6 +175,7 @@ class KnownLaunch:
             writers.note(shift.pa(pe, pa), nbytes, first + number - course.rows.first)
         for launch, work in zip(self._launches, course.work, strict=True):
             tally.add(launch.id, {(shift.name(component), unit): did for (component, unit), did in work.items()})
+        return first
 
     # ---- disturbed
 

@@ -32,6 +32,7 @@ from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import Copy, KnownLaunch, Turns
+from kernbench.sim_engine.steady.late_credits import awaits_credits
 from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
 from kernbench.sim_engine.steady.regions import AnyRegion, Region, RegionParts, Tray, regions_of, tray_parts
@@ -151,6 +152,8 @@ class KnownLaunches:
             return False
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
+            return False
+        if communicator is not None and awaits_credits(machine, list(by_key), communicator):
             return False
         whole = Region(launch.sip, None) if launch.stream == "compute" else self._tray_of(launch)
         if whole is None or (isinstance(whole, Tray) and not self._is_whole(whole, launches)):

@@ -17,6 +17,7 @@ from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import Communicator, Peer, RingConfig
 from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
+from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.sim_engine.fabric.counters import DoneCounts
@@ -24,6 +25,7 @@ from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import RecordedRows
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
+from kernbench.sim_engine.steady.late_credits import LateCredit, SentCredit, credit_words, late_credits
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
 from kernbench.sim_engine.steady.regions import AnyRegion
@@ -70,10 +72,12 @@ class LaunchCourse:
     pointers: list[Pointers]  # of each kernel
     memory: UnknownWriters | None  # what kernels have read and written, where there is a log
     messages: Messages | None  # where kernels have sent some
-    quiet_ns: float  # from the begin until nothing is under way any more: messages may be later than kernels
+    quiet_ns: float  # from the begin until nothing but `late` is under way any more
     moved: list[Moved]
     waits: list[tuple[tuple[str, str], float, float]]  # by link: the longest, and when it began
     channels: list[tuple[str, ChannelRows, tuple[int, ...]]]  # by memory: what they did, and how they are turned then
+    ended: list[int]  # the kernels, in the order in which they ended
+    late: list[LateCredit]
 
     def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
         """Whether kernels that are elsewhere in their parts, by so much each, take the course: each is within its parts
@@ -149,6 +153,15 @@ def _share_compiled_loop(engine: FlitEngine, other: FlitEngine) -> None:
         engine.compile_after = min(engine.compile_after, engine.events + FEW_EVENTS)
 
 
+class Tail(NamedTuple):
+    """When all kernels have ended, and PEs send nothing any more: credits that are under way, and what was done."""
+
+    now: float
+    credits: list[SentCredit]
+    done: DoneCounts
+    waits: list[tuple[int, float, float]]
+
+
 class _Exploration:
     """One launch in one region, or one on each SIP of a tray."""
 
@@ -169,6 +182,8 @@ class _Exploration:
         self._results: dict[PeKey, PeResult] = {}
         self._traces = [Trace() for _ in keys]
         self.is_over = False  # whether all kernels have ended well
+        self._tail: Tail | None = None
+        self._late: list[LateCredit] = []
 
     def run(self) -> LaunchCourse | None:
         private, memories = self._private, self._memories
@@ -196,7 +211,9 @@ class _Exploration:
         log = private.log
         work = [{} if tally is None else tally.take(launch.id) for launch in launches]
         rows = None if log is None else log.take_rows()
-        moved = self._moved(before, fabric.done_so_far())
+        tail = self._tail
+        assert tail is not None
+        moved = self._moved(before, tail.done)
         if moved is None or not all(trace.is_usable for trace in traces):
             return None
         for node in memories:
@@ -208,13 +225,14 @@ class _Exploration:
         ]
         ends = fabric.network.link_ends
         waits = [
-            ((names[ends[link][0]], names[ends[link][1]]), wait, at - self._begin_ns)
-            for link, wait, at in fabric.engine.links.take_waits()
+            ((names[ends[link][0]], names[ends[link][1]]), wait, at - self._begin_ns) for link, wait, at in tail.waits
         ]
         results = [self._results[key] for key in self._keys]
+        number_of = {key: number for number, key in enumerate(self._keys)}
         return LaunchCourse(
             self._begin_ns, self._region, self._keys, self._places, leases, turned, traces, results, work, rows,
-            pointers, memory, messages, private.env.now - self._begin_ns, moved, waits, channels,
+            pointers, memory, messages, tail.now - self._begin_ns, moved, waits, channels,
+            [number_of[key] for key in self._results], self._late,
         )  # fmt: skip
 
     def _begin(self, key: PeKey, trace: Trace, pointers: Pointers, memory: UnknownWriters | None) -> TcmLease:
@@ -235,18 +253,53 @@ class _Exploration:
         """Let all kernels run to their ends, and all that they set going; not those that never end, or that cannot be
         compared.
         """
-        step = self._private.env.step
+        step, results, kernels = self._private.env.step, self._results, len(self._keys)
         try:
             for _ in range(MOST_STEPS // STEPS):
                 for _ in range(STEPS):
                     step()
+                    if len(results) == kernels and self._tail is None:
+                        self._tail = self._tail_now()
                 if any(trace.is_given_up for trace in self._traces):
                     return
             return
         except EmptySchedule:
             pass
-        ended = [result for result in self._results.values() if result.error is None]
-        self.is_over = len(ended) == len(self._keys)
+        ended = [result for result in results.values() if result.error is None]
+        self.is_over = len(ended) == kernels
+        if self.is_over and (self._tail is None or not self._tail.credits):
+            self._tail = self._all_over()
+
+    def _tail_now(self) -> Tail | None:
+        """None as long as DMA engines have something to send."""
+        private = self._private
+        dmas = (private.component_so_far(private.resolver.find_pe_part(*key, "pe_dma")) for key in self._keys)
+        if not all(dma.is_idle for dma in dmas if isinstance(dma, PeDmaComponent)):
+            return None
+        fabric = private.fabric
+        return Tail(
+            private.env.now, private.credits.under_way(), fabric.done_so_far(), fabric.engine.links.take_waits()
+        )
+
+    def _all_over(self) -> Tail:
+        """The same when nothing is under way any more."""
+        private, former = self._private, self._tail
+        waits = private.fabric.engine.links.take_waits()
+        done = private.fabric.done_so_far()
+        return Tail(private.env.now, [], done, waits if former is None else former.waits + waits)
+
+    def _find_late(self, communicator: Communicator) -> None:
+        """Credits that are under way when all else is over: if nothing else is, the launch is over without them."""
+        tail, private = self._tail, self._private
+        if tail is None or not tail.credits or not self.is_over:
+            return
+        over, words = self._all_over(), credit_words(private, self._keys, communicator)
+        late = late_credits(private, tail.credits, words, self._begin_ns)
+        done = over.done if late is None else late.without(over.done)
+        if late is None or any(count > tail.done.get(kind, (0, 0))[1] for kind, (_, count) in done.items()):
+            self._tail = over
+        else:
+            self._tail, self._late = tail._replace(done=done), late.credits
 
     def _messages(self, communicator: Communicator) -> Messages | None:
         """With whom kernels have exchanged messages; those that nobody has received are a failure."""
@@ -257,6 +310,7 @@ class _Exploration:
             queue = private.component_so_far(private.resolver.find_pe_part(*key, "pe_ipcq"))
             if isinstance(queue, PeIpcqComponent):
                 peers += [(key, direction, peer) for direction, peer in queue.used(communicator)]
+        self._find_late(communicator)
         communicator.close()
         return Messages(communicator.config, peers) if peers else None
 
