@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from enum import Enum
 from functools import cached_property, partial
+from itertools import groupby
 from typing import NamedTuple
 
 from kernbench.common.ids import PeKey
@@ -69,7 +70,7 @@ class KnownLaunches:
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
         self._reach: dict[ReachKey, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[ReachKey] = Counter()
-        self._waiting: dict[RequestId, Turns] = {}  # launches whose time has not come
+        self._waiting: dict[Turn, PeCpuComponent] = {}  # those whose time has not come, in the order of their coming
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
         self._under_way: dict[int, KnownLaunch] = {}  # by SIP
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
@@ -101,7 +102,7 @@ class KnownLaunches:
         kernel = self._machine.kernels.get(launch.kernel_ref.name)
         if kernel is None or not is_repeatable(kernel) or self._reach.get(self._reach_key(launch)) is Reach.FARTHER:
             return False
-        self._waiting.setdefault(launch.id, []).append((cpu, turn))
+        self._waiting[turn] = cpu
         self._machine.at(at_ns, self._start, (cpu, turn))
         return True
 
@@ -121,7 +122,7 @@ class KnownLaunches:
         """The time of a kernel has come. What is not known starts in the order in which it would have."""
         cpu, turn = what
         launch = turn.launch
-        if launch.id in self._waiting:
+        if turn in self._waiting:
             self._decide()
         left = self._run.get(launch.id)
         if left is not None:
@@ -133,20 +134,23 @@ class KnownLaunches:
     def _decide(self) -> None:
         """Take over what begins now, in the order of SIPs: so kernels end that end at one instant, as transfers do."""
         now = self._machine.env.now
-        begun = [turns[0][1].launch for turns in self._waiting.values() if turns[0][1].launch.target_start_ns == now]
-        together: dict[object, list[KernelLaunchMsg]] = {}
-        for launch in sorted(begun, key=lambda launch: launch.sip):
-            is_alone = launch.stream == "compute"
-            together.setdefault(launch.id if is_alone else (launch.communicator, launch.tag), []).append(launch)
-        for launches in together.values():
-            turns = [self._waiting.pop(launch.id) for launch in launches]
-            if not self._is_known(launches, [turn for each in turns for turn in each]):
-                self._run.update((launch.id, len(each)) for launch, each in zip(launches, turns, strict=True))
+        begun = [(cpu, turn) for turn, cpu in self._waiting.items() if turn.launch.target_start_ns == now]
+        together: dict[object, Turns] = {}
+        for cpu, turn in begun:
+            del self._waiting[turn]
+            together.setdefault(_call_of(turn.launch), []).append((cpu, turn))
+        are_mixed = _are_mixed([turn.launch for _, turn in begun])
+        for turns in sorted(together.values(), key=lambda turns: min(cpu.key[0] for cpu, _ in turns)):
+            launches = list({turn.launch.id: turn.launch for _, turn in turns}.values())
+            if (are_mixed and len(launches) > 1) or not self._is_known(launches, turns):
+                self._run.update(Counter(turn.launch.id for _, turn in turns))
 
     def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> bool:
         """Take a launch over that begins now, or those of a collective, if that can be done."""
         spec, machine, launch = self._machine.graph.spec, self._machine, launches[0]
         pes = sum(len(each.cubes(spec.sip.n_cubes)) * len(each.pes(spec.cube.n_pes)) for each in launches)
+        if launch.stream == "compute":  # else in the order of their coming: who of several SIPs is first at one instant
+            turns = sorted(turns, key=lambda turn: turn[0].key)
         by_key = {cpu.key: (cpu, turn) for cpu, turn in turns}
         if len(by_key) < pes or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
             return False
@@ -185,7 +189,7 @@ class KnownLaunches:
     def _is_whole(self, tray: Tray, launches: Sequence[KernelLaunchMsg]) -> bool:
         """Whether launches of one instant are all of a collective, and their kernel is one."""
         bases = [base_of(self._machine.kernels[launch.kernel_ref.name]) for launch in launches]
-        return tray.sips == tuple(launch.sip for launch in launches) and all(base is bases[0] for base in bases)
+        return tray.sips == tuple(sorted(launch.sip for launch in launches)) and all(base is bases[0] for base in bases)
 
     def _reach_key(self, launch: KernelLaunchMsg) -> ReachKey:
         tray = self._tray_of(launch)
@@ -218,7 +222,7 @@ class KnownLaunches:
             return None
         found: list[Copy] = []
         for region in regions:
-            own = {key: turn for key, turn in sorted(by_key.items()) if region.holds(*key[:2])}
+            own = {key: turn for key, turn in by_key.items() if region.holds(*key[:2])}
             memories = self._parts(region).memories
             places = LaunchPlaces(launches, region, self._round_bytes(memories))
             kind = CourseKind(reach[0], tuple(region.relative(key) for key in own), is_cube)
@@ -284,6 +288,19 @@ class KnownLaunches:
         """After so many bytes addresses name the same channel again, in all memories of a region."""
         specs = self._machine.fabric.network.channel_specs
         return max((specs[node][0] * specs[node][1] for node in memories), default=1)
+
+
+def _call_of(launch: KernelLaunchMsg) -> object:
+    """What launches of one collective have in common."""
+    return launch.id if launch.stream == "compute" else (launch.communicator, launch.tag)
+
+
+def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
+    """Whether launches of collectives came in turns. Kernels end in turns then, too, and which of those that end at one
+    instant is first is only known within a course.
+    """
+    calls = [_call_of(launch) for launch in {launch.id: launch for launch in launches}.values()]
+    return max(Counter(call for call, _ in groupby(calls)).values()) > 1
 
 
 def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:

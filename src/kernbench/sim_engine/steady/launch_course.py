@@ -268,7 +268,9 @@ class _Exploration:
         ended = [result for result in results.values() if result.error is None]
         self.is_over = len(ended) == kernels
         if self.is_over and (self._tail is None or not self._tail.credits):
-            self._tail = self._all_over()
+            over = self._all_over()
+            if self._tail is None or over.done != self._tail.done:  # else nothing but acknowledgements was under way
+                self._tail = over
 
     def _tail_now(self) -> Tail | None:
         """None as long as DMA engines have something to send."""
