@@ -28,6 +28,7 @@ from tests.integration.test_known_launches import (
 )
 
 from kernbench import repeatable
+from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.topology import TopologyGraph
@@ -334,3 +335,38 @@ def test_random_collectives(seed: int) -> None:
         ranks(body, count, **({} if algorithm == "auto" else {"algorithm": algorithm}))(run)
 
     same(program, four() if count == 4 else machine())
+
+
+def test_rings_that_are_made_anew_while_a_collective_uses_them() -> None:
+    """That is refused, known or not; once it is over, later ones do not meet what was left."""
+
+    def anew(run: Run) -> None:
+        try:
+            run.torch.install_ipcq(n_slots=2)
+            run.notes.append("made")
+        except UsageError as wrong:
+            run.notes.append(str(wrong))
+
+    def body(run: Run, number: int) -> None:
+        (x, y), options = [tensor(run), tensor(run)], {"sips": (number,), "stream": "communication"}
+        for _ in range(3):
+            run.launch(exchange, x, y, number, **options)
+
+    for after_ns in (150.0, 260.0, 400.0, 500.0, 700.0):
+
+        def program(run: Run, after_ns: float = after_ns) -> None:
+            run.happens(after_ns, lambda: anew(run))
+            ranks(body)(run)
+
+        same(program)
+
+
+@repeatable
+def exchange(x: Any, y: Any, rank: int, tl: Any) -> None:
+    """Over the world's rings, in the stream of collectives."""
+    other, own = f"rank_{1 - int(rank)}", tl.load(x.local, (4, 64))
+    for _ in range(6):
+        sent = tl.send_async(other, own)
+        own = own + tl.recv(other, (4, 64))
+        tl.wait(sent)
+    tl.store(y.local, own)
