@@ -131,8 +131,10 @@ class Communicator:
         directions_of: Callable[[PeKey], tuple[str, ...]],
         allocate: Callable[[PeKey, int, BufferKind], int],
         free: Callable[[int], None],
+        sips: tuple[int, ...] = (),
     ) -> None:
         self.name = name
+        self.sips = sips  # whose PEs it has
         self.config = config
         self.peer_of = peer_of
         self.directions_of = directions_of

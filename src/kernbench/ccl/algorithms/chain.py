@@ -7,6 +7,7 @@ from __future__ import annotations
 from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
 from kernbench.ccl.algorithms.trees import WINDOW, broadcast, chain, live, reduce
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -14,6 +15,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("reduce", "broadcast")
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

@@ -6,6 +6,7 @@ from itertools import accumulate, zip_longest
 
 from kernbench.ccl.algorithms.parts import AHEAD, Lane, Span, kernel_args, lane_of, my_part, parts_of
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -13,6 +14,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("all_to_all", "gather", "scatter")
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

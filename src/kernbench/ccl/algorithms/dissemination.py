@@ -5,6 +5,7 @@ everybody has heard, over others, from all.
 from __future__ import annotations
 
 from kernbench.ccl.algorithms.parts import kernel_args
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -12,6 +13,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("barrier",)
 
 
+@repeatable
 def kernel(
     t_ptr: int,
     n_elem: int,

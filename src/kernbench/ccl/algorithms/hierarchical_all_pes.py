@@ -31,6 +31,7 @@ from kernbench.ccl.algorithms.exchanges import (
 )
 from kernbench.ccl.algorithms.parts import Lane, Rounds, Span, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args", "refuse"]
@@ -108,6 +109,7 @@ def ring_depth(nbytes: int, n_sips: int, n_pes: int) -> int:
     return 1 if nbytes >= n_sips * LONG_PIECE_BYTES and n_pes >= MANY_PES else rings.DEPTH
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

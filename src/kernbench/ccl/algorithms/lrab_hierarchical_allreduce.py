@@ -24,6 +24,7 @@ from kernbench.ccl.algorithms.parts import (
 )
 from kernbench.ccl.algorithms.trees import WINDOW, all_reduce, cube_mesh, live, live_in_mesh
 from kernbench.ccl.work import Assignment
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 __all__ = ["SIP_TOPO_MESH", "SIP_TOPO_RING", "SIP_TOPO_TORUS", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "refuse"]
@@ -36,6 +37,7 @@ def refuse(work: Assignment) -> str | None:
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernbench.ccl.algorithms.parts import AHEAD, Lane, kernel_args, my_part
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -11,6 +12,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("send", "recv")
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

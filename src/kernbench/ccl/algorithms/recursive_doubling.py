@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kernbench.ccl.algorithms.exchanges import doubling, doubling_rounds
 from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -15,6 +16,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("all_reduce",)
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernbench.ccl.algorithms import rings
 from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -12,6 +13,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("all_gather",)
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kernbench.ccl.algorithms import rings
 from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -16,6 +17,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("all_reduce",)
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

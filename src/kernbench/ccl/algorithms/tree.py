@@ -18,6 +18,7 @@ from kernbench.ccl.algorithms.trees import (
     reduce,
 )
 from kernbench.ccl.work import Spread
+from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
@@ -25,6 +26,7 @@ __all__ = ["kernel", "kernel_args"]
 COLLECTIVES = ("all_reduce", "reduce", "broadcast")
 
 
+@repeatable
 def kernel(
     t_ptr: TensorPtr,
     n_elem: int,

@@ -93,6 +93,10 @@ class RingTable:
             raise KernelError(f"no neighbour '{direction}' of {self._user.pe}", hint=f"its directions are: {here}")
         return peer
 
+    def senders(self, communicator: Communicator) -> list[TxRing]:
+        """The sender's sides of a communicator, those without a ring at the other end too."""
+        return [ring for rings in (self.tx, self._idle_tx) for key, ring in rings.items() if key[0] is communicator]
+
     # ---- made
 
     def tx_ring(self, communicator: Communicator, direction: str) -> TxRing:

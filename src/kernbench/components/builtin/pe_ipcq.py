@@ -197,6 +197,24 @@ class PeIpcqComponent(PeEngine):
         used = dict.fromkeys(direction for whose, direction in rings if whose is communicator)
         return [(direction, self._rings.peer(communicator, direction)) for direction in used]
 
+    def credit_words(self, communicator: Communicator) -> list[tuple[str, int]]:
+        """The directions that messages have gone to, and where credits for them are written to."""
+        return [(ring.direction, ring.word) for ring in self._rings.senders(communicator)]
+
+    def awaits_credits(self, communicator: Communicator) -> bool:
+        """Whether somebody has taken what was sent from here, or is to, and that is not known here."""
+        return any(ring.occupancy for ring in self._rings.senders(communicator))
+
+    def sent_before(self, communicator: Communicator, direction: str, chunks: int) -> tuple[int, int]:
+        """So many chunks were sent in a direction and taken there, by kernels that were not run here; credits for them
+        are to come. Returns where to, and how many were taken before.
+        """
+        ring = self._rings.tx_ring(communicator, direction)
+        ring.sent += chunks
+        peer, back = self._rings.peer(communicator, direction)
+        self.queue_of(peer).connect(communicator, back, ring.word, ring.sent)
+        return ring.word, ring.taken
+
     def closed(self, communicator: Communicator) -> None:
         """A communicator is over, and its rings with it."""
         self._posted.pop(communicator, None)

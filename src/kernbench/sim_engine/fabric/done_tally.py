@@ -31,6 +31,9 @@ class Done(NamedTuple):
     transfers: int
 
 
+DoneByKind = dict[LastFlit, tuple[int, int]]  # whole flits and transfers, by kind
+
+
 class DoneTally:
     """Counts by kind; kinds are numbered as they come."""
 

@@ -1,10 +1,11 @@
-"""A launch on one SIP that takes known courses: each PE has one event, its end. What the kernels would have done is
-written down when all is over, moved to where and when it is told of; until then whoever comes makes them start late.
+"""A launch on one SIP, or one on each of several, that takes known courses: each PE has one event, its end. What the
+kernels would have done is written down when all is over, moved to where and when it is told of; until then whoever
+comes makes them start late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,9 +16,11 @@ from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.components.recording import NOBODY, op_ref
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import RowsCopy
+from kernbench.sim_engine.steady.late_credits import LateCredit, send_late
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
 from kernbench.sim_engine.steady.launch_places import Shift
 
@@ -34,12 +37,12 @@ class Copy(NamedTuple):
 
 
 class KnownLaunch:
-    """A launch on one SIP that takes known courses."""
+    """A launch on one SIP that takes known courses, or those of several that are a collective."""
 
     def __init__(
         self,
         machine: Machine,
-        launch: KernelLaunchMsg,
+        launches: Sequence[KernelLaunchMsg],
         under_way: dict[int, KnownLaunch],
         on_end: Callable[[int], object],
         on_disturbed: Callable[[], object],
@@ -47,21 +50,23 @@ class KnownLaunch:
         self._on_end = on_end  # called with how many regions took their courses
         self._on_disturbed = on_disturbed
         self._machine = machine
-        self._launch = launch
+        self._launches = launches
         self._under_way = under_way
         self._begin_ns = machine.env.now
         self._copies: list[Copy] = []
         self._claim: Claim | None = None
-        self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there
+        self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there but late credits
         self._is_disturbed = False
 
     def begin(self, claim: Claim, copies: list[Copy]) -> None:
-        machine, launch = self._machine, self._launch
+        machine = self._machine
         self._claim, self._copies = claim, copies
-        self._under_way[launch.sip] = self
+        self._under_way.update((launch.sip, self) for launch in self._launches)
         ends: dict[float, list[Ended]] = {}
         for copy in copies:
-            for (cpu, turn), result in zip(copy.turns, copy.course.results, strict=True):
+            for number in copy.course.ended:
+                (cpu, turn), result = copy.turns[number], copy.course.results[number]
+                launch = turn.launch
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
                 self._dma_of(cpu).before_use = self.settle
                 turn.lease = machine.lease_tcm(*cpu.key, launch.stream)
@@ -103,8 +108,10 @@ class KnownLaunch:
             return
         if self._machine.env.now == self._quiet_ns:
             self._over()
-            for copy in self._copies:
-                self._leave(copy)
+            late = [credit for copy in self._copies for credit in self._leave(copy)]
+            if late:
+                communicator = self._machine.communicators[self._launches[0].communicator]
+                send_late(self._machine, communicator, {launch.sip: launch for launch in self._launches}, late)
             self._on_end(len(self._copies))
         for cpu, turn, result in ended:
             if self._is_disturbed:  # by a launch that was next on the one before: this one runs, and ends by itself
@@ -115,13 +122,14 @@ class KnownLaunch:
         assert self._claim is not None
         self._claim.release()
         self._claim = None
-        del self._under_way[self._launch.sip]
+        for launch in self._launches:
+            del self._under_way[launch.sip]
         for copy in self._copies:
             for cpu, _ in copy.turns:
                 self._dma_of(cpu).before_use = None
 
-    def _leave(self, copy: Copy) -> None:
-        """Write down what the kernels of a region have done."""
+    def _leave(self, copy: Copy) -> list[LateCredit]:
+        """Write down what the kernels of a region have done; returns credits that are under way still."""
         machine, (course, shift, _) = self._machine, copy
         engine, traffic = machine.fabric.engine, course.traffic_in(shift, machine.fabric.network)
         for last_flit, flits, transfers in traffic.moved:
@@ -132,10 +140,19 @@ class KnownLaunch:
             group = engine.groups[node]
             group.add_done(rows, self._begin_ns)
             group.turn_to(directions)
-        if machine.log is not None:
-            self._record(copy)
+        first = 0 if machine.log is None else self._record(copy)
+        on = 0 if course.rows is None else first - course.rows.first
+        return [
+            LateCredit(
+                (shift.key(credit.ring[0]), credit.ring[1]),
+                self._begin_ns + credit.at_ns,
+                credit.by if credit.by == NOBODY else op_ref(-2 - credit.by + on),
+            )
+            for credit in course.late
+        ]
 
-    def _record(self, copy: Copy) -> None:
+    def _record(self, copy: Copy) -> int:
+        """Copy the records of a region's kernels; returns the number of the first."""
         machine, (course, shift, _) = self._machine, copy
         log, tally, writers = machine.log, machine.tally, machine.writers
         assert log is not None
@@ -150,17 +167,18 @@ class KnownLaunch:
         ]
         later_ns = self._begin_ns - course.began_ns
         first = log.record_copy(
-            RowsCopy(course.rows, later_ns, shift.pes(), shift.address, known, self._launch.communicator)
+            RowsCopy(course.rows, later_ns, shift.pes(), shift.address, known, self._launches[0].communicator)
         )
         for pe, pa, nbytes, number in memory.written():
             writers.note(shift.pa(pe, pa), nbytes, first + number - course.rows.first)
-        work = {(shift.name(component), unit): did for (component, unit), did in course.work.items()}
-        tally.add(self._launch.id, work)
+        for launch, work in zip(self._launches, course.work, strict=True):
+            tally.add(launch.id, {(shift.name(component), unit): did for (component, unit), did in work.items()})
+        return first
 
     # ---- disturbed
 
     def disturbed(self, now: float) -> None:
-        """Somebody comes to a link or a memory of the SIP."""
+        """Somebody comes to a link or a memory of theirs."""
         self.settle()
 
     def settle(self) -> None:

@@ -1,10 +1,11 @@
-"""Launches whose course is known: kernels of a cube, or of a SIP, that do what others did before are not run again.
+"""Launches whose course is known: kernels of a cube, a SIP or several that do what others did before are not run again.
 
 A launch begins on all its PEs at one instant. Where its SIP is idle then, nothing but the launch decides what follows,
 as long as nobody else comes. So its kernels are run on a private machine (`launch_course.py`), those of one cube first.
 If they stay within their cube, other cubes whose kernels ask for the same at the same places take the same course: they
 are *followed*, call by call (`triton_emu/followed.py`), which costs a twelfth of running them. If they leave it, the
-same is done with whole SIPs. Courses are kept, for later launches of the kernel.
+same is done with whole SIPs. Courses are kept, for later launches of the kernel. Launches of a collective, one on each
+SIP of its communicator, take one course together, where all of them begin at one instant (`regions.Tray`).
 
 Meanwhile the machine owns the SIP (a claim of all its links and channels), and each PE has one event: its end. Records,
 counters and results are copied, moved to where and when they are told of. Whoever comes before the end makes the PEs
@@ -17,11 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from enum import Enum
-from functools import cached_property, partial
-from typing import NamedTuple
+from functools import partial
+from itertools import groupby
 
-from kernbench.common.ids import PeKey
 from kernbench.common.messages import KernelLaunchMsg, PeResult, RequestId
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
@@ -31,42 +30,13 @@ from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
 from kernbench.sim_engine.steady.foresight import BUILTIN
-from kernbench.sim_engine.steady.known_launch import Copy, KnownLaunch, Turns
-from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
-from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
-from kernbench.sim_engine.steady.regions import Region, RegionParts, regions_of
-from kernbench.triton_emu.followed import follows
-from kernbench.triton_emu.registry import Kernel
-from kernbench.triton_emu.repeatable import base_of, is_repeatable
+from kernbench.sim_engine.steady.known_launch import KnownLaunch, Turns
+from kernbench.sim_engine.steady.late_credits import awaits_credits
+from kernbench.sim_engine.steady.launch_courses import LaunchCourses, TurnsByPe
+from kernbench.sim_engine.steady.regions import Region, Tray
+from kernbench.triton_emu.repeatable import base_of
 
-MOST_COURSES = 32  # of a kernel and a kind of region
-ReachKey = tuple[object, str]  # a kernel without the arguments that it was given beforehand, and its launch's name
-SKIPPED_NS = 1.0  # what a launch takes in a process that runs ahead
-PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
-
-
-class Reach(Enum):
-    """How far a kernel goes that leaves its cube."""
-
-    SIP = 1
-    FARTHER = 2  # or it cannot be known for another reason
-
-
-class CourseKind(NamedTuple):
-    """What courses are kept by: a kernel, as in `ReachKey`, and which PEs of a region."""
-
-    kernel: object
-    pes: tuple[tuple[int, ...], ...]
-    is_cube: bool
-
-
-class FoundAhead(NamedTuple):
-    """What another process has found: courses, each with PEs and whether they are those of a cube, and how far kernels
-    go that leave it.
-    """
-
-    courses: list[tuple[tuple[tuple[int, ...], ...], bool, LaunchCourse]]
-    reach: Reach | None
+SKIPPED_NS = 1.0  # what a launch takes for a worker
 
 
 class KnownLaunches:
@@ -75,21 +45,13 @@ class KnownLaunches:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._ahead = ExploredAhead(machine.host_ahead)
-        self._explorer = Explorer(machine, self._ahead.goes_on)
-        self._courses: dict[CourseKind, list[LaunchCourse]] = {}
-        self._reach: dict[ReachKey, Reach] = {}  # of kernels that do not keep to their cube
-        self._disturbed: Counter[ReachKey] = Counter()
-        self._for_others: list[tuple[CourseKind, LaunchCourse]] = []  # in a process that runs ahead
-        self._waiting: dict[RequestId, Turns] = {}  # launches whose time has not come
+        self._courses = LaunchCourses(machine, self._ahead)
+        self._waiting: dict[Turn, PeCpuComponent] = {}  # those whose time has not come, in the order of their coming
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
         self._under_way: dict[int, KnownLaunch] = {}  # by SIP
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
         if machine.writers is not None:
             machine.writers.before_use = self._before_use
-
-    @cached_property
-    def _regions(self) -> dict[Region, RegionParts]:
-        return regions_of(self._machine)
 
     def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
         """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
@@ -99,22 +61,13 @@ class KnownLaunches:
         assert isinstance(turn, Turn)
         self.settle((cpu.key[0],))
         launch = turn.launch
-        if not self._can_know(launch, at_ns):
+        if launch.target_start_ns != at_ns or not self._courses.can_know(launch):
             if self._ahead.is_worker:
                 self._machine.at(at_ns, self._skip, [(cpu, turn)])
             return self._ahead.is_worker
-        self._waiting.setdefault(launch.id, []).append((cpu, turn))
+        self._waiting[turn] = cpu
         self._machine.at(at_ns, self._start, (cpu, turn))
         return True
-
-    def _can_know(self, launch: KernelLaunchMsg, at_ns: float) -> bool:
-        """Whether there may be a course for a launch that begins at `at_ns`."""
-        if launch.stream != "compute" or launch.target_start_ns != at_ns:
-            return False
-        kernel = self._machine.kernels.get(launch.kernel_ref.name)
-        if kernel is None or not is_repeatable(kernel):
-            return False
-        return self._reach.get(reach_key(launch, kernel)) is not Reach.FARTHER
 
     def settle(self, sips: Collection[int] | None = None) -> None:
         """Somebody comes to some SIPs, or to any: what is under way there goes on as if it were not known."""
@@ -132,7 +85,7 @@ class KnownLaunches:
         """The time of a kernel has come. What is not known starts in the order in which it would have."""
         cpu, turn = what
         launch = turn.launch
-        if launch.id in self._waiting:
+        if turn in self._waiting:
             self._decide()
         left = self._run.get(launch.id)
         if left is not None:
@@ -144,45 +97,56 @@ class KnownLaunches:
     def _decide(self) -> None:
         """Take over what begins now, in the order of SIPs: so kernels end that end at one instant, as transfers do."""
         now = self._machine.env.now
-        launches = [turns[0][1].launch for turns in self._waiting.values()]
-        for launch in sorted(launches, key=lambda launch: launch.sip):
-            if launch.target_start_ns == now:
-                turns = self._waiting.pop(launch.id)
-                if self._ahead.is_worker:
-                    self._explore_for_others(launch, turns)
-                    self._skip(turns)
-                elif not self._is_known(launch, turns):
-                    if self._ahead.is_worker:  # since then
-                        self._skip(turns)
-                    else:
-                        self._run[launch.id] = len(turns)
+        begun = [(cpu, turn) for turn, cpu in self._waiting.items() if turn.launch.target_start_ns == now]
+        together: dict[object, Turns] = {}
+        for cpu, turn in begun:
+            del self._waiting[turn]
+            together.setdefault(_call_of(turn.launch), []).append((cpu, turn))
+        are_mixed = _are_mixed([turn.launch for _, turn in begun])
+        for turns in sorted(together.values(), key=lambda turns: min(cpu.key[0] for cpu, _ in turns)):
+            launches = list({turn.launch.id: turn.launch for _, turn in turns}.values())
+            if self._ahead.is_worker:
+                self._courses.explore_for_others(launches, _by_key(turns))
+                self._skip(turns)
+            elif (are_mixed and len(launches) > 1) or not self._is_known(launches, turns):
+                self._run_or_skip(turns)
 
-    def _is_known(self, launch: KernelLaunchMsg, turns: Turns) -> bool:
-        """Take a launch over that begins now, if that can be done."""
-        spec, machine = self._machine.graph.spec, self._machine
-        cubes, pes = launch.cubes(spec.sip.n_cubes), launch.pes(spec.cube.n_pes)
-        by_key = {cpu.key: (cpu, turn) for cpu, turn in turns}
-        if len(by_key) < len(cubes) * len(pes) or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
+    def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> bool:
+        """Take a launch over that begins now, or those of a collective, if that can be done."""
+        spec, machine, launch = self._machine.graph.spec, self._machine, launches[0]
+        pes = sum(len(each.cubes(spec.sip.n_cubes)) * len(each.pes(spec.cube.n_pes)) for each in launches)
+        by_key = _by_key(turns)
+        if len(by_key) < pes or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
             return False
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
             return False
-        sip = Region(launch.sip, None)
-        links, memories = self._regions[sip].links, self._regions[sip].memories
+        if communicator is not None and awaits_credits(machine, list(by_key), communicator):
+            return False
+        whole = Region(launch.sip, None) if launch.stream == "compute" else self._courses.tray_of(launch)
+        if whole is None or (isinstance(whole, Tray) and not self._is_whole(whole, launches)):
+            return False
+        links, memories = self._courses.parts_of(whole).links, self._courses.parts_of(whole).memories
         known = KnownLaunch(
-            machine, launch, self._under_way, self._was_undisturbed, partial(self._was_disturbed, launch)
+            machine, launches, self._under_way, self._was_undisturbed, partial(self._courses.was_disturbed, launch)
         )
         claim = machine.fabric.claim(links, [machine.fabric.network.names[node] for node in memories], known.disturbed)
         if claim is None:
             return False
-        copies = self._copies(launch, [Region(launch.sip, cube) for cube in cubes], by_key)
+        cubes = [Region(launch.sip, cube) for cube in launch.cubes(spec.sip.n_cubes)]
+        copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
-            copies = self._copies(launch, [sip], by_key)
+            copies = self._courses.copies(launches, [whole], by_key)
         if copies is None:
             claim.release()
             return False
         known.begin(claim, copies)
         return True
+
+    def _is_whole(self, tray: Tray, launches: Sequence[KernelLaunchMsg]) -> bool:
+        """Whether launches of one instant are all of a collective, and their kernel is one."""
+        bases = [base_of(self._machine.kernels[launch.kernel_ref.name]) for launch in launches]
+        return tray.sips == tuple(sorted(launch.sip for launch in launches)) and all(base is bases[0] for base in bases)
 
     def _is_free_for(self, cpu: PeCpuComponent, turn: Turn) -> bool:
         """Whether a PE has nothing to do but a launch: a request of the host's may have its DMA, too."""
@@ -192,87 +156,17 @@ class KnownLaunches:
     def _was_undisturbed(self, regions: int) -> None:
         self.copied += regions
 
-    def _was_disturbed(self, launch: KernelLaunchMsg) -> None:
-        key = reach_key(launch, self._machine.kernels[launch.kernel_ref.name])
-        self._disturbed[key] += 1
-        if self._disturbed[key] == PATIENCE:
-            self._reach[key] = Reach.FARTHER
+    # ---- in a worker
 
-    def _copies(
-        self, launch: KernelLaunchMsg, regions: Sequence[Region], by_key: dict[PeKey, tuple[PeCpuComponent, Turn]]
-    ) -> list[Copy] | None:
-        """The launch region by region; None where a region has no course."""
-        kernel = self._machine.kernels[launch.kernel_ref.name]
-        reach, is_cube = reach_key(launch, kernel), regions[0].cube is not None
-        if is_cube and reach in self._reach:
-            return None
-        found: list[Copy] = []
-        for region in regions:
-            own = {key: turn for key, turn in sorted(by_key.items()) if region.holds(*key[:2])}
-            memories = self._regions[region].memories
-            places = LaunchPlaces(launch, region, self._round_bytes(memories))
-            kind = CourseKind(base_of(kernel), tuple(region.relative(key) for key in own), is_cube)
-            courses = self._courses.setdefault(kind, [])
-            taken = self._taken(courses, kernel, region, own, places, memories)
-            if taken is None and self._take_from_others(reach):
-                if is_cube and reach in self._reach:
-                    return None
-                taken = self._taken(courses, kernel, region, own, places, memories)
-            if taken is None:
-                course = self._explored(launch, region, list(own), places, memories)
-                if course is None:
-                    self._reach[reach] = Reach.SIP if is_cube else Reach.FARTHER
-                    return None
-                self._keep(kind, course)
-                taken = course, [{} for _ in own]
-            course, offsets = taken
-            shift = Shift((course.region, region), (course.places, places), course.keys, offsets)
-            found.append(Copy(course, shift, list(own.values())))
-        return found
-
-    def _explored(
-        self, launch: KernelLaunchMsg, region: Region, keys: list[PeKey], places: LaunchPlaces, memories: Sequence[int]
-    ) -> LaunchCourse | None:
-        """A course that nobody knows yet. What another process explores has none in one that only runs ahead."""
-        kernel = self._machine.kernels[launch.kernel_ref.name]
-        if not self._ahead.explores(reach_key(launch, kernel)):
-            return None
-        return self._explorer.explore(launch, region, keys, places, memories)
-
-    def _keep(self, kind: CourseKind, course: LaunchCourse) -> None:
-        courses = self._courses.setdefault(kind, [])
-        courses.insert(0, course)
-        del courses[MOST_COURSES:]
+    def _run_or_skip(self, turns: Turns) -> None:
+        """Kernels are run that are not known; but not by a worker, which this process may have become since then."""
         if self._ahead.is_worker:
-            self._for_others.append((kind, course))
-
-    # ---- other processes
-
-    def _take_from_others(self, reach: ReachKey) -> bool:
-        """Whether another process has explored a kind of launch; what it has found is known from now on."""
-        found = None if self._ahead.is_worker else self._ahead.take(reach, FoundAhead)
-        if found is None:
-            return False
-        for pes, is_cube, course in found.courses:
-            self._keep(CourseKind(reach[0], pes, is_cube), course)
-        if found.reach is not None:
-            self._reach[reach] = found.reach
-        return True
-
-    def _explore_for_others(self, launch: KernelLaunchMsg, turns: Turns) -> None:
-        """In a process that runs ahead: what a launch does in the first of its cubes, or in its SIP."""
-        cubes = launch.cubes(self._machine.graph.spec.sip.n_cubes)
-        by_key = {cpu.key: (cpu, turn) for cpu, turn in turns}
-        reach = reach_key(launch, self._machine.kernels[launch.kernel_ref.name])
-        if self._copies(launch, [Region(launch.sip, cubes[0])], by_key) is None:
-            self._copies(launch, [Region(launch.sip, None)], by_key)
-        if self._ahead.explores(reach):
-            courses = [(kind.pes, kind.is_cube, course) for kind, course in self._for_others]
-            self._ahead.give(reach, FoundAhead(courses, self._reach.get(reach)))
-        self._for_others.clear()
+            self._skip(turns)
+        else:
+            self._run.update(Counter(turn.launch.id for _, turn in turns))
 
     def _skip(self, turns: Turns) -> None:
-        """In a process that runs ahead: kernels are over at once."""
+        """Kernels are over at once."""
         for cpu, turn in turns:
             turn.lease = self._machine.lease_tcm(*cpu.key, turn.launch.stream)
         self._machine.at(self._machine.env.now + SKIPPED_NS, self._skipped, turns)
@@ -282,68 +176,25 @@ class KnownLaunches:
         for cpu, turn in turns:
             cpu.end_known(turn, PeResult(*cpu.key, now - SKIPPED_NS, now, SKIPPED_NS, 0.0, 0.0))
 
-    # ---- courses that are taken
 
-    def _taken(
-        self,
-        courses: Sequence[LaunchCourse],
-        kernel: Kernel,
-        region: Region,
-        own: dict[PeKey, tuple[PeCpuComponent, Turn]],
-        places: LaunchPlaces,
-        memories: Sequence[int],
-    ) -> tuple[LaunchCourse, list[Offsets]] | None:
-        """The course that kernels in a region take, from the state that the region is in, and where in parts they are;
-        None for one that is not known.
-        """
-        leases = [self._machine.tcm_for(*key, "compute") for key in own]
-        _, turn = next(iter(own.values()))
-        communicator = self._machine.communicators.get(turn.launch.communicator)
-        turned = turned_channels(self._machine, memories)
-        for course in courses:
-            if self._regions[course.region].form != self._regions[region].form:
-                continue
-            if (course.places.layout, course.turned, course.leases) != (places.layout, turned, leases):
-                continue
-            if course.messages is not None and not course.messages.are_alike(communicator, region.moved):
-                continue
-            offsets = self._followed(course, kernel, own, places)
-            if offsets is not None:
-                return course, offsets
-        return None
-
-    def _followed(
-        self,
-        course: LaunchCourse,
-        kernel: Kernel,
-        own: dict[PeKey, tuple[PeCpuComponent, Turn]],
-        places: LaunchPlaces,
-    ) -> list[Offsets] | None:
-        """Where kernels are within parts that do what those of a course did; None where they do not."""
-        found: list[Offsets] = []
-        for (cpu, turn), trace, followed in zip(own.values(), course.traces, course.pointers, strict=True):
-            pointers = Pointers(places)
-            call = partial(_call, cpu, turn.launch, kernel)
-            if not follows(trace, call, pointers.place_of, cpu.ids_of(turn.launch)):
-                return None
-            offsets = pointers.offsets_from(followed)
-            if offsets is None:
-                return None
-            found.append(offsets)
-        return found if course.can_be_at(found) else None
-
-    def _round_bytes(self, memories: Sequence[int]) -> int:
-        """After so many bytes addresses name the same channel again, in all memories of a region."""
-        specs = self._machine.fabric.network.channel_specs
-        return max((specs[node][0] * specs[node][1] for node in memories), default=1)
+def _by_key(turns: Turns) -> TurnsByPe:
+    """By PE. Those of a collective in the order of their coming: who of several SIPs is first at one instant."""
+    if turns[0][1].launch.stream == "compute":
+        turns = sorted(turns, key=lambda turn: turn[0].key)
+    return {cpu.key: (cpu, turn) for cpu, turn in turns}
 
 
-def reach_key(launch: KernelLaunchMsg, kernel: Kernel) -> ReachKey:
-    return base_of(kernel), launch.kernel_ref.name.partition("#")[0]
+def _call_of(launch: KernelLaunchMsg) -> object:
+    """What launches of one collective have in common."""
+    return launch.id if launch.stream == "compute" else (launch.communicator, launch.tag)
 
 
-def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:
-    return cpu.call_of(launch, kernel, tl)()
+def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
+    """Whether launches of collectives came in turns. Kernels end in turns then, too, and which of those that end at one
+    instant is first is only known within a course.
+    """
+    calls = [_call_of(launch) for launch in {launch.id: launch for launch in launches}.values()]
+    return max(Counter(call for call, _ in groupby(calls)).values()) > 1
 
 
 def can_know_launches(machine: Machine) -> bool:

@@ -1,8 +1,8 @@
 """Where the tensors of a launch lie, seen from one region of the machine, and what becomes of places in another one.
 
-A *region* is a cube or a SIP: the machine has several that are alike. A kernel names its bytes by addresses; said as
-tensor, part, and place among the memory's channels they are the same for kernels that do the same in other regions, or
-in later launches. Regions whose tensors have one `layout` have parts of the same sizes, at the same places among
+A *region* is a cube, a SIP or several SIPs. A kernel names its bytes by addresses; said as tensor, part, and place
+among the memory's channels they are the same for kernels that do the same in other regions that are alike, or in later
+launches. Regions whose tensors have one `layout` have parts of the same sizes, at the same places among
 channels. Within a part a kernel may be elsewhere than the one that it follows, whole rounds of channels apart
 (`Offsets`): kernels that each take other rows of one tensor do the same, too.
 """
@@ -19,7 +19,7 @@ from kernbench.common.ids import PeId, PeKey
 from kernbench.common.launch import TensorArg, TensorShard
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.policy.address.phyaddr import PhysAddr
-from kernbench.sim_engine.steady.regions import Region
+from kernbench.sim_engine.steady.regions import AnyRegion
 
 PartKey = tuple[int, int]  # which tensor, which of its parts in the region
 Place = tuple[int, int, int]  # the same, and where among the memory's channels
@@ -45,10 +45,12 @@ class Part(NamedTuple):
 
 
 class LaunchPlaces:
-    """The tensors of a launch as far as they lie in a region. `round_bytes` go once round a memory's channels."""
+    """The tensors of a launch, or of those of a collective, as far as they lie in a region. `round_bytes` go once round
+    a memory's channels.
+    """
 
-    def __init__(self, launch: KernelLaunchMsg, region: Region, round_bytes: int) -> None:
-        tensors = [arg for arg in launch.all_args if isinstance(arg, TensorArg)]
+    def __init__(self, launches: Sequence[KernelLaunchMsg], region: AnyRegion, round_bytes: int) -> None:
+        tensors = [arg for launch in launches for arg in launch.all_args if isinstance(arg, TensorArg)]
         parts: list[Part] = []
         layout: list[Hashable] = []
         for at, tensor in enumerate(tensors):
@@ -110,7 +112,7 @@ def _part(tensor: TensorArg, shard: TensorShard, at: int, number: int) -> Part:
     return Part(start, start + shard.nbytes, at, number, shard.pa)
 
 
-def _layout(parts: Sequence[Part], shards: Sequence[TensorShard], region: Region, round_bytes: int) -> Hashable:
+def _layout(parts: Sequence[Part], shards: Sequence[TensorShard], region: AnyRegion, round_bytes: int) -> Hashable:
     """Of each part: whose it is, how long, how far from the first, where among channels, and whether it goes on where
     the one before it ends, so that both are one piece of memory.
     """
@@ -154,7 +156,7 @@ class Shift:
 
     def __init__(
         self,
-        regions: tuple[Region, Region],
+        regions: tuple[AnyRegion, AnyRegion],
         places: tuple[LaunchPlaces, LaunchPlaces],
         keys: Sequence[PeKey],
         offsets: Sequence[Offsets],
@@ -166,7 +168,7 @@ class Shift:
         self._offsets = dict(zip(self._keys, offsets, strict=True))
 
     @property
-    def region(self) -> Region:
+    def region(self) -> AnyRegion:
         """The other region."""
         return self._to
 

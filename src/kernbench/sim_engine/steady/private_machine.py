@@ -11,13 +11,14 @@ from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import BufferKind, Communicator
 from kernbench.common.messages import LaunchStream
 from kernbench.common.writers import Writers
-from kernbench.components.base import Component
+from kernbench.components.base import Component, MemoryPort
 from kernbench.policy.address.allocator import TcmLease, TcmRingAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_copies import PLACEHOLDER
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.steady.late_credits import SentCredits
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, PartKey
 
 ALIGN = 64  # of rings, at least
@@ -107,6 +108,7 @@ class PrivateMachine(Machine):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self.credits = SentCredits()
         log = None if machine.log is None else OpLog()
         super().__init__(machine.graph, "adaptive", log, data=False)
         self.kernels = machine.kernels
@@ -137,6 +139,12 @@ class PrivateMachine(Machine):
         made = Communicator(name, theirs.config, theirs.peer_of, theirs.directions_of, allocate, free)
         self.communicators[name] = made
         return made
+
+    def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
+        port = self._ports.get(path)
+        if port is None:
+            port = self._ports[path] = self.credits.watched(super().memory_port(path))
+        return port
 
     def component(self, node_id: str) -> Component:
         if self._machine.graph.node(node_id).kind == "pe_mmu":

@@ -1,9 +1,10 @@
-"""Cubes and SIPs as regions of a machine's network: which links and memories they have, and which of them are alike."""
+"""Cubes, SIPs and trays as regions of a machine's network: which links and memories they have, and which are alike."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from kernbench.common.ids import CubeId, PeKey, Place, SipId
@@ -23,6 +24,9 @@ class Region(NamedTuple):
     def holds(self, sip: int, cube: int) -> bool:
         return sip == self.sip and self.cube in (None, cube)
 
+    def holds_path(self, places: Sequence[Place]) -> bool:
+        return all(self.holds(place.sip, place.cube) for place in places)
+
     def moved(self, key: PeKey) -> PeKey:
         """A PE of a region that is alike, here."""
         return self.sip, key[1] if self.cube is None else self.cube, key[2]
@@ -30,6 +34,38 @@ class Region(NamedTuple):
     def relative(self, key: PeKey) -> tuple[int, ...]:
         """A PE as regions that are alike have it."""
         return key[1:] if self.cube is None else key[2:]
+
+
+class Tray(NamedTuple):
+    """Several SIPs, and what is between them. Nothing but itself is like it, so names stay what they are."""
+
+    sips: tuple[int, ...]
+
+    @property
+    def cube(self) -> None:
+        return None
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def holds(self, sip: int, cube: int) -> bool:
+        return sip in self.sips
+
+    def holds_path(self, places: Sequence[Place]) -> bool:
+        """Of what belongs to no SIP, the links to one of these."""
+        inside = [place.sip in self.sips for place in places]
+        is_outside = any(place.sip >= 0 and not here for place, here in zip(places, inside, strict=True))
+        return not is_outside and all(one or other for one, other in pairwise(inside))
+
+    def moved(self, key: PeKey) -> PeKey:
+        return key
+
+    def relative(self, key: PeKey) -> tuple[int, ...]:
+        return key
+
+
+AnyRegion = Region | Tray
 
 
 @dataclass(eq=False)
@@ -71,6 +107,18 @@ def regions_of(machine: Machine) -> dict[Region, RegionParts]:
     for parts in found.values():
         parts.form = forms.setdefault(tuple(parts.facts), len(forms))
         parts.facts = []
+    return found
+
+
+def tray_parts(machine: Machine, sips: Sequence[RegionParts], tray: Tray) -> RegionParts:
+    """Those of its SIPs, and the links between them and what belongs to no SIP."""
+    network, node_of = machine.fabric.network, machine.graph.node
+    found = RegionParts([link for sip in sips for link in sip.links], [node for sip in sips for node in sip.memories])
+    place_of = [node_of(str(name)).place.sip for name in network.names]
+    for link, (src, dst) in enumerate(network.link_ends):
+        ends = sorted((place_of[src], place_of[dst]))
+        if network.bw_gbs[link] is not None and ends[0] != ends[1] and ends[0] in (-1, *tray.sips):
+            found.links += [link] if ends[1] in tray.sips else []
     return found
 
 

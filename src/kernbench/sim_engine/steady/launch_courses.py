@@ -1,0 +1,230 @@
+"""The courses that launches of one machine can take: those that are kept, and how a new one is found.
+
+A course is looked for among those of the kernel whose regions are alike, whose tensors have the same layout, and whose
+kernels had the same TCM and rings. Kernels are then followed, call by call. Where none is found, the launch is
+explored, here or by a worker that was there before (`explored_ahead.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from kernbench.common.ids import PeKey
+from kernbench.common.messages import KernelLaunchMsg
+from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.pe_cpu import PeCpuComponent
+from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
+from kernbench.sim_engine.steady.known_launch import Copy
+from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
+from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
+from kernbench.sim_engine.steady.regions import AnyRegion, Region, RegionParts, Tray, regions_of, tray_parts
+from kernbench.triton_emu.followed import follows
+from kernbench.triton_emu.registry import Kernel
+from kernbench.triton_emu.repeatable import base_of, is_repeatable
+
+MOST_COURSES = 32  # of a kernel and a kind of region
+PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
+LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
+TurnsByPe = dict[PeKey, tuple[PeCpuComponent, Turn]]
+
+
+class Reach(Enum):
+    """How far a kernel goes that leaves its cube."""
+
+    SIP = 1
+    FARTHER = 2  # or it cannot be known for another reason
+
+
+class CourseKind(NamedTuple):
+    """What courses are kept by: a kernel, as `base_of` has it, and which PEs of a region, or of a tray."""
+
+    kernel: object
+    pes: tuple[tuple[int, ...], ...]
+    is_cube: bool
+
+
+class FoundAhead(NamedTuple):
+    """What a worker has found of a kind of launch: courses, each with its PEs and whether they are those of a cube, and
+    how far kernels go that leave it.
+    """
+
+    courses: list[tuple[tuple[tuple[int, ...], ...], bool, LaunchCourse]]
+    reach: Reach | None
+
+
+class LaunchCourses:
+    """Courses of one machine."""
+
+    def __init__(self, machine: Machine, ahead: ExploredAhead) -> None:
+        self._machine = machine
+        self._ahead = ahead
+        self._explorer = Explorer(machine, ahead.goes_on)
+        self._courses: dict[CourseKind, list[LaunchCourse]] = {}
+        self._reach: dict[LaunchKind, Reach] = {}  # of kernels that do not keep to their cube
+        self._disturbed: Counter[LaunchKind] = Counter()
+        self._for_others: list[tuple[CourseKind, LaunchCourse]] = []  # what this process has explored as a worker
+
+    # ---- kinds of launches
+
+    def can_know(self, launch: KernelLaunchMsg) -> bool:
+        """Whether there may be a course for a launch."""
+        kernel = self._machine.kernels.get(launch.kernel_ref.name)
+        if kernel is None or not is_repeatable(kernel):
+            return False
+        if launch.stream != "compute" and self.tray_of(launch) is None:
+            return False
+        return self._reach.get(self._kind_of(launch)) is not Reach.FARTHER
+
+    def was_disturbed(self, launch: KernelLaunchMsg) -> None:
+        """A launch was taken over in vain."""
+        kind = self._kind_of(launch)
+        self._disturbed[kind] += 1
+        if self._disturbed[kind] == PATIENCE:
+            self._reach[kind] = Reach.FARTHER
+
+    def tray_of(self, launch: KernelLaunchMsg) -> Tray | None:
+        """The SIPs of a launch's collective; None where it is none, or one of a single SIP."""
+        if launch.stream != "communication":
+            return None
+        communicator = self._machine.communicators.get(launch.communicator)
+        return None if communicator is None or len(communicator.sips) < 2 else Tray(tuple(sorted(communicator.sips)))
+
+    def _kind_of(self, launch: KernelLaunchMsg) -> LaunchKind:
+        tray = self.tray_of(launch)
+        kernel = base_of(self._machine.kernels[launch.kernel_ref.name])
+        return kernel, launch.kernel_ref.name.partition("#")[0], () if tray is None else tray.sips
+
+    # ---- regions
+
+    @cached_property
+    def _regions(self) -> dict[AnyRegion, RegionParts]:
+        return dict(regions_of(self._machine).items())
+
+    def parts_of(self, region: AnyRegion) -> RegionParts:
+        found = self._regions.get(region)
+        if found is None:
+            assert isinstance(region, Tray)
+            sips = [self._regions[Region(sip, None)] for sip in region.sips]
+            found = self._regions[region] = tray_parts(self._machine, sips, region)
+        return found
+
+    # ---- courses
+
+    def copies(
+        self, launches: Sequence[KernelLaunchMsg], regions: Sequence[AnyRegion], by_key: TurnsByPe
+    ) -> list[Copy] | None:
+        """A launch region by region, or those of a tray; None where a region has no course."""
+        kind, is_cube = self._kind_of(launches[0]), regions[0].cube is not None
+        if is_cube and kind in self._reach:
+            return None
+        found: list[Copy] = []
+        for region in regions:
+            own = {key: turn for key, turn in by_key.items() if region.holds(*key[:2])}
+            memories = self.parts_of(region).memories
+            places = LaunchPlaces(launches, region, self._round_bytes(memories))
+            course_kind = CourseKind(kind[0], tuple(region.relative(key) for key in own), is_cube)
+            taken = self._taken(course_kind, region, own, places, memories)
+            if taken is None and self._take_from_others(kind):
+                if is_cube and kind in self._reach:
+                    return None
+                taken = self._taken(course_kind, region, own, places, memories)
+            if taken is None:
+                course = None
+                if self._ahead.explores(kind):
+                    course = self._explorer.explore(launches, region, list(own), places, memories)
+                if course is None:
+                    self._reach[kind] = Reach.SIP if is_cube else Reach.FARTHER
+                    return None
+                self._keep(course_kind, course)
+                taken = course, [{} for _ in own]
+            course, offsets = taken
+            shift = Shift((course.region, region), (course.places, places), course.keys, offsets)
+            found.append(Copy(course, shift, list(own.values())))
+        return found
+
+    def _keep(self, kind: CourseKind, course: LaunchCourse) -> None:
+        courses = self._courses.setdefault(kind, [])
+        courses.insert(0, course)
+        del courses[MOST_COURSES:]
+        if self._ahead.is_worker:
+            self._for_others.append((kind, course))
+
+    def _taken(
+        self,
+        kind: CourseKind,
+        region: AnyRegion,
+        own: TurnsByPe,
+        places: LaunchPlaces,
+        memories: Sequence[int],
+    ) -> tuple[LaunchCourse, list[Offsets]] | None:
+        """The course that kernels in a region take, from the state that the region is in, and where in parts they are;
+        None for one that is not known.
+        """
+        _, turn = next(iter(own.values()))
+        leases = [self._machine.tcm_for(*key, turn.launch.stream) for key in own]
+        communicator = self._machine.communicators.get(turn.launch.communicator)
+        turned = turned_channels(self._machine, memories)
+        for course in self._courses.get(kind, ()):
+            if self.parts_of(course.region).form != self.parts_of(region).form:
+                continue
+            if (course.places.layout, course.turned, course.leases) != (places.layout, turned, leases):
+                continue
+            if course.messages is not None and not course.messages.are_alike(communicator, region.moved):
+                continue
+            offsets = self._followed(course, own, places)
+            if offsets is not None:
+                return course, offsets
+        return None
+
+    def _followed(self, course: LaunchCourse, own: TurnsByPe, places: LaunchPlaces) -> list[Offsets] | None:
+        """Where kernels are within parts that do what those of a course did; None where they do not."""
+        found: list[Offsets] = []
+        for (cpu, turn), trace, followed in zip(own.values(), course.traces, course.pointers, strict=True):
+            pointers = Pointers(places)
+            call = partial(_call, cpu, turn.launch, self._machine.kernels[turn.launch.kernel_ref.name])
+            if not follows(trace, call, pointers.place_of, cpu.ids_of(turn.launch)):
+                return None
+            offsets = pointers.offsets_from(followed)
+            if offsets is None:
+                return None
+            found.append(offsets)
+        return found if course.can_be_at(found) else None
+
+    def _round_bytes(self, memories: Sequence[int]) -> int:
+        """After so many bytes addresses name the same channel again, in all memories of a region."""
+        specs = self._machine.fabric.network.channel_specs
+        return max((specs[node][0] * specs[node][1] for node in memories), default=1)
+
+    # ---- workers
+
+    def _take_from_others(self, kind: LaunchKind) -> bool:
+        """Whether a worker has explored a kind of launch; what it has found is known from now on."""
+        found = None if self._ahead.is_worker else self._ahead.take(kind, FoundAhead)
+        if found is None:
+            return False
+        for pes, is_cube, course in found.courses:
+            self._keep(CourseKind(kind[0], pes, is_cube), course)
+        if found.reach is not None:
+            self._reach[kind] = found.reach
+        return True
+
+    def explore_for_others(self, launches: Sequence[KernelLaunchMsg], by_key: TurnsByPe) -> None:
+        """In a worker: what a launch does in the first of its cubes, or in its SIP; or those of a collective."""
+        launch, tray = launches[0], self.tray_of(launches[0])
+        kind, cubes = self._kind_of(launch), launch.cubes(self._machine.graph.spec.sip.n_cubes)
+        is_cubes = tray is None and self.copies(launches, [Region(launch.sip, cubes[0])], by_key) is not None
+        if not is_cubes:
+            self.copies(launches, [tray or Region(launch.sip, None)], by_key)
+        if self._ahead.explores(kind):
+            courses = [(kept.pes, kept.is_cube, course) for kept, course in self._for_others]
+            self._ahead.give(kind, FoundAhead(courses, self._reach.get(kind)))
+        self._for_others.clear()
+
+
+def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:
+    return cpu.call_of(launch, kernel, tl)()
