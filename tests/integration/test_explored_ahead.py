@@ -112,11 +112,7 @@ def noted(self, key):
     elif self._workers is not None:
         time.sleep(60)
     return explores(self, key)
-begin = explored_ahead.ExploredAhead._begin
-def begun(self):
-    explored_ahead.ExploredAhead.explores = noted if (ended := begin(self)) else explores
-    return ended or time.sleep(60)
-explored_ahead.ExploredAhead._begin = begun
+explored_ahead.ExploredAhead.explores = noted
 """
     environment = {**os.environ, "KERNBENCH_WORKERS": "2", "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", PROGRAM.format(change=change)], env=environment) as process:

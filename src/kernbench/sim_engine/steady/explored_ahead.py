@@ -1,9 +1,9 @@
 """Courses that other processes explore before the machine comes to their launches.
 
-An exploration is for itself: it needs the launch and nothing of what happens before it. So where one takes long, this
-process makes workers, copies of itself (`fork`), which run ahead: for a worker every launch is over at once, so that
-the host's next launch comes at once, too. Who comes first to a kind of launch that has no course yet, a worker or the
-machine's own process, claims it and explores it. A worker writes down what it has found, and the machine's process
+An exploration is for itself: it needs the launch and nothing of what happens before it. So when one has taken long,
+this process makes workers, copies of itself (`fork`), which run ahead: for a worker every launch is over at once, so
+that the host's next launch comes at once, too. Who comes first to a kind of launch that has no course yet, a worker or
+the machine's own process, claims it and explores it. A worker writes down what it has found, and the machine's process
 reads it when it comes to that launch. There, kernels are followed along that course as along any other: no result
 depends on who has explored what, or when.
 
@@ -22,7 +22,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Hashable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -67,46 +66,37 @@ class ExploredAhead:
         self._owner = os.getpid()  # the machine's own process
         self._workers: Workers | None = None
         self._finalizer: weakref.finalize[..., ExploredAhead] | None = None
-        self._is_ours: dict[Hashable, bool] = {}  # kinds of launches that somebody explores
-        self._given: dict[Hashable, bool] = {}  # by a worker
-        self._latest: Hashable = None  # that was asked for: it is explored now
+        self._is_ours: dict[str, bool] = {}  # kinds of launches that somebody explores
+        self._given: dict[str, bool] = {}  # by a worker
 
     @property
     def is_worker(self) -> bool:
         return self._host.is_worker
 
-    def goes_on(self) -> bool:
-        """An exploration says that it goes on; the first long one makes workers. False where it has to stop: in a
-        worker that was made meanwhile, which leaves it to the machine's own process.
-        """
+    def note_steps(self) -> None:
+        """An exploration has gone some steps."""
         if self.is_worker:
             self._check_owner()
-            return True
-        self._reports += 1
-        if self._reports < LONG or self._host.workers < 1 or self._workers is not None:
-            return True
-        if not self._host.may_begin or threading.active_count() > 1:  # a copy has none of the other threads
-            return True
-        return not self._begin()
+        else:
+            self._reports += 1
 
-    def _begin(self) -> bool:
-        """Make workers; returns whether this process is one of them."""
+    def begin(self) -> None:
+        """An exploration is over: if that was long, make workers. What it has found is theirs, too."""
+        if self._reports < LONG or not self._host.workers or self._workers is not None or not self._host.may_begin:
+            return
+        if threading.active_count() > 1:  # a copy of this process has none of the other threads
+            return
         workers = self._workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
         self._finalizer = weakref.finalize(self, workers.end, self._owner)
-        latest = self._latest
-        self._is_ours.clear()
-        self.explores(latest)
         for _ in range(self._host.workers):
             try:
                 pid = os.fork()
             except OSError:  # too many processes, or too little memory: so there are fewer
                 break
             if not pid:
-                self._is_ours[latest] = False
                 self._become_worker()
-                return True
+                return
             workers.pids.append(pid)
-        return False
 
     def _become_worker(self) -> None:
         """Nobody hears or sees what a worker does, but for the courses that it finds."""
@@ -135,9 +125,8 @@ class ExploredAhead:
 
     # ---- who explores what
 
-    def explores(self, key: Hashable) -> bool:
+    def explores(self, key: str) -> bool:
         """Whether this process explores a kind of launch: the first that asks does."""
-        self._latest = key
         if self.is_worker:
             self._check_owner()
         if self._workers is None:
@@ -146,7 +135,7 @@ class ExploredAhead:
             self._is_ours[key] = _claimed(self._claim_of(key))
         return self._is_ours[key]
 
-    def give(self, key: Hashable, found: object) -> None:
+    def give(self, key: str, found: object) -> None:
         """A worker has explored a kind of launch; the first that it has found of it counts."""
         if key in self._given:
             return
@@ -155,7 +144,7 @@ class ExploredAhead:
         path.with_suffix(".part").write_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
         path.with_suffix(".part").replace(path)
 
-    def take(self, key: Hashable, kind: type[Found]) -> Found | None:
+    def take(self, key: str, kind: type[Found]) -> Found | None:
         """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
         if self.explores(key):
             return None
@@ -171,11 +160,11 @@ class ExploredAhead:
         assert isinstance(found, kind)
         return found
 
-    def _file_of(self, key: Hashable) -> Path:
+    def _file_of(self, key: str) -> Path:
         assert self._workers is not None
-        return self._workers.place / hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+        return self._workers.place / hashlib.sha256(key.encode()).hexdigest()[:24]
 
-    def _claim_of(self, key: Hashable) -> Path:
+    def _claim_of(self, key: str) -> Path:
         return self._file_of(key).with_suffix(".claim")
 
 

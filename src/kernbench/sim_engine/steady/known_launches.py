@@ -137,7 +137,7 @@ class KnownLaunches:
         copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
             copies = self._courses.copies(launches, [whole], by_key)
-        if copies is None:
+        if copies is None or self._ahead.is_worker:  # since a moment ago
             claim.release()
             return False
         known.begin(claim, copies)
@@ -159,7 +159,7 @@ class KnownLaunches:
     # ---- in a worker
 
     def _run_or_skip(self, turns: Turns) -> None:
-        """Kernels are run that are not known; but not by a worker, which this process may have become since then."""
+        """Kernels are run that are not known; but not by a worker."""
         if self._ahead.is_worker:
             self._skip(turns)
         else:

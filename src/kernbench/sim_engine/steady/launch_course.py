@@ -152,13 +152,13 @@ def _done(private: PrivateMachine) -> DoneByKind:
 
 
 class Explorer:
-    """Runs kernels of launches on a private machine, region by region. `goes_on` is called now and then; an exploration
-    goes on where it says so.
+    """Runs kernels of launches on a private machine, region by region. `note_steps` is called after every `STEPS` steps
+    of its clock.
     """
 
-    def __init__(self, machine: Machine, goes_on: Callable[[], bool]) -> None:
+    def __init__(self, machine: Machine, note_steps: Callable[[], object]) -> None:
         self._machine = machine
-        self._goes_on = goes_on
+        self._note_steps = note_steps
         self._private: PrivateMachine | None = None
 
     def explore(
@@ -176,7 +176,7 @@ class Explorer:
             self._private = PrivateMachine(self._machine)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
         exploration = _Exploration(self._private, self._machine, launches, region, keys, places, memories)
-        exploration.goes_on = self._goes_on
+        exploration.note_steps = self._note_steps
         course = exploration.run()
         _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
         if not exploration.is_over:
@@ -219,7 +219,7 @@ class _Exploration:
         self._results: dict[PeKey, PeResult] = {}
         self._traces = [Trace() for _ in keys]
         self.is_over = False  # whether all kernels have ended well
-        self.goes_on: Callable[[], bool] = lambda: True
+        self.note_steps: Callable[[], object] = lambda: None
         self._tail: Tail | None = None
         self._late: list[LateCredit] = []
 
@@ -298,7 +298,8 @@ class _Exploration:
                     step()
                     if len(results) == kernels and self._tail is None:
                         self._tail = self._tail_now()
-                if any(trace.is_given_up for trace in self._traces) or not self.goes_on():
+                self.note_steps()
+                if any(trace.is_given_up for trace in self._traces):
                     return
             return
         except EmptySchedule:

@@ -63,7 +63,7 @@ class LaunchCourses:
     def __init__(self, machine: Machine, ahead: ExploredAhead) -> None:
         self._machine = machine
         self._ahead = ahead
-        self._explorer = Explorer(machine, ahead.goes_on)
+        self._explorer = Explorer(machine, ahead.note_steps)
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
         self._reach: dict[LaunchKind, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[LaunchKind] = Counter()
@@ -135,12 +135,13 @@ class LaunchCourses:
                 taken = self._taken(course_kind, region, own, places, memories)
             if taken is None:
                 course = None
-                if self._ahead.explores(kind):
+                if self._ahead.explores(_text(kind)):
                     course = self._explorer.explore(launches, region, list(own), places, memories)
                 if course is None:
                     self._reach[kind] = Reach.SIP if is_cube else Reach.FARTHER
                     return None
                 self._keep(course_kind, course)
+                self._ahead.begin()
                 taken = course, [{} for _ in own]
             course, offsets = taken
             shift = Shift((course.region, region), (course.places, places), course.keys, offsets)
@@ -204,7 +205,7 @@ class LaunchCourses:
 
     def _take_from_others(self, kind: LaunchKind) -> bool:
         """Whether a worker has explored a kind of launch; what it has found is known from now on."""
-        found = None if self._ahead.is_worker else self._ahead.take(kind, FoundAhead)
+        found = None if self._ahead.is_worker else self._ahead.take(_text(kind), FoundAhead)
         if found is None:
             return False
         for pes, is_cube, course in found.courses:
@@ -220,10 +221,17 @@ class LaunchCourses:
         is_cubes = tray is None and self.copies(launches, [Region(launch.sip, cubes[0])], by_key) is not None
         if not is_cubes:
             self.copies(launches, [tray or Region(launch.sip, None)], by_key)
-        if self._ahead.explores(kind):
+        if self._ahead.explores(_text(kind)):
             courses = [(kept.pes, kept.is_cube, course) for kept, course in self._for_others]
-            self._ahead.give(kind, FoundAhead(courses, self._reach.get(kind)))
+            self._ahead.give(_text(kind), FoundAhead(courses, self._reach.get(kind)))
         self._for_others.clear()
+
+
+def _text(kind: LaunchKind) -> str:
+    """A kind of launch, as all processes say it."""
+    kernel, name, sips = kind
+    function = kernel if hasattr(kernel, "__qualname__") else type(kernel)
+    return f"{function.__module__} {function.__qualname__} {name} {sips}"
 
 
 def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:
