@@ -143,7 +143,9 @@ class PrivateMachine(Machine):
     def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
         port = self._ports.get(path)
         if port is None:
-            port = self._ports[path] = self.credits.watched(super().memory_port(path))
+            port = super().memory_port(path)
+            if self._machine.graph.node(path[-1]).kind == "pe_tcm":  # where the words are that credits are written to
+                port = self._ports[path] = self.credits.watched(port)
         return port
 
     def component(self, node_id: str) -> Component:
