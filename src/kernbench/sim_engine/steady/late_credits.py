@@ -82,9 +82,10 @@ class SentCredit:
 
 
 class SentCredits:
-    """The credits that were sent on a private machine and may be under way."""
+    """The credits that were sent on a private machine and may be under way, while `are_watched`."""
 
     def __init__(self) -> None:
+        self.are_watched = False
         self._sent: list[SentCredit] = []
 
     def note(self, port: MemoryPort, address: int, at_ns: float, tag: Initiator) -> SentCredit:
@@ -115,7 +116,7 @@ class WatchedDirectPort(DirectPort):
     def write(
         self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
-        if isinstance(payload, Credit):
+        if isinstance(payload, Credit) and self._credits.are_watched:
             self.send_credit(nbytes, address, at_ns, tag)
         else:
             super().write(nbytes, address, at_ns, done, tag, payload)
@@ -142,7 +143,7 @@ class WatchedPacketPort(PacketPort):
     def write(
         self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
     ) -> None:
-        if isinstance(payload, Credit):
+        if isinstance(payload, Credit) and self._credits.are_watched:
             self.send_credit(nbytes, address, at_ns, tag)
         else:
             super().write(nbytes, address, at_ns, done, tag, payload)

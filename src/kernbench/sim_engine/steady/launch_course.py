@@ -29,7 +29,7 @@ from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.sim_engine.steady.late_credits import LateCredit, SentCredit, credit_words, late_credits
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers, Shift
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
-from kernbench.sim_engine.steady.regions import AnyRegion
+from kernbench.sim_engine.steady.regions import AnyRegion, Tray
 from kernbench.triton_emu.tl_core import KernelEnv
 from kernbench.triton_emu.traced import Trace, TracingTl
 
@@ -241,6 +241,7 @@ class _Exploration:
         traces, pointers = self._traces, [Pointers(self._places) for _ in self._keys]
         memory = None if private.log is None else UnknownWriters(self._places)
         communicator = private.join(launches[0].communicator)
+        private.credits.are_watched = isinstance(self._region, Tray)  # within a SIP none is late
         leases = [self._begin(*each, memory) for each in zip(self._keys, traces, pointers, strict=True)]
         self._go_on()
         messages = None if communicator is None else self._messages(communicator)
