@@ -17,6 +17,7 @@ from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_copies import RowsCopy
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
 from kernbench.sim_engine.steady.launch_places import Shift
@@ -31,6 +32,11 @@ class Copy(NamedTuple):
     course: LaunchCourse
     shift: Shift
     turns: Turns  # in the order of the course's PEs
+
+    def finds_its_bytes(self, memory: MemoryStore) -> bool:
+        """Whether all that its kernels read was written."""
+        contents = self.course.contents
+        return contents is None or contents.finds_its_bytes(memory, self.shift)
 
 
 class KnownLaunch:
@@ -134,6 +140,8 @@ class KnownLaunch:
             group = engine.groups[network.node_index(shift.name(node))]
             group.add_done(rows, self._begin_ns)
             group.turn_to(directions)
+        if course.contents is not None:
+            course.contents.carry_out(machine.values, machine.memory, shift)
         if machine.log is not None:
             self._record(copy)
 

@@ -73,6 +73,7 @@ class KnownLaunches:
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
         if machine.writers is not None:
             machine.writers.before_use = self._before_use
+        machine.memory.before_use = self._before_use
 
     @cached_property
     def _regions(self) -> dict[Region, RegionParts]:
@@ -103,7 +104,7 @@ class KnownLaunches:
                     self._under_way[sip].settle()
 
     def _before_use(self, address: int) -> None:
-        """Somebody asks who wrote bytes, or says so: what is known of their SIP has to be written down."""
+        """Somebody reads or writes bytes, or asks who did: what is known of their SIP has to be written down."""
         if self._under_way:
             self.settle((address >> SIP_SHIFT,))
 
@@ -151,7 +152,7 @@ class KnownLaunches:
         copies = self._copies(launch, [Region(launch.sip, cube) for cube in cubes], by_key)
         if copies is None:
             copies = self._copies(launch, [sip], by_key)
-        if copies is None:
+        if copies is None or not all(copy.finds_its_bytes(machine.memory) for copy in copies):
             claim.release()
             return False
         known.begin(claim, copies)
@@ -263,10 +264,12 @@ def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: obje
 
 
 def can_know_launches(machine: Machine) -> bool:
-    """Whether kernels need not be run: nobody asks for contents, races or lines, and all blocks are ours, since those
-    of others may do anything.
+    """Whether kernels need not be run: nobody asks for races or lines, and all blocks are ours, since those of others
+    may do anything.
     """
-    if machine.foresight is None or machine.data or machine.races is not None or type(machine.log) not in _LOGS:
+    if machine.foresight is None or machine.races is not None or type(machine.log) not in _LOGS:
+        return False
+    if machine.values.sites is not None:
         return False
     return all(machine.class_of(node).__module__.startswith(BUILTIN) for node in machine.graph.nodes)
 

@@ -26,7 +26,9 @@ from kernbench.sim_engine.op_copies import RecordedRows
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
+from kernbench.sim_engine.steady.recorded_contents import RecordedContents
 from kernbench.sim_engine.steady.regions import Region
+from kernbench.sim_engine.steady.value_program import ValueProgram
 from kernbench.triton_emu.tl_core import KernelEnv
 from kernbench.triton_emu.traced import Trace, TracingTl
 
@@ -74,6 +76,7 @@ class LaunchCourse:
     moved: list[Moved]
     waits: list[tuple[tuple[str, str], float, float]]  # by link: the longest, and when it began
     channels: list[tuple[str, ChannelRows, tuple[int, ...]]]  # by memory: what they did, and how they are turned then
+    contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
 
     def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
         """Whether kernels that are elsewhere in their parts, by so much each, take the course: each is within its parts
@@ -163,6 +166,7 @@ class _Exploration:
         self._begin_ns = private.env.now
         self._results: dict[PeKey, PeResult] = {}
         self._traces = [Trace() for _ in keys]
+        self._contents = RecordedContents(private.values, places) if machine.data else None
         self.is_over = False  # whether all kernels have ended well
 
     def run(self) -> LaunchCourse | None:
@@ -190,7 +194,8 @@ class _Exploration:
         work = {} if private.tally is None else private.tally.take(self._launch.id)
         rows = None if log is None else log.take_rows()
         moved = self._moved(before, fabric.done_so_far())
-        if moved is None or not all(trace.is_usable for trace in traces):
+        contents = None if self._contents is None else self._contents.program()
+        if moved is None or not all(trace.is_usable for trace in traces) or (contents is None) is self._machine.data:
             return None
         for node in memories:
             groups[node].flush(private.env.now)
@@ -208,14 +213,17 @@ class _Exploration:
         return LaunchCourse(
             self._begin_ns, self._region, self._keys, self._places, leases, turned, traces, results, work, rows,
             pointers, memory, messages, private.env.now - self._begin_ns, moved, waits, channels,
+            contents,
         )  # fmt: skip
 
     def _begin(self, key: PeKey, trace: Trace, pointers: Pointers, memory: UnknownWriters | None) -> TcmLease:
         private = self._private
-        writers = None if memory is None else WritersOf(memory, str(PeId(*key)))
+        pe, contents = str(PeId(*key)), self._contents
+        writers = None if memory is None else WritersOf(memory, pe)
 
         def tl_of(env: KernelEnv) -> TracingTl:
-            return TracingTl(replace(env, writers=writers), trace, pointers.place_of)
+            known = env.memory if contents is None else contents.memory_of(pe)
+            return TracingTl(replace(env, writers=writers, memory=known), trace, pointers.place_of)
 
         cpu = private.component(private.resolver.find_pe_part(*key, "pe_cpu"))
         assert isinstance(cpu, PeCpuComponent)

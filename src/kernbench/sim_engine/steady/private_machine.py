@@ -110,6 +110,7 @@ class PrivateMachine(Machine):
         log = None if machine.log is None else OpLog()
         super().__init__(machine.graph, "adaptive", log, data=False)
         self.kernels = machine.kernels
+        self.values.backend = machine.values.backend
         if isinstance(machine.memory, BlankMemory):
             self.memory = BlankMemory(self.values, is_unknown_to_kernels=machine.memory.is_unknown_to_kernels)
 
