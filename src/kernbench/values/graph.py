@@ -173,12 +173,13 @@ class ValueGraph:
             scalar = _plain_scalar(spec.name, item)
             alone = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
             dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else alone
-            values.append(self._scalar(scalar, dtype.work))
+            values.append(self.scalar(scalar, dtype.work))
             weak.append(self.type_of((), dtype))
         result = infer(spec, weak, spec.bind(params))[1]
         return tuple(values), {**params, "dtype": result}
 
-    def _scalar(self, scalar: Scalar, dtype: DType) -> Value:
+    def scalar(self, scalar: Scalar, dtype: DType) -> Value:
+        """A single number; the same one is the same value, so that backends need not stack it."""
         key = (repr(scalar), dtype)
         found = self._scalars.get(key)
         if found is None:

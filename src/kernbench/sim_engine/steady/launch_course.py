@@ -194,9 +194,9 @@ class _Exploration:
         work = {} if private.tally is None else private.tally.take(self._launch.id)
         rows = None if log is None else log.take_rows()
         moved = self._moved(before, fabric.done_so_far())
-        contents = None if self._contents is None else self._contents.program()
-        if moved is None or not all(trace.is_usable for trace in traces) or (contents is None) is self._machine.data:
+        if moved is None or not all(trace.is_usable for trace in traces):
             return None
+        contents = None if self._contents is None else self._contents.take_program()
         for node in memories:
             groups[node].flush(private.env.now)
         names = [str(name) for name in fabric.network.names]

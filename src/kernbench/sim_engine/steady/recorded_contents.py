@@ -1,8 +1,8 @@
 """What kernels on a private machine do with tensor contents, which that machine does not have.
 
 Each kernel has a memory of its own here. A read gives a value that stands for whatever the bytes will hold; a write is
-noted with its value. Values know what they were made of, so that nothing else has to be noted: `program` follows them
-back from what was written, and leaves out what nobody has written.
+noted with its value. Values know what they were made of, so that nothing else has to be noted: the program
+is found by going back from what was written, and has nothing that does not lead there.
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ class RecordedContents:
 
     # ---- as a program
 
-    def program(self) -> ValueProgram | None:
-        """All of it; None where something lies outside the region."""
-        return _Compilation(self._places, self._reads).program(self._writes, self._needed)
+    def take_program(self) -> ValueProgram:
+        """All of it, once: nothing of it is kept here. What kernels have touched lies in the region."""
+        program = _Compilation(self._places, self._reads).program(self._writes, self._needed)
+        self._reads, self._writes, self._needed, self._seen = {}, [], {}, set()
+        return program
 
 
 class RecordingMemory:
@@ -133,10 +135,6 @@ def _below(roots: list[Value]) -> list[Value]:
     return [found[number] for number in sorted(found)]
 
 
-class _OutsideError(Exception):
-    """Bytes that are in no part of the region."""
-
-
 class _Compilation:
     """Of one program."""
 
@@ -146,18 +144,15 @@ class _Compilation:
         self._types: dict[tuple[Shape, DType], int] = {}
         self._numbers: dict[int, int] = {}  # of values in the program, by id
 
-    def program(self, writes: list[_Write], needed: dict[str, list[tuple[int, int]]]) -> ValueProgram | None:
+    def program(self, writes: list[_Write], needed: dict[str, list[tuple[int, int]]]) -> ValueProgram:
         values = _below([write.value for write in writes])
-        try:
-            constants = [self._constant(value) for value in values if self._is_constant(value)]
-            steps = self._steps([value for value in values if not self._is_constant(value)], writes)
-            listed = [item for pe, ranges in needed.items() for item in self._needed(pe, ranges)]
-        except _OutsideError:
-            return None
+        constants = [self._constant(value) for value in values if self._is_constant(value)]
+        steps = self._steps([value for value in values if not self._is_constant(value)], writes)
+        listed = [item for pe, ranges in needed.items() for item in self._needed(pe, ranges)]
         return ValueProgram(list(self._anchors), list(self._types), constants, steps, listed)
 
     def _is_constant(self, value: Value) -> bool:
-        return value.data is not None or not value.inputs and value.id not in self._reads
+        return value.data is not None or (not value.inputs and value.id not in self._reads)
 
     def _constant(self, value: Value) -> Constant:
         self._numbers[value.id] = len(self._numbers)
@@ -196,6 +191,5 @@ class _Compilation:
     def _place(self, pe: str, pa: int) -> tuple[int, int]:
         """A physical address as anchor and offset."""
         part = self._places.part_at(pa)
-        if part is None:
-            raise _OutsideError
+        assert part is not None, "a course does not leave its region"
         return self._anchors.setdefault((pe, part.key), len(self._anchors)), pa - part.pa

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
+import numpy as np
+
 from kernbench.common.dtypes import DType
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.steady.launch_places import PartKey, Shift
 from kernbench.values.bytes_of import ViewParams
-from kernbench.values.graph import ValueGraph
+from kernbench.values.graph import Scalar, Value, ValueGraph
 from kernbench.values.op import Array, Params, Shape
 
 Anchor: TypeAlias = tuple[str, PartKey]  # the PE whose kernel reaches bytes, and the part that they lie in
@@ -119,8 +121,17 @@ class _BoundProgram:
     def __init__(self, program: ValueProgram, graph: ValueGraph) -> None:
         self.graph = graph
         self._steps = program.steps
-        self._types = types = [graph.type_of(shape, dtype) for shape, dtype in program.types]
-        self._constants = [graph.make(types[at], op, (), params, data) for at, op, params, data in program.constants]
+        self._types = [graph.type_of(shape, dtype) for shape, dtype in program.types]
+        self._constants = [self._made(constant) for constant in program.constants]
+
+    def _made(self, constant: Constant) -> Value:
+        type_ = self._types[constant.type]
+        if constant.op == "full" and not type_.shape:
+            return self.graph.scalar(cast(Scalar, constant.params[1]), type_.dtype)
+        data = constant.data
+        if isinstance(data, np.ndarray):
+            data.setflags(write=False)  # which a copy from another process has lost
+        return self.graph.make(type_, constant.op, (), constant.params, data)
 
     def carry_out(self, memory: MemoryStore, bases: Sequence[int]) -> None:
         """`bases` are the addresses that offsets count from, by anchor."""
