@@ -1,5 +1,5 @@
-"""Launches that take known courses leave the contents that their kernels would have left, bit for bit, in runs that keep
-some: whoever looks, and whenever.
+"""Launches that take known courses leave the contents that their kernels would have left, bit for bit, in runs that
+keep some: whoever looks, and whenever.
 """
 
 from __future__ import annotations
