@@ -10,8 +10,8 @@ Meanwhile the machine owns the SIP (a claim of all its links and channels), and 
 counters and results are copied, moved to where and when they are told of. Whoever comes before the end makes the PEs
 start late: the clock goes back for them alone (`fabric/past.py`), and they run up to now as if they had always run.
 
-For that, kernels have to be `repeatable`. In a run that keeps contents a course has a program of what its kernels do with
-values (`value_program.py`), which is carried out where and when it is over; kernels that look at what they load are run.
+For that, kernels have to be `repeatable`. In a run that keeps contents a course has a program of what its kernels do
+with values (`value_program.py`), carried out where and when it is over; kernels that look at what they load are run.
 """
 
 from __future__ import annotations
