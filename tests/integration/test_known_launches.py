@@ -626,7 +626,9 @@ class OtherGemm(PeGemmComponent):
 
 
 def test_whose_launches_are_known(tmp_path: Any) -> None:
-    """Where contents, races, lines or flits are asked for, kernels are run; so they are on blocks of the user's."""
+    """Where races, lines or flits are asked for, kernels are run; so they are on blocks of the user's. With contents,
+    nothing is known before the first repeatable kernel.
+    """
     graph = machine()
 
     def knows(**options: Any) -> bool:

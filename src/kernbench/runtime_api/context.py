@@ -72,8 +72,8 @@ class RuntimeContext(TensorFactory, TorchNames):
         self._team: Team | None = None  # of ranks that are running
 
     def timing_only(self) -> None:
-        """Keep no tensor contents in this run: repeatable kernels that do the same are run once. Neither the host nor a
-        kernel can look at numbers then.
+        """Keep no tensor contents in this run, which saves what they cost. Neither the host nor a kernel can look at
+        numbers then.
 
         Raises UsageError after the first tensor or launch, and where contents are to be verified.
         """

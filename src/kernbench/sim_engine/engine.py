@@ -49,6 +49,7 @@ from kernbench.sim_engine.host_ops import HOST_KIND, host_op
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.triton_emu.repeatable import is_repeatable
 from kernbench.values.graph import Value
 
 __all__ = ["EntryPoint", "GraphEngine", "Handle"]
@@ -98,7 +99,9 @@ class GraphEngine(Machine):
         fast = is_fast_by_default() if fast is None else fast
         another_machine()
         super().__init__(graph, mode, op_log, data, check_races, fast, activity)
-        self._know_launches()
+        self._is_asked = False  # whether launches can be known
+        if not data:
+            self._know_launches()
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
@@ -121,9 +124,10 @@ class GraphEngine(Machine):
         self._know_launches()
 
     def _know_launches(self) -> None:
-        if self.data or self.known_launches is not None:
+        if self._is_asked:
             return
-        # Runs with contents do without it, and load none of it.
+        self._is_asked = True
+        # Runs without kernels that say they are repeatable load none of it.
         from kernbench.sim_engine.steady.known_launches import KnownLaunches, can_know_launches
 
         if can_know_launches(self):
@@ -273,6 +277,8 @@ class GraphEngine(Machine):
         if isinstance(msg, KernelLaunchMsg) and msg.kernel_ref.name not in self.kernels:
             known = ", ".join(self.kernels) or "none yet"
             raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
+        if not self._is_asked and isinstance(msg, KernelLaunchMsg) and is_repeatable(self.kernels[msg.kernel_ref.name]):
+            self._know_launches()
 
     def _follow(self, handle: Handle, entry: EntryPoint, hold_ns: float) -> Process:
         if hold_ns:

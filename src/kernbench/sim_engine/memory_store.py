@@ -11,7 +11,7 @@ were never written, or were freed, cannot be read unless the caller asks for zer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple, TypeAlias, cast
 
@@ -38,6 +38,7 @@ class MemoryStore:
         self._graph = graph
         self._map = ByteMap()
         self._layouts: dict[tuple[TensorType, tuple[int, ...]], StridedLayout] = {}
+        self.before_use: Callable[[int], object] | None = None  # called with the address before bytes are touched
 
     def __len__(self) -> int:
         """How many stretches of values memory holds."""
@@ -49,13 +50,13 @@ class MemoryStore:
 
     def write(self, addr: int, value: Value) -> None:
         """Bytes [addr, addr + value.nbytes) hold `value` from now on."""
-        _check_addr(addr)
+        self._begin_use(addr)
         if value.nbytes:
             self._map.put(addr, addr + value.nbytes, value)
 
     def read(self, addr: int, shape: Sequence[int], dtype: DType | str, *, zero_fill: bool = False) -> Value:
         """What the bytes from `addr` on hold, as a tensor. Raises DataError for bytes never written."""
-        _check_addr(addr)
+        self._begin_use(addr)
         type_ = self._graph.type_of(shape, dtype_of(dtype))
         if not type_.nbytes:
             return self._graph.full(type_.shape, 0, type_.dtype)
@@ -71,7 +72,7 @@ class MemoryStore:
 
         Raises DataError for strides that put two elements in one place.
         """
-        _check_addr(addr)
+        self._begin_use(addr)
         if not value.nbytes:
             return
         blocks, disjoint = self._layout(value.type, strides_bytes)
@@ -97,7 +98,7 @@ class MemoryStore:
         zero_fill: bool = False,
     ) -> Value:
         """The tensor whose element (i, j, ...) is at addr + i * strides_bytes[0] + j * strides_bytes[1] + ..."""
-        _check_addr(addr)
+        self._begin_use(addr)
         type_ = self._graph.type_of(shape, dtype_of(dtype))
         if not type_.nbytes:
             return self._graph.full(type_.shape, 0, type_.dtype)
@@ -116,12 +117,13 @@ class MemoryStore:
 
     def free(self, addr: int, nbytes: int) -> None:
         """Forgets [addr, addr + nbytes). Values taken before stay as they are."""
-        _check_addr(addr)
+        self._begin_use(addr)
         if nbytes > 0:
             self._map.clear(addr, addr + nbytes)
 
     def gaps(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
         """Which bytes of [addr, addr + nbytes) were never written: (first, end), counted from `addr`, in order."""
+        self._begin_use(addr)
         if not nbytes or self._map.holder(addr, addr + nbytes) is not None:
             return []
         copies: list[StridedCopy] = []
@@ -136,11 +138,17 @@ class MemoryStore:
             reached = start + run
         return found if reached == nbytes else [*found, (reached, nbytes)]
 
+    def _begin_use(self, addr: int) -> None:
+        if addr < 0:
+            raise DataError(f"address {addr} is negative", hint="addresses count from 0")
+        if self.before_use is not None:
+            self.before_use(addr)
+
     def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> StridedLayout:
         key = (type_, tuple(strides_bytes))
         found = self._layouts.get(key)
         if found is None:
-            found = self._layouts[key] = StridedLayout(_strided_blocks(*key), _is_disjoint(*key))
+            found = self._layouts[key] = StridedLayout(strided_blocks(*key), _is_disjoint(*key))
         return found
 
     def _value(
@@ -171,7 +179,7 @@ class MemoryStore:
         return self._graph.view(source, type_, offset, stride, rows)
 
 
-def _strided_blocks(type_: TensorType, strides: Sequence[int]) -> list[StridedBlock]:
+def strided_blocks(type_: TensorType, strides: Sequence[int]) -> list[StridedBlock]:
     """A strided tensor, in C order, as blocks of contiguous runs; a block of a row-major tensor is one."""
     if len(strides) != len(type_.shape) or any(stride < 0 for stride in strides):
         raise DataError(
@@ -204,11 +212,6 @@ def _is_disjoint(type_: TensorType, strides: Sequence[int]) -> bool:
                 return False
             reach += stride * (n - 1)
     return True
-
-
-def _check_addr(addr: int) -> None:
-    if addr < 0:
-        raise DataError(f"address {addr} is negative", hint="addresses count from 0")
 
 
 def _covered(copies: list[StridedCopy]) -> list[tuple[int, int]]:

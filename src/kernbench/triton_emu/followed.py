@@ -7,7 +7,7 @@ So a kernel is run for PEs on which nothing is simulated, and several times for 
 be said (`repeatable`): its calls depend on its arguments and its place in the grid only, not on time, on chance, on
 contents of tensors or on what another run of it left behind; how long it holds tensors between calls depends on nothing
 but these calls; and it leaves nothing behind but what `tl` does. Contents that it looks at are those that the traced
-kernel saw: this is for runs without contents.
+kernel saw, which must not be able to look at what differs from place to place: numbers that it has loaded.
 
 A kernel that touches of its `tl` or its tensors what was not recorded (where a tensor lies in TCM, which ops made it,
 `out` of a transfer that was not waited for) does not follow.

@@ -92,9 +92,15 @@ class ValueGraph:
             found = self._types[key] = TensorType(*key)
         return found
 
-    def _make(
+    @property
+    def count(self) -> int:
+        """How many values were made so far: the id of the last one."""
+        return self._count
+
+    def make(
         self, type_: TensorType, op: str, inputs: tuple[Value, ...], params: Params, data: Array | None = None
     ) -> Value:
+        """A value of which all is known to fit: its type, one of this graph's, and its parameters, bound."""
         self._count = number = self._count + 1
         return Value(number, type_, op, inputs, params, data)
 
@@ -107,7 +113,7 @@ class ValueGraph:
         target = source if dtype is None else dtype_of(dtype)
         held = cast(held, source, target)
         held.setflags(write=False)
-        return self._make(self.type_of(held.shape, target), CONSTANT, (), (), held)
+        return self.make(self.type_of(held.shape, target), CONSTANT, (), (), held)
 
     def full(self, shape: Sequence[int], value: Scalar, dtype: DType | str) -> Value:
         """`value` everywhere; holds no storage, however large."""
@@ -142,12 +148,12 @@ class ValueGraph:
         if parent.op == "view" and parent.data is None and parent.dtype is not BOOL:
             start, _, lines = cast_to(ViewParams, parent.params)
             if lines == 1:
-                return self._make(type_, "view", parent.inputs, (start + offset, stride, rows))
-        return self._make(type_, "view", (parent,), (offset, stride, rows))
+                return self.make(type_, "view", parent.inputs, (start + offset, stride, rows))
+        return self.make(type_, "view", (parent,), (offset, stride, rows))
 
     def gather(self, type_: TensorType, sources: Sequence[Value], patches: Sequence[Patch]) -> Value:
         """Bytes put together from strided rows of other values, one patch per source; what no patch covers is zero."""
-        return self._make(type_, "gather", tuple(sources), tuple(patches))
+        return self.make(type_, "gather", tuple(sources), tuple(patches))
 
     def _with_scalars(
         self, spec: Op, inputs: Sequence[Value | Scalar], params: dict[str, object]
@@ -167,12 +173,13 @@ class ValueGraph:
             scalar = _plain_scalar(spec.name, item)
             alone = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
             dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else alone
-            values.append(self._scalar(scalar, dtype.work))
+            values.append(self.scalar(scalar, dtype.work))
             weak.append(self.type_of((), dtype))
         result = infer(spec, weak, spec.bind(params))[1]
         return tuple(values), {**params, "dtype": result}
 
-    def _scalar(self, scalar: Scalar, dtype: DType) -> Value:
+    def scalar(self, scalar: Scalar, dtype: DType) -> Value:
+        """A single number; the same one is the same value, so that backends need not stack it."""
         key = (repr(scalar), dtype)
         found = self._scalars.get(key)
         if found is None:

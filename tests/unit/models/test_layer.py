@@ -12,6 +12,7 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.runtime_api.bench_runner import BenchResult, run
+from kernbench.sim_engine.engine import EXACT
 from kernbench.topology import TopologyGraph, load_topology
 from kernbench.triton_emu.tl_context import TLContext
 
@@ -130,6 +131,7 @@ def test_powers_are_added_up_in_stretches_where_ones_for_all_keys_take_too_much(
 ) -> None:
     """A long sequence's ones would fill TCM; here they may have that of 32 keys, and blocks see up to 75."""
     monkeypatch.setattr("kernbench.models.prefill_attention.ONES_SHARE", 512 * 1024 // 64)
+    monkeypatch.setenv(EXACT, "tiles")  # kernels are run with the very `tl` that is watched here
     usual, sizes = TLContext.full, set[int]()
 
     def seen(tl: TLContext, shape: tuple[int, ...], *args: Any) -> object:

@@ -1,4 +1,4 @@
-"""`torch.timing_only()`: a run that keeps no tensor contents, and so need not run kernels that do the same."""
+"""`torch.timing_only()`: a run that keeps no tensor contents."""
 
 from __future__ import annotations
 

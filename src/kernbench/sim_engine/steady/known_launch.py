@@ -19,6 +19,7 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.recording import NOBODY, op_ref
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_copies import RowsCopy
 from kernbench.sim_engine.steady.late_credits import LateCredit, send_late
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
@@ -34,6 +35,11 @@ class Copy(NamedTuple):
     course: LaunchCourse
     shift: Shift
     turns: Turns  # in the order of the course's PEs
+
+    def finds_its_bytes(self, memory: MemoryStore) -> bool:
+        """Whether all that its kernels read was written."""
+        contents = self.course.contents
+        return contents is None or contents.finds_its_bytes(memory, self.shift)
 
 
 class KnownLaunch:
@@ -140,6 +146,8 @@ class KnownLaunch:
             group = engine.groups[node]
             group.add_done(rows, self._begin_ns)
             group.turn_to(directions)
+        if course.contents is not None:
+            course.contents.carry_out(machine.values, machine.memory, shift)
         first = 0 if machine.log is None else self._record(copy)
         on = 0 if course.rows is None else first - course.rows.first
         return [

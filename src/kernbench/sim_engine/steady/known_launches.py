@@ -11,7 +11,8 @@ Meanwhile the machine owns the SIP (a claim of all its links and channels), and 
 counters and results are copied, moved to where and when they are told of. Whoever comes before the end makes the PEs
 start late: the clock goes back for them alone (`fabric/past.py`), and they run up to now as if they had always run.
 
-For that, kernels have to be `repeatable`, and the run has to do without contents: kernels that are not run leave none.
+For that, kernels have to be `repeatable`. In a run that keeps contents a course has a program of what its kernels do
+with values (`value_program.py`), carried out where and when it is over; kernels that look at what they load are run.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class KnownLaunches:
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
         if machine.writers is not None:
             machine.writers.before_use = self._before_use
+        machine.memory.before_use = self._before_use
 
     def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
         """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
@@ -77,7 +79,7 @@ class KnownLaunches:
                     self._under_way[sip].settle()
 
     def _before_use(self, address: int) -> None:
-        """Somebody asks who wrote bytes, or says so: what is known of their SIP has to be written down."""
+        """Somebody reads or writes bytes, or asks who did: what is known of their SIP has to be written down."""
         if self._under_way:
             self.settle((address >> SIP_SHIFT,))
 
@@ -137,7 +139,10 @@ class KnownLaunches:
         copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
             copies = self._courses.copies(launches, [whole], by_key)
-        if copies is None or self._ahead.is_worker:  # since a moment ago
+        if copies is None or not all(copy.finds_its_bytes(machine.memory) for copy in copies):
+            claim.release()
+            return False
+        if self._ahead.is_worker:  # since a moment ago
             claim.release()
             return False
         known.begin(claim, copies)
@@ -198,10 +203,12 @@ def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
 
 
 def can_know_launches(machine: Machine) -> bool:
-    """Whether kernels need not be run: nobody asks for contents, races or lines, and all blocks are ours, since those
-    of others may do anything.
+    """Whether kernels need not be run: nobody asks for races or lines, and all blocks are ours, since those of others
+    may do anything.
     """
-    if machine.foresight is None or machine.data or machine.races is not None or type(machine.log) not in _LOGS:
+    if machine.foresight is None or machine.races is not None or type(machine.log) not in _LOGS:
+        return False
+    if machine.values.sites is not None:
         return False
     return all(machine.class_of(node).__module__.startswith(BUILTIN) for node in machine.graph.nodes)
 

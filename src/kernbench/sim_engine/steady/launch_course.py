@@ -29,7 +29,9 @@ from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.sim_engine.steady.late_credits import LateCredit, SentCredit, credit_words, late_credits
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, PartKey, Pointers, Shift
 from kernbench.sim_engine.steady.private_machine import PrivateMachine, Span, UnknownWriters, WritersOf
+from kernbench.sim_engine.steady.recorded_contents import RecordedContents
 from kernbench.sim_engine.steady.regions import AnyRegion, Tray
+from kernbench.sim_engine.steady.value_program import ValueProgram
 from kernbench.triton_emu.tl_core import KernelEnv
 from kernbench.triton_emu.traced import Trace, TracingTl
 
@@ -87,7 +89,7 @@ class LaunchCourse:
     channels: list[tuple[str, ChannelRows, tuple[int, ...]]]  # by memory: what they did, and how they are turned then
     ended: list[int]  # the kernels, in the order in which they ended
     late: list[LateCredit]
-
+    contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
     placed: dict[AnyRegion, Traffic] = field(default_factory=dict)  # by region where it was taken
 
     def traffic_in(self, shift: Shift, network: Network) -> Traffic:
@@ -218,6 +220,7 @@ class _Exploration:
         self._begin_ns = private.env.now
         self._results: dict[PeKey, PeResult] = {}
         self._traces = [Trace() for _ in keys]
+        self._contents = RecordedContents(private.values, places) if machine.data else None
         self.is_over = False  # whether all kernels have ended well
         self.note_steps: Callable[[], object] = lambda: None
         self._tail: Tail | None = None
@@ -255,6 +258,7 @@ class _Exploration:
         moved = self._moved(before, tail.done)
         if moved is None or not all(trace.is_usable for trace in traces):
             return None
+        contents = None if self._contents is None else self._contents.take_program()
         for node in memories:
             groups[node].flush(private.env.now)
         names = [str(name) for name in fabric.network.names]
@@ -271,15 +275,17 @@ class _Exploration:
         return LaunchCourse(
             self._begin_ns, self._region, self._keys, self._places, leases, turned, traces, results, work, rows,
             pointers, memory, messages, tail.now - self._begin_ns, moved, waits, channels,
-            [number_of[key] for key in self._results], self._late,
+            [number_of[key] for key in self._results], self._late, contents,
         )  # fmt: skip
 
     def _begin(self, key: PeKey, trace: Trace, pointers: Pointers, memory: UnknownWriters | None) -> TcmLease:
         private = self._private
-        writers = None if memory is None else WritersOf(memory, str(PeId(*key)))
+        pe, contents = str(PeId(*key)), self._contents
+        writers = None if memory is None else WritersOf(memory, pe)
 
         def tl_of(env: KernelEnv) -> TracingTl:
-            return TracingTl(replace(env, writers=writers), trace, pointers.place_of)
+            known = env.memory if contents is None else contents.memory_of(pe)
+            return TracingTl(replace(env, writers=writers, memory=known), trace, pointers.place_of)
 
         cpu = private.component(private.resolver.find_pe_part(*key, "pe_cpu"))
         assert isinstance(cpu, PeCpuComponent)

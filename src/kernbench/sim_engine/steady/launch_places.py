@@ -196,7 +196,11 @@ class Shift:
         """A physical address of a tensor that a kernel on a PE of the region reaches, there."""
         part = self._places.part_at(pa)
         assert part is not None, "a course does not leave its region"
-        return self._others.part_of(part.key).pa + pa - part.pa + self._offsets[pe].get(part.key, 0)
+        return self.base(pe, part.key) + pa - part.pa
+
+    def base(self, pe: str, part: PartKey) -> int:
+        """What the physical address of a part is to a kernel on a PE of the region, there."""
+        return self._others.part_of(part).pa + self._offsets[pe].get(part, 0)
 
     def pes(self) -> dict[str, str]:
         """Names of PEs, here and there."""

@@ -1,8 +1,9 @@
 """A machine beside the machine: its own clock, fabric and op log, on the same graph. What happens there happens to
 nobody.
 
-Its PEs are given what those of the machine have: mappings, TCM, kernels. It keeps no contents. Who has written what
-before is not known there: an op that waits for such bytes waits for a placeholder.
+Its PEs are given what those of the machine have: mappings, TCM, kernels. It keeps no contents; what kernels would do
+with them can be recorded (`recorded_contents.py`). Who has written what before is not known there: an op that waits for
+such bytes waits for a placeholder.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class PrivateMachine(Machine):
         log = None if machine.log is None else OpLog()
         super().__init__(machine.graph, "adaptive", log, data=False)
         self.kernels = machine.kernels
+        self.values.backend = machine.values.backend
         if isinstance(machine.memory, BlankMemory):
             self.memory = BlankMemory(self.values, is_unknown_to_kernels=machine.memory.is_unknown_to_kernels)
 
