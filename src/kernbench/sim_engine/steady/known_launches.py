@@ -74,7 +74,8 @@ class KnownLaunches:
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
         if machine.writers is not None:
             machine.writers.before_use = self._before_use
-        machine.memory.before_use = self._before_use
+        if machine.data:
+            machine.memory.before_use = self._before_use
 
     @cached_property
     def _regions(self) -> dict[Region, RegionParts]:
