@@ -53,7 +53,8 @@ class KnownLaunches:
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
         if machine.writers is not None:
             machine.writers.before_use = self._before_use
-        machine.memory.before_use = self._before_use
+        if machine.data:
+            machine.memory.before_use = self._before_use
 
     def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
         """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
