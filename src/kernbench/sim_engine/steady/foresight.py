@@ -89,7 +89,7 @@ class Foresight:
             return None
         operands = feed.context.operands
         ports = list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
-        if not all(type(port) is DirectPort for port in ports):
+        if not all(isinstance(port, DirectPort) for port in ports):
             return None
         if any(self._machine.listeners.has_any(port.path[-1]) for port in ports):
             return None
