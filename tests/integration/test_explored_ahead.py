@@ -66,6 +66,32 @@ def test_results_are_the_same_with_workers(workers: str, alone: str, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+def test_runs_with_contents_have_workers_too(tmp_path: Path) -> None:
+    """As `kernbench run` has it: the bench is a program that waits for the ranks that it started."""
+    program = (
+        PROGRAM[: PROGRAM.index("engine = ")].format(change="")
+        + """
+import kernbench
+layer = {"model": "tiny-llama", "tokens": 64}
+log = OpLog()
+result = kernbench.run(
+    llm_layer.llm_layer, None, machine, params=layer, device="whole", verify_data=True, op_log=log
+)
+assert result.ok
+print(json.dumps([result.as_json(), [repr(record) for record in log.records]]))
+print(json.dumps({"taken": sum(taken)}), file=sys.stderr)
+"""
+    )
+    found = []
+    for workers in ("0", "2"):
+        environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", program]
+        found.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True))
+    assert found[0].stdout == found[1].stdout
+    assert [json.loads(done.stderr)["taken"] > 0 for done in found] == [False, True]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("when", "change"),
     [

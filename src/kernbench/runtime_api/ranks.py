@@ -59,8 +59,11 @@ class Ranks:
 
     @property
     def running(self) -> int:
-        """How many programs there are while time passes; the main one counts where it has no ranks."""
-        return max(1, len(self._ready) + len(self._blocked))
+        """How many programs there are while time passes, without those that wait for others that they started; the main
+        one counts where it has no ranks.
+        """
+        waiting = sum(what is not None for what in self._blocked.values())
+        return max(1, len(self._ready) + waiting)
 
     def event(self) -> simpy.Event:
         """Something that the host will make happen: `event.succeed()`."""

@@ -34,7 +34,7 @@ def places(region: Region, by: int = 0) -> LaunchPlaces:
         return TensorArg(name, (NBYTES // 2,), "f16", None, (TensorShard(0, region.cube or 0, 0, pa + by, NBYTES, 0),))
 
     launch = KernelLaunchMsg(sip=0, kernel_ref=KernelRef("k"), args=(arg("x", X), arg("y", Y)))
-    return LaunchPlaces(launch, region, 256)
+    return LaunchPlaces([launch], region, 256)
 
 
 def shift(by: int = 0, offsets: tuple[Offsets, Offsets] = ({}, {})) -> Shift:
