@@ -19,10 +19,10 @@ from kernbench.benches import llm_layer
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.steady import explored_ahead, launch_course
+from kernbench.sim_engine.steady import explored_ahead, launch_explorer
 from kernbench.topology import load_topology
 
-explored_ahead.LONG, launch_course.STEPS = 1, 16
+explored_ahead.LONG, launch_explorer.STEPS = 1, 16
 taken = []
 take = explored_ahead.ExploredAhead.take
 def noted(self, key, kind):

@@ -26,7 +26,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
-from kernbench.sim_engine.steady import launch_course
+from kernbench.sim_engine.steady import launch_explorer
 from kernbench.sim_engine.steady.regions import regions_of
 from kernbench.topology import TopologyGraph, load_topology
 
@@ -553,7 +553,7 @@ def test_kernels_of_two_streams_that_begin_at_one_instant_keep_their_order(first
 
 
 def test_a_kernel_that_never_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_course, "MOST_STEPS", 1 << 11)
+    monkeypatch.setattr(launch_explorer, "MOST_STEPS", 1 << 11)
 
     @repeatable
     def forever(x: Any, y: Any, tl: Any) -> None:

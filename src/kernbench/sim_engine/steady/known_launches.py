@@ -1,11 +1,12 @@
 """Launches whose course is known: kernels of a cube, a SIP or several that do what others did before are not run again.
 
 A launch begins on all its PEs at one instant. Where its SIP is idle then, nothing but the launch decides what follows,
-as long as nobody else comes. So its kernels are run on a private machine (`launch_course.py`), those of one cube first.
-If they stay within their cube, other cubes whose kernels ask for the same at the same places take the same course: they
-are *followed*, call by call (`triton_emu/followed.py`), which costs a twelfth of running them. If they leave it, the
-same is done with whole SIPs. Courses are kept, for later launches of the kernel. Launches of a collective, one on each
-SIP of its communicator, take one course together, where all of them begin at one instant (`regions.Tray`).
+as long as nobody else comes. So its kernels are run on a private machine (`launch_explorer.py`), those of one cube
+first. If they stay within their cube, other cubes whose kernels ask for the same at the same places take the same
+course: they are *followed*, call by call (`triton_emu/followed.py`), which costs a twelfth of running them. If they
+leave it, the same is done with whole SIPs. Courses are kept, for later launches of the kernel. Launches of a
+collective, one on each SIP of its communicator, take one course together, where all of them begin at one instant
+(`regions.Tray`).
 
 Meanwhile the machine owns the SIP (a claim of all its links and channels), and each PE has one event: its end. Records,
 counters and results are copied, moved to where and when they are told of. Whoever comes before the end makes the PEs

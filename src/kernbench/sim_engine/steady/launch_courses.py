@@ -20,7 +20,8 @@ from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
 from kernbench.sim_engine.steady.known_launch import Copy
-from kernbench.sim_engine.steady.launch_course import Explorer, LaunchCourse, turned_channels
+from kernbench.sim_engine.steady.launch_course import LaunchCourse
+from kernbench.sim_engine.steady.launch_explorer import Explorer, turned_channels
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Pointers, Shift
 from kernbench.sim_engine.steady.regions import AnyRegion, Region, RegionParts, Tray, regions_of, tray_parts
 from kernbench.triton_emu.followed import follows
