@@ -23,7 +23,14 @@ from kernbench.sim_engine.steady import explored_ahead, launch_explorer
 from kernbench.topology import load_topology
 
 explored_ahead.LONG, launch_explorer.STEPS = 1, 16
-taken = []
+begin, taken, began = explored_ahead.ExploredAhead.begin, [], []
+def begun(self):
+    had = self._workers
+    begin(self)
+    if self._workers is not had and not self.is_worker:
+        began.append(len(self._workers.pids))
+        time.sleep(0.5)  # workers come first
+explored_ahead.ExploredAhead.begin = begun
 take = explored_ahead.ExploredAhead.take
 def noted(self, key, kind):
     found = take(self, key, kind)
@@ -40,7 +47,7 @@ with RuntimeContext(engine) as torch:
         log.update(repr(record).encode())
     launches = [launch.as_json() for launch in torch.launches]
 print(json.dumps([launches, log.hexdigest(), engine.now_ns, rows]))
-print(json.dumps({{"taken": sum(taken), "copied": engine.known_launches.copied}}), file=sys.stderr)
+print(json.dumps({{"taken": sum(taken), "workers": sum(began)}}), file=sys.stderr)
 """
 
 
@@ -54,7 +61,7 @@ def run(tmp_path: Path, workers: str, change: str = "") -> subprocess.CompletedP
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What comes of the program where no process runs ahead."""
     done = run(tmp_path_factory.mktemp("alone"), "0")
-    assert json.loads(done.stderr)["taken"] == 0
+    assert json.loads(done.stderr) == {"taken": 0, "workers": 0}
     return done.stdout
 
 
@@ -103,6 +110,65 @@ print(json.dumps({"taken": sum(taken)}), file=sys.stderr)
 def test_a_worker_that_ends_is_not_missed(when: str, change: str, alone: str, tmp_path: Path) -> None:
     done = run(tmp_path, "2", change)
     assert done.stdout == alone
+    assert json.loads(done.stderr) == {"taken": 0, "workers": 2}
+    assert not list(tmp_path.iterdir())
+
+
+UNEVEN = """
+import kernbench
+from kernbench.policy.placement.dp import DPPolicy
+
+@kernbench.repeatable
+def first(x, tl):
+    for _ in range(40 + tl.program_id(1)):  # cubes differ
+        tl.store(x.local, tl.load(x.local))
+
+@kernbench.repeatable
+def looks(x, more, tl):
+    a = tl.full((4,), 1, "bf16").numpy()
+    try:
+        a[0] += 1
+    except ValueError:
+        a = a + 1
+    for _ in range(int(a[0]) + more):
+        tl.store(x.local, tl.load(x.local))
+
+def work(rank, torch, lines):
+    torch.ahbm.set_device(rank)
+    x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
+    with torch.explore_ahead(), torch.explore_ahead():
+        for number, line in enumerate(lines[rank]):
+            torch.launch(first if number == 0 else looks, x, *([] if number == 0 else [int(line)]))
+            if rank and not number:
+                torch.launch(looks, x, 30)  # this rank is late for the first collective
+            torch.distributed.all_reduce(x)
+
+engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
+names = [os.path.join(os.environ["TMPDIR"], f"lines{rank}") for rank in range(2)]
+for name in names:
+    with open(name, "w") as file:
+        file.write("".join(f"{number}\\n" for number in (60, 59, 58, 57)))
+with RuntimeContext(engine) as torch:
+    torch.distributed.init_process_group(backend="ahbm")
+    lines = [open(name, buffering=1) for name in names]
+    torch.multiprocessing.spawn(work, (torch, lines), nprocs=2)
+    launches = [launch.as_json() for launch in torch.launches]
+for name in names:
+    os.unlink(name)
+print(json.dumps([launches, [repr(record) for record in engine.log.records]]))
+print(json.dumps({"taken": sum(taken), "workers": sum(began)}), file=sys.stderr)
+"""
+
+
+def test_ranks_out_of_step_cubes_that_differ_and_files_that_are_read(tmp_path: Path) -> None:
+    program = PROGRAM[: PROGRAM.index("engine = ")].format(change="") + UNEVEN
+    found = []
+    for workers in ("0", "2"):
+        environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", program]
+        found.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True))
+    assert found[0].stdout == found[1].stdout
+    assert [json.loads(done.stderr)["workers"] for done in found] == [0, 2]
     assert not list(tmp_path.iterdir())
 
 
@@ -111,7 +177,7 @@ def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
     change = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     done = run(tmp_path, "2", change)
     assert done.stdout == alone
-    assert json.loads(done.stderr)["taken"] == 0
+    assert json.loads(done.stderr) == {"taken": 0, "workers": 0}
 
 
 def test_an_error_of_the_program_is_told_once(tmp_path: Path) -> None:

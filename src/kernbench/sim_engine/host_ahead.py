@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from greenlet import getcurrent
 
 from kernbench.common.errors import UsageError
 
@@ -20,13 +23,13 @@ MOST_WORKERS = 8
 
 def workers_wanted() -> int:
     """How many processes may run ahead; raises UsageError where the environment says what cannot be."""
-    wanted = os.environ.get(WORKERS)
-    if wanted is not None and not wanted.isdecimal():
+    wanted = os.environ.get(WORKERS, "")
+    if wanted and not wanted.isdecimal():
         raise UsageError(f"{WORKERS} is '{wanted}'", hint="set it to a number of processes, 0 for none")
     if sys.platform != "linux":  # elsewhere a copy of a process is not safe to use
         return 0
     cores = len(os.sched_getaffinity(0))
-    return int(wanted) if wanted is not None else min(cores, MOST_WORKERS) if cores > 1 else 0
+    return int(wanted) if wanted else min(cores, MOST_WORKERS) if cores > 1 else 0
 
 
 class HostAhead:
@@ -36,26 +39,28 @@ class HostAhead:
         self.workers = workers_wanted()
         self.is_worker = False  # whether this process runs ahead
         self.on_end: Callable[[], object] | None = None  # called where the last scope is left
-        self._inside = 0
+        self._inside: Counter[object] = Counter()  # by program: blocks may be nested
         self._programs: Callable[[], int] = lambda: 1
 
     @contextmanager
     def scope(self, programs: Callable[[], int]) -> Iterator[None]:
         """What one program does in here workers may do, too; `programs` says how many there are now."""
-        self._programs = programs
-        self._inside += 1
+        self._programs, program = programs, getcurrent()
+        self._inside[program] += 1
         try:
             yield
         finally:
-            self._inside -= 1
-            self.end_worker()
-            if not self._inside and self.on_end is not None:
-                self.on_end()
+            self._inside[program] -= 1
+            if not self._inside[program]:
+                del self._inside[program]
+                self.end_worker()
+                if not self._inside and self.on_end is not None:
+                    self.on_end()
 
     @property
     def may_begin(self) -> bool:
         """Whether all programs are within their scopes."""
-        return not self.is_worker and 0 < self._inside == self._programs()
+        return not self.is_worker and 0 < len(self._inside) == self._programs()
 
     def end_worker(self) -> None:
         """End this process if it is a worker: nothing that comes now is for it."""

@@ -67,7 +67,16 @@ class SeenSeveral(NamedTuple):
 
 
 class SeenArray(NamedTuple):
-    value: object
+    value: np.ndarray  # that nobody can write to
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _seen_array, (self.value,)
+
+
+def _seen_array(value: np.ndarray) -> SeenArray:
+    """Arrays of some types can be written to when they come from another process."""
+    value.flags.writeable = False
+    return SeenArray(value)
 
 
 class _Kept:
@@ -142,9 +151,7 @@ class Trace:
         elif type(result) is tuple:
             return SeenSeveral(tuple(self._seen(name, item, (*key, at)) for at, item in enumerate(result)))
         elif type(result) is np.ndarray and result.size <= MOST_ELEMENTS:
-            kept = result.copy()
-            kept.flags.writeable = False
-            return SeenArray(kept)
+            return _seen_array(result.copy())
         raise IncomparableError
 
 

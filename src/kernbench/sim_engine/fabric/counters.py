@@ -99,21 +99,19 @@ class Counters:
         return self._tally.all()
 
     def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `done_since` and `busy_since`."""
+        """Which transfers are done, for `busy_since`."""
         self._count_all()
         return self._tally.so_far()
-
-    def done_since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
-        """What is done since `done_so_far` said `before`: all, or what has touched `parts` of the network."""
-        self._count_all()
-        return self._tally.since(before, parts)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with that, in order of index."""
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
+        has touched `parts` of the network, or with all.
+        """
+        self._count_all()
         busy_ns: dict[int, float] = {}
-        for last_flit, flits, transfers in self.done_since(before, parts):
+        for last_flit, flits, transfers in self._tally.since(before, parts):
             for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
                 spent = flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
                 busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent

@@ -239,17 +239,15 @@ class Fabric:
         return self._counters.done()
 
     def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `done_since` and `busy_since`."""
+        """Which transfers are done, for `busy_since`."""
         return self._counters.done_so_far()
-
-    def done_since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
-        """What is done since `done_so_far` said `before`: all, or what has touched `parts` of the network."""
-        return self._counters.done_since(before, parts)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with that, in order of index."""
+        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
+        has touched `parts` of the network, or with all.
+        """
         return self._counters.busy_since(before, parts)
 
     def hop_times(self, transfer: Transfer) -> list[HopTimes]:

@@ -12,16 +12,19 @@ Workers run the host's code, and do that only where the host allows it (`host_ah
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import hashlib
 import os
 import pickle
 import shutil
 import signal
+import stat
 import tempfile
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -44,16 +47,18 @@ class Workers(NamedTuple):
         if os.getpid() != owner:
             return
         for pid in self.pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        self.pids.clear()
+            if self.is_alive(pid):
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
         shutil.rmtree(self.place, ignore_errors=True)
 
     def is_alive(self, pid: int) -> bool:
         """Whether one of them still runs."""
-        if pid in self.pids and os.waitpid(pid, os.WNOHANG)[0]:
-            self.pids.remove(pid)
-        return pid in self.pids
+        try:
+            return os.waitpid(pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:  # somebody else has heard of its end
+            return False
 
 
 class ExploredAhead:
@@ -62,12 +67,12 @@ class ExploredAhead:
     def __init__(self, host: HostAhead) -> None:
         self._host = host
         host.on_end = self._end
-        self._reports = 0
-        self._owner = os.getpid()  # the machine's own process
+        self._reports = 0  # of the latest launch that was explored
+        self._owner = 0  # the machine's own process
         self._workers: Workers | None = None
         self._finalizer: weakref.finalize[..., ExploredAhead] | None = None
-        self._is_ours: dict[str, bool] = {}  # kinds of launches that somebody explores
-        self._given: dict[str, bool] = {}  # by a worker
+        self._claimed: dict[str, bool] = {}  # kinds of launches that were asked for: whether this process explores them
+        self._given: set[str] = set()  # those of a worker that it has explored
 
     @property
     def is_worker(self) -> bool:
@@ -75,18 +80,21 @@ class ExploredAhead:
 
     def note_steps(self) -> None:
         """An exploration has gone some steps."""
-        if self.is_worker:
-            self._check_owner()
-        else:
-            self._reports += 1
+        self._reports += 1
+        self.check_owner()
 
     def begin(self) -> None:
-        """An exploration is over: if that was long, make workers. What it has found is theirs, too."""
-        if self._reports < LONG or not self._host.workers or self._workers is not None or not self._host.may_begin:
+        """A launch was explored, or known: if that has taken long, make workers. What was found is theirs, too."""
+        was_long, self._reports = self._reports >= LONG, 0
+        if not was_long or not self._host.workers or self._workers is not None or not self._host.may_begin:
             return
         if threading.active_count() > 1:  # a copy of this process has none of the other threads
             return
-        workers = self._workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
+        try:
+            workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
+        except OSError:  # no place for what they find
+            return
+        self._workers, self._owner = workers, os.getpid()
         self._finalizer = weakref.finalize(self, workers.end, self._owner)
         for _ in range(self._host.workers):
             try:
@@ -107,18 +115,22 @@ class ExploredAhead:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                with suppress(OSError):
+                    _separate(int(name), nowhere)
 
     def _end(self) -> None:
         """No host program is within its scope any more."""
         if self._finalizer is not None:
             self._finalizer()
         self._workers = self._finalizer = None
-        self._is_ours.clear()
+        self._claimed.clear()
         self._reports = 0
 
-    def _check_owner(self) -> None:
+    def check_owner(self) -> None:
         """A worker whose owner was killed ends, and leaves nothing behind."""
-        if os.getppid() != self._owner:
+        if self.is_worker and os.getppid() != self._owner:
             assert self._workers is not None
             shutil.rmtree(self._workers.place, ignore_errors=True)
             self._host.end_worker()
@@ -127,19 +139,25 @@ class ExploredAhead:
 
     def explores(self, key: str) -> bool:
         """Whether this process explores a kind of launch: the first that asks does."""
-        if self.is_worker:
-            self._check_owner()
         if self._workers is None:
             return True
-        if key not in self._is_ours:
-            self._is_ours[key] = _claimed(self._claim_of(key))
-        return self._is_ours[key]
+        self.check_owner()
+        if key not in self._claimed:
+            try:
+                self._claimed[key] = _is_first(self._claim_of(key))
+            except OSError:  # the place is gone, or full
+                self._claimed[key] = not self.is_worker
+        return self._claimed[key]
+
+    def has_given(self, key: str) -> bool:
+        """Whether this worker has explored a kind of launch before."""
+        return key in self._given
 
     def give(self, key: str, found: object) -> None:
-        """A worker has explored a kind of launch; the first that it has found of it counts."""
-        if key in self._given:
+        """This worker has come to a kind of launch: if it has explored it, that is what it has found."""
+        if not self._claimed.get(key) or key in self._given:
             return
-        self._given[key] = True
+        self._given.add(key)
         path = self._file_of(key)
         path.with_suffix(".part").write_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
         path.with_suffix(".part").replace(path)
@@ -148,7 +166,7 @@ class ExploredAhead:
         """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
         if self.explores(key):
             return None
-        self._is_ours[key] = True  # what else there is to explore of this kind
+        self._claimed[key] = True  # what else there is to explore of this kind
         assert self._workers is not None
         path, explorer = self._file_of(key), int(self._claim_of(key).read_text())
         while not path.exists():
@@ -168,7 +186,7 @@ class ExploredAhead:
         return self._file_of(key).with_suffix(".claim")
 
 
-def _claimed(path: Path) -> bool:
+def _is_first(path: Path) -> bool:
     """Whether this process is the first to claim something: a link to a file that says who."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(str(os.getpid()))
@@ -179,3 +197,18 @@ def _claimed(path: Path) -> bool:
     finally:
         own.unlink()
     return True
+
+
+def _separate(fd: int, nowhere: int) -> None:
+    """Give this process a file of its own in place of one that it shares with others, and with it the place in it;
+    what is open for writing leads nowhere.
+    """
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return
+    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+        os.dup2(nowhere, fd, os.get_inheritable(fd))
+        return
+    own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    os.lseek(own, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
+    os.dup2(own, fd, os.get_inheritable(fd))
+    os.close(own)

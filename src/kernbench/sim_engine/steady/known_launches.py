@@ -35,7 +35,7 @@ from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import KnownLaunch, Turns
 from kernbench.sim_engine.steady.late_credits import awaits_credits
 from kernbench.sim_engine.steady.launch_courses import LaunchCourses, TurnsByPe
-from kernbench.sim_engine.steady.regions import Region, Tray
+from kernbench.sim_engine.steady.regions import AnyRegion, Region, Tray
 from kernbench.triton_emu.repeatable import base_of
 
 SKIPPED_NS = 1.0  # what a launch takes for a worker
@@ -109,26 +109,34 @@ class KnownLaunches:
         are_mixed = _are_mixed([turn.launch for _, turn in begun])
         for turns in sorted(together.values(), key=lambda turns: min(cpu.key[0] for cpu, _ in turns)):
             launches = list({turn.launch.id: turn.launch for _, turn in turns}.values())
-            if self._ahead.is_worker:
+            whole = None if are_mixed and len(launches) > 1 else self._whole(launches, turns)
+            if self._ahead.is_worker and whole is not None:
                 self._courses.explore_for_others(launches, _by_key(turns))
-                self._skip(turns)
-            elif (are_mixed and len(launches) > 1) or not self._is_known(launches, turns):
+            if self._ahead.is_worker or whole is None or not self._is_known(launches, turns, whole):
                 self._run_or_skip(turns)
 
-    def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> bool:
+    def _whole(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> AnyRegion | None:
+        """The SIP of a launch, or the SIPs of a collective; None where not all that belongs to it is there."""
+        spec, launch = self._machine.graph.spec, launches[0]
+        if len(turns) < sum(len(each.cubes(spec.sip.n_cubes)) * len(each.pes(spec.cube.n_pes)) for each in launches):
+            return None
+        if launch.stream == "compute":
+            return Region(launch.sip, None)
+        tray = self._courses.tray_of(launch)
+        bases = [base_of(self._machine.kernels[each.kernel_ref.name]) for each in launches]
+        if tray is None or not all(base is bases[0] for base in bases):
+            return None
+        return tray if tray.sips == tuple(sorted(each.sip for each in launches)) else None
+
+    def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns, whole: AnyRegion) -> bool:
         """Take a launch over that begins now, or those of a collective, if that can be done."""
-        spec, machine, launch = self._machine.graph.spec, self._machine, launches[0]
-        pes = sum(len(each.cubes(spec.sip.n_cubes)) * len(each.pes(spec.cube.n_pes)) for each in launches)
-        by_key = _by_key(turns)
-        if len(by_key) < pes or not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
+        machine, launch, by_key = self._machine, launches[0], _by_key(turns)
+        if not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
             return False
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
             return False
         if communicator is not None and awaits_credits(machine, list(by_key), communicator):
-            return False
-        whole = Region(launch.sip, None) if launch.stream == "compute" else self._courses.tray_of(launch)
-        if whole is None or (isinstance(whole, Tray) and not self._is_whole(whole, launches)):
             return False
         links, memories = self._courses.parts_of(whole).links, self._courses.parts_of(whole).memories
         known = KnownLaunch(
@@ -137,23 +145,17 @@ class KnownLaunches:
         claim = machine.fabric.claim(links, [machine.fabric.network.names[node] for node in memories], known.disturbed)
         if claim is None:
             return False
-        cubes = [Region(launch.sip, cube) for cube in launch.cubes(spec.sip.n_cubes)]
+        cubes = [Region(launch.sip, cube) for cube in launch.cubes(machine.graph.spec.sip.n_cubes)]
         copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
             copies = self._courses.copies(launches, [whole], by_key)
-        if copies is None or not all(copy.finds_its_bytes(machine.memory) for copy in copies):
-            claim.release()
-            return False
-        if self._ahead.is_worker:  # since a moment ago
+        is_there = copies is not None and all(copy.finds_its_bytes(machine.memory) for copy in copies)
+        self._ahead.begin()
+        if copies is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
             claim.release()
             return False
         known.begin(claim, copies)
         return True
-
-    def _is_whole(self, tray: Tray, launches: Sequence[KernelLaunchMsg]) -> bool:
-        """Whether launches of one instant are all of a collective, and their kernel is one."""
-        bases = [base_of(self._machine.kernels[launch.kernel_ref.name]) for launch in launches]
-        return tray.sips == tuple(sorted(launch.sip for launch in launches)) and all(base is bases[0] for base in bases)
 
     def _is_free_for(self, cpu: PeCpuComponent, turn: Turn) -> bool:
         """Whether a PE has nothing to do but a launch: a request of the host's may have its DMA, too."""
@@ -174,6 +176,7 @@ class KnownLaunches:
 
     def _skip(self, turns: Turns) -> None:
         """Kernels are over at once."""
+        self._ahead.check_owner()
         for cpu, turn in turns:
             turn.lease = self._machine.lease_tcm(*cpu.key, turn.launch.stream)
         self._machine.at(self._machine.env.now + SKIPPED_NS, self._skipped, turns)

@@ -50,12 +50,13 @@ class CourseKind(NamedTuple):
 
 
 class FoundAhead(NamedTuple):
-    """What a worker has found of a kind of launch: courses, each with its PEs and whether they are those of a cube, and
-    how far kernels go that leave it.
-    """
+    """What a worker has found of a kind of launch: courses, each with its PEs and whether they are those of a cube."""
 
     courses: list[tuple[tuple[tuple[int, ...], ...], bool, LaunchCourse]]
-    reach: Reach | None
+
+    @property
+    def leaves_cubes(self) -> bool:
+        return bool(self.courses) and not any(is_cube for _, is_cube, _ in self.courses)
 
 
 class LaunchCourses:
@@ -135,14 +136,13 @@ class LaunchCourses:
                     return None
                 taken = self._taken(course_kind, region, own, places, memories)
             if taken is None:
-                course = None
-                if self._ahead.explores(_text(kind)):
-                    course = self._explorer.explore(launches, region, list(own), places, memories)
+                if not self._ahead.explores(_text(kind)):
+                    return None
+                course = self._explorer.explore(launches, region, list(own), places, memories)
                 if course is None:
                     self._reach[kind] = Reach.SIP if is_cube else Reach.FARTHER
                     return None
                 self._keep(course_kind, course)
-                self._ahead.begin()
                 taken = course, [{} for _ in own]
             course, offsets = taken
             shift = Shift((course.region, region), (course.places, places), course.keys, offsets)
@@ -205,27 +205,31 @@ class LaunchCourses:
     # ---- workers
 
     def _take_from_others(self, kind: LaunchKind) -> bool:
-        """Whether a worker has explored a kind of launch; what it has found is known from now on."""
+        """Whether a worker has found courses of a kind of launch, which are known from now on. What it has not found is
+        not taken for granted.
+        """
         found = None if self._ahead.is_worker else self._ahead.take(_text(kind), FoundAhead)
-        if found is None:
+        if found is None or not found.courses:
             return False
         for pes, is_cube, course in found.courses:
             self._keep(CourseKind(kind[0], pes, is_cube), course)
-        if found.reach is not None:
-            self._reach[kind] = found.reach
+        if found.leaves_cubes:
+            self._reach.setdefault(kind, Reach.SIP)
         return True
 
     def explore_for_others(self, launches: Sequence[KernelLaunchMsg], by_key: TurnsByPe) -> None:
         """In a worker: what a launch does in the first of its cubes, or in its SIP; or those of a collective."""
         launch, tray = launches[0], self.tray_of(launches[0])
         kind, cubes = self._kind_of(launch), launch.cubes(self._machine.graph.spec.sip.n_cubes)
-        is_cubes = tray is None and self.copies(launches, [Region(launch.sip, cubes[0])], by_key) is not None
-        if not is_cubes:
-            self.copies(launches, [tray or Region(launch.sip, None)], by_key)
-        if self._ahead.explores(_text(kind)):
-            courses = [(kept.pes, kept.is_cube, course) for kept, course in self._for_others]
-            self._ahead.give(_text(kind), FoundAhead(courses, self._reach.get(kind)))
+        if self._ahead.has_given(_text(kind)):
+            return
         self._for_others.clear()
+        try:
+            stays = tray is None and self.copies(launches, [Region(launch.sip, cubes[0])], by_key) is not None
+            if not stays:
+                self.copies(launches, [tray or Region(launch.sip, None)], by_key)
+        finally:  # somebody may wait for it
+            self._ahead.give(_text(kind), FoundAhead([(each.pes, each.is_cube, at) for each, at in self._for_others]))
 
 
 def _text(kind: LaunchKind) -> str:
