@@ -116,8 +116,9 @@ def timeout_s(count: int) -> float:
 
 def flit_hops(engine: GraphEngine) -> int:
     """Flits times links crossed, of all transfers that are done; control messages have none."""
-    done = engine.done_so_far()
-    return sum((flits + transfers) * len(last.route.crossings) for last, (flits, transfers) in done.items())
+    engine.settle()
+    done = engine.fabric.done()
+    return sum((flits + transfers) * len(last.route.crossings) for last, flits, transfers in done)
 
 
 def measure(sizes: Sizes, name: str, work: Callable[[], GraphEngine], repeats: int) -> Cost:

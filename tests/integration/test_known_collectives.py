@@ -31,10 +31,16 @@ from kernbench import repeatable
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.steady import launch_courses
 from kernbench.topology import TopologyGraph
 
 Rank = Callable[["Run", int], object]
 SHAPE = (64, 64)
+
+
+@pytest.fixture(autouse=True)
+def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_courses, "KNOWN_AT_ONCE", True)
 
 
 @cache
@@ -298,7 +304,7 @@ def test_a_collective_of_another_group_comes() -> None:
 # ---- by chance
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_collectives(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.choice([2, 2, 4])

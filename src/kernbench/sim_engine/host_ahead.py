@@ -58,6 +58,11 @@ class HostAhead:
                     self.on_end()
 
     @property
+    def is_inside(self) -> bool:
+        """Whether some program is within its scope."""
+        return bool(self._inside)
+
+    @property
     def may_begin(self) -> bool:
         """Whether all programs are within their scopes."""
         return not self.is_worker and 0 < len(self._inside) == self._programs()

@@ -11,8 +11,6 @@ from array import array
 from collections.abc import Collection, Hashable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from kernbench.sim_engine.fabric.model import BETWEEN, LastFlit, Network
 
 
@@ -65,6 +63,8 @@ class DoneTally:
 
     def since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
         """What is done since a moment; of some parts of the network, or of all."""
+        import numpy as np  # the fabric itself does without
+
         had = len(before.transfers)
         now, then = np.frombuffer(self.counts.transfers, np.int64), np.frombuffer(before.transfers, np.int64)
         changed = [*np.flatnonzero(now[:had] != then).tolist(), *range(had, len(self.kinds))]

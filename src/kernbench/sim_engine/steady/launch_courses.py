@@ -29,6 +29,7 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_COURSES = 32  # of a kernel and a kind of region
+KNOWN_AT_ONCE = False  # whether a collective is explored when it comes for the first time
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
 TurnsByPe = dict[PeKey, tuple[PeCpuComponent, Turn]]
@@ -69,6 +70,7 @@ class LaunchCourses:
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
         self._reach: dict[LaunchKind, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[LaunchKind] = Counter()
+        self._first_calls: dict[LaunchKind, object] = {}  # of collectives
         self._for_others: list[tuple[CourseKind, LaunchCourse]] = []  # what this process has explored as a worker
 
     # ---- kinds of launches
@@ -78,9 +80,17 @@ class LaunchCourses:
         kernel = self._machine.kernels.get(launch.kernel_ref.name)
         if kernel is None or not is_repeatable(kernel):
             return False
-        if launch.stream != "compute" and self.tray_of(launch) is None:
+        if launch.stream != "compute" and (self.tray_of(launch) is None or self._is_new(launch)):
             return False
         return self._reach.get(self._kind_of(launch)) is not Reach.FARTHER
+
+    def _is_new(self, launch: KernelLaunchMsg) -> bool:
+        """Whether a collective comes for the first time. Most programs have no second one, so it is run, unless the
+        host has said that it launches much.
+        """
+        call = launch.communicator, launch.tag
+        is_first = self._first_calls.setdefault(self._kind_of(launch), call) == call
+        return is_first and not KNOWN_AT_ONCE and not self._machine.host_ahead.is_inside
 
     def was_disturbed(self, launch: KernelLaunchMsg) -> None:
         """A launch was taken over in vain."""
