@@ -29,7 +29,7 @@ def begun(self):
     begin(self)
     if self._workers is not had and not self.is_worker:
         began.append(len(self._workers.pids))
-        time.sleep(0.5)  # workers come first
+        time.sleep(0.2)  # workers come first
 explored_ahead.ExploredAhead.begin = begun
 take = explored_ahead.ExploredAhead.take
 def noted(self, key, kind):
@@ -41,7 +41,7 @@ explored_ahead.ExploredAhead.take = noted
 machine = {{"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}}
 engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 with RuntimeContext(engine) as torch:
-    rows = llm_layer.llm_layer(torch, model="tiny-llama", tokens=64)
+    rows = llm_layer.llm_layer(torch, model="tiny-llama", tokens=16)
     log = hashlib.sha256()
     for record in engine.log.records:
         log.update(repr(record).encode())
@@ -51,10 +51,14 @@ print(json.dumps({{"taken": sum(taken), "workers": sum(began)}}), file=sys.stder
 """
 
 
-def run(tmp_path: Path, workers: str, change: str = "") -> subprocess.CompletedProcess[str]:
+def carried_out(program: str, tmp_path: Path, workers: str) -> subprocess.CompletedProcess[str]:
+    """What comes of a program in a process of its own."""
     environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
-    program = PROGRAM.format(change=change)
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+
+def run(tmp_path: Path, workers: str, change: str = "") -> subprocess.CompletedProcess[str]:
+    return carried_out(PROGRAM.format(change=change), tmp_path, workers)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,7 @@ def test_runs_with_contents_have_workers_too(tmp_path: Path) -> None:
         PROGRAM[: PROGRAM.index("engine = ")].format(change="")
         + """
 import kernbench
-layer = {"model": "tiny-llama", "tokens": 64}
+layer = {"model": "tiny-llama", "tokens": 16}
 log = OpLog()
 result = kernbench.run(
     llm_layer.llm_layer, None, machine, params=layer, device="whole", verify_data=True, op_log=log
@@ -89,13 +93,10 @@ print(json.dumps([result.as_json(), [repr(record) for record in log.records]]))
 print(json.dumps({"taken": sum(taken)}), file=sys.stderr)
 """
     )
-    found = []
-    for workers in ("0", "2"):
-        environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
-        command = [sys.executable, "-c", program]
-        found.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True))
-    assert found[0].stdout == found[1].stdout
-    assert [json.loads(done.stderr)["taken"] > 0 for done in found] == [False, True]
+    alone, ahead = (carried_out(program, tmp_path, workers) for workers in ("0", "2"))
+    assert alone.stdout == ahead.stdout
+    assert json.loads(alone.stderr)["taken"] == 0
+    assert json.loads(ahead.stderr)["taken"] > 0
     assert not list(tmp_path.iterdir())
 
 
@@ -162,13 +163,9 @@ print(json.dumps({"taken": sum(taken), "workers": sum(began)}), file=sys.stderr)
 
 def test_ranks_out_of_step_cubes_that_differ_and_files_that_are_read(tmp_path: Path) -> None:
     program = PROGRAM[: PROGRAM.index("engine = ")].format(change="") + UNEVEN
-    found = []
-    for workers in ("0", "2"):
-        environment = {**os.environ, "KERNBENCH_WORKERS": workers, "TMPDIR": str(tmp_path)}
-        command = [sys.executable, "-c", program]
-        found.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True))
-    assert found[0].stdout == found[1].stdout
-    assert [json.loads(done.stderr)["workers"] for done in found] == [0, 2]
+    alone, ahead = (carried_out(program, tmp_path, workers) for workers in ("0", "2"))
+    assert alone.stdout == ahead.stdout
+    assert [json.loads(each.stderr)["workers"] for each in (alone, ahead)] == [0, 2]
     assert not list(tmp_path.iterdir())
 
 
