@@ -153,6 +153,7 @@ class World:
                     target_cubes=made.target_cubes,
                     target_pes=made.target_pes,
                     communicator=self.group.name,
+                    stream="communication",
                     **{key: tensor_of(arg) for key, arg in made.named.items()},
                 )
             )

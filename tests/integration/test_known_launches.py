@@ -667,6 +667,7 @@ def test_contents_that_are_dropped_make_launches_known() -> None:
 
 def test_cubes_and_sips_of_a_machine_are_alike() -> None:
     """So one course serves all of them."""
-    regions = regions_of(GraphEngine(machine(), data=False))
+    engine = GraphEngine(machine(), data=False)
+    regions = regions_of(engine.graph, engine.fabric.network)
     assert len(regions) == 2 + 2 * CUBES
     assert len({(region.cube is None, parts.form) for region, parts in regions.items()}) == 2

@@ -197,6 +197,7 @@ def run_bench(
         result.backend, result.backend_device = backend.name, backend.device
     except BaseException:
         torch.close(wait=False)
+        engine.abandon()
         raise
     torch.close()
     return result

@@ -133,6 +133,14 @@ class GraphEngine(Machine):
         if can_know_launches(self):
             self.known_launches = KnownLaunches(self)
 
+    def abandon(self) -> None:
+        """Throw out all kernels: the machine is not used any more."""
+        from kernbench.components.builtin.pe_cpu import PeCpuComponent  # probes do without
+
+        for component in self._components.values():
+            if isinstance(component, PeCpuComponent):
+                component.abandon()
+
     @property
     def requests(self) -> int:
         """How many requests were let in so far."""

@@ -250,6 +250,14 @@ class KernelRunner:
         self.is_aborted = True
         return self.command is not None
 
+    def abandon(self) -> None:
+        """Throw the kernel out when time does not go on: one that waits for ever keeps itself, and the machine, in
+        memory.
+        """
+        self.is_aborted = True
+        if self._thread is not None:
+            self._throw_out(self._thread)
+
     def drain(self) -> Clock:
         """Wait for all that engines were given."""
         if self._abandoned is not None:

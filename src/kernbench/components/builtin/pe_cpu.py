@@ -109,6 +109,13 @@ class PeCpuComponent(ActiveComponent):
         """Run a launch that came in no packet."""
         self._take(Turn(launch, answer))
 
+    def abandon(self) -> None:
+        """Throw out the kernels that run here: time does not go on."""
+        for turns in self._turns.values():
+            for turn in turns:
+                if turn.runner is not None:
+                    turn.runner.abandon()
+
     def _take(self, turn: Turn) -> None:
         turns = self._turns[turn.launch.stream]
         turns.append(turn)

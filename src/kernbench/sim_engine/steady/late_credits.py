@@ -8,6 +8,7 @@ hop, is tried out on the private machine.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -59,7 +60,7 @@ class SentCredit:
     def sent_again(self, later_ns: float) -> SentCredit:
         """The same, so much later."""
         tag, port = self.tag, self.port
-        assert isinstance(port, WatchedDirectPort | WatchedPacketPort)
+        assert isinstance(port, WatchedPort)
         return port.send_credit(tag.nbytes, self.address, self.at_ns + later_ns, tag)
 
     @property
@@ -104,14 +105,11 @@ class SentCredits:
         return WatchedPacketPort(port, self) if type(port) is PacketPort else port
 
 
-class WatchedDirectPort(DirectPort):
-    """By the fabric alone."""
+class WatchedPort(ABC):
+    """Notes credits, and does all else as the port that it is too."""
 
-    __slots__ = ("_credits",)
-
-    def __init__(self, port: DirectPort, credits: SentCredits) -> None:
-        super().__init__(port._machine, port.path, port.burst_bytes)
-        self._credits = credits
+    __slots__ = ()
+    _credits: SentCredits
 
     def write(
         self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
@@ -119,7 +117,21 @@ class WatchedDirectPort(DirectPort):
         if isinstance(payload, Credit) and self._credits.are_watched:
             self.send_credit(nbytes, address, at_ns, tag)
         else:
-            super().write(nbytes, address, at_ns, done, tag, payload)
+            super().write(nbytes, address, at_ns, done, tag, payload)  # type: ignore[misc]
+
+    @abstractmethod
+    def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
+        """Send one, and note its way."""
+
+
+class WatchedDirectPort(WatchedPort, DirectPort):
+    """By the fabric alone."""
+
+    __slots__ = ("_credits",)
+
+    def __init__(self, port: DirectPort, credits: SentCredits) -> None:
+        super().__init__(port._machine, port.path, port.burst_bytes)
+        self._credits = credits
 
     def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
         sent, turn = self._credits.note(self, address, at_ns, tag), next(self._turns)
@@ -131,7 +143,7 @@ class WatchedDirectPort(DirectPort):
         return sent
 
 
-class WatchedPacketPort(PacketPort):
+class WatchedPacketPort(WatchedPort, PacketPort):
     """By packets."""
 
     __slots__ = ("_credits",)
@@ -139,14 +151,6 @@ class WatchedPacketPort(PacketPort):
     def __init__(self, port: PacketPort, credits: SentCredits) -> None:
         super().__init__(port._machine, port.path, port.burst_bytes)
         self._credits = credits
-
-    def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
-    ) -> None:
-        if isinstance(payload, Credit) and self._credits.are_watched:
-            self.send_credit(nbytes, address, at_ns, tag)
-        else:
-            super().write(nbytes, address, at_ns, done, tag, payload)
 
     def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
         sent = self._credits.note(self, address, at_ns, tag)

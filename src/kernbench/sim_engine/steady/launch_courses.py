@@ -115,7 +115,7 @@ class LaunchCourses:
 
     @cached_property
     def _regions(self) -> dict[AnyRegion, RegionParts]:
-        return dict(regions_of(self._machine).items())
+        return dict(regions_of(self._machine.graph, self._machine.fabric.network).items())
 
     def parts_of(self, region: AnyRegion) -> RegionParts:
         found = self._regions.get(region)
@@ -132,7 +132,7 @@ class LaunchCourses:
     ) -> list[Copy] | None:
         """A launch region by region, or those of a tray; None where a region has no course."""
         kind, is_cube = self._kind_of(launches[0]), regions[0].cube is not None
-        if is_cube and kind in self._reach:
+        if kind in self._reach and (is_cube or self._reach[kind] is Reach.FARTHER):
             return None
         found: list[Copy] = []
         for region in regions:

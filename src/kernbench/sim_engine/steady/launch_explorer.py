@@ -72,11 +72,13 @@ class Explorer:
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
         exploration = _Exploration(self._private, self._machine, launches, region, keys, places, memories)
         exploration.note_steps = self._note_steps
-        course = exploration.run()
-        _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
-        if not exploration.is_over:
-            self._private = None  # something may be under way there
-        return course
+        try:
+            return exploration.run()
+        finally:
+            _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
+            if not exploration.is_over:
+                exploration.abandon()
+                self._private = None  # something may be under way there
 
 
 def _share_compiled_loop(engine: FlitEngine, other: FlitEngine) -> None:
@@ -171,6 +173,16 @@ class _Exploration:
             [number_of[key] for key in self._results], self._late, contents,
         )  # fmt: skip
 
+    def abandon(self) -> None:
+        """End kernels that have not ended."""
+        for key in self._keys:
+            self._cpu_of(key).abandon()
+
+    def _cpu_of(self, key: PeKey) -> PeCpuComponent:
+        cpu = self._private.component(self._private.resolver.find_pe_part(*key, "pe_cpu"))
+        assert isinstance(cpu, PeCpuComponent)
+        return cpu
+
     def _begin(self, key: PeKey, trace: Trace, pointers: Pointers, memory: UnknownWriters | None) -> TcmLease:
         private = self._private
         pe, contents = str(PeId(*key)), self._contents
@@ -180,8 +192,7 @@ class _Exploration:
             known = env.memory if contents is None else contents.memory_of(pe)
             return TracingTl(replace(env, writers=writers, memory=known), trace, pointers.place_of)
 
-        cpu = private.component(private.resolver.find_pe_part(*key, "pe_cpu"))
-        assert isinstance(cpu, PeCpuComponent)
+        cpu = self._cpu_of(key)
         cpu.tl_of = tl_of
         launch = self._launches[key[0]]
         cpu.serve_alone(launch, partial(self._results.__setitem__, key))

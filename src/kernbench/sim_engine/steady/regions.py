@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from kernbench.common.ids import CubeId, PeKey, Place, SipId
+from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.machine import Machine
+from kernbench.topology.graph import TopologyGraph
 
 
 class Region(NamedTuple):
@@ -80,10 +83,10 @@ class RegionParts:
     form: int = 0
 
 
-def regions_of(machine: Machine) -> dict[Region, RegionParts]:
+@lru_cache(maxsize=4)  # as many machines are kept (`wiring.py`)
+def regions_of(graph: TopologyGraph, network: Network) -> dict[Region, RegionParts]:
     """The cubes and SIPs of a machine: links whose ends are both in one, and its memories."""
-    network, node_of = machine.fabric.network, machine.graph.node
-    nodes = [node_of(str(name)) for name in network.names]
+    nodes = [graph.node(str(name)) for name in network.names]
     found: dict[Region, RegionParts] = {}
     for at, node in enumerate(nodes):
         for region in _regions_with(node.place):
