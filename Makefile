@@ -14,7 +14,7 @@ demo: $(STAMP)  ## probe the default machine and draw it
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: $(STAMP)  ## the whole suite, in parallel
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 check: $(STAMP)  ## format, lint, types, import order, tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check

@@ -12,4 +12,4 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("KERNBENCH_WORKERS", "0")
 
-gc.set_threshold(100_000, 20, 100)
+gc.set_threshold(500_000, 5, 4)

@@ -216,7 +216,7 @@ COMERS = [
 def test_somebody_comes(number: int) -> None:
     comes = COMERS[number]
     copied: list[int] = []
-    for after_ns in instants()[number % 4 :: 4]:
+    for after_ns in instants()[number % 6 :: 6]:
 
         def program(run: Run, after_ns: float = after_ns) -> None:
             run.happens(after_ns, lambda: comes(run))
