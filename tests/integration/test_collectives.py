@@ -396,7 +396,7 @@ def test_bools_are_not_added() -> None:
 @pytest.mark.parametrize("n", [2, 5])
 def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(algorithm: str, n: int) -> None:
     world = World(Machine(sips=n), ccl={"defaults": {"chunk_bytes": 1 << 20, "work_bytes": 64 * 1024}})
-    world.all_reduce([np.zeros(150_000, np.float32)] * n, algorithm=algorithm)
+    world.all_reduce([np.zeros(50_000, np.float32)] * n, algorithm=algorithm)
     assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
 
 

@@ -4,10 +4,10 @@ keep some: whoever looks, and whenever.
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -433,9 +433,10 @@ def test_tensors_that_are_dropped_while_a_launch_is_under_way() -> None:
         x, y = run.tensors()
         run.torch.ahbm.set_device(0)
         other = run.torch.zeros(64, 256, dp=SPLIT)
+        is_there = ref(other)
         run.launch(uneven, x, y, wait=False)
         del other
-        gc.collect()
+        assert is_there() is None
         run.launch(uneven, y, x, wait=False)
         run.torch.wait_all()
         run.notes.append(x.numpy().tobytes())

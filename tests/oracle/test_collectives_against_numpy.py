@@ -42,7 +42,7 @@ MACHINES = (
     Machine(1, 2, 1, 2),
 )
 T = TypeVar("T")
-SHAPES = ((7,), (333,), (1,), (5000,), (8,), (2,), (3, 7), (40, 125), (7, 3), (2, 3, 4))
+SHAPES = ((7,), (333,), (1,), (2500,), (8,), (2,), (3, 7), (40, 61), (7, 3), (2, 3, 4))
 SPACES: tuple[Space, ...] = ("hbm", "tcm", "hbm", "sram")
 RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
     (),
