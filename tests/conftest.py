@@ -1,8 +1,8 @@
 """One BLAS thread a worker, and no processes that explore ahead: the suite is parallel by itself, and more only gets in
 its way.
 
-The garbage collector looks seldom: a worker keeps the machines that it has compiled, and looking through them again and
-again is a twentieth of the suite's time.
+The garbage collector looks seldom: a machine that a test has dropped is garbage for it, much at a time, and looking
+through all that there is again and again is a twentieth of the suite's time.
 """
 
 import gc

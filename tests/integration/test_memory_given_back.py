@@ -51,13 +51,14 @@ def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest
     assert engine() is None
 
 
-def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
-    def stuck(x: Any, tl: Any) -> None:
-        try:
-            tl.recv(f"intra_{tl.program_id(0) ^ 1}", (4, 64))
-        finally:  # it is thrown out, and asks for more all the same
-            tl.load(x.local, (4, 64))
+def stuck(x: Any, tl: Any) -> None:
+    try:
+        tl.recv(f"intra_{tl.program_id(0) ^ 1}", (4, 64))
+    finally:  # it is thrown out, and asks for more all the same
+        tl.load(x.local, (4, 64))
 
+
+def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
     engines: list[Any] = []
 
     def bench(torch: Any) -> None:
@@ -69,3 +70,16 @@ def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
         kernbench.run(bench, machine(), device=0)
     gc.collect()
     assert [engine() for engine in engines] == [None]
+
+
+def test_a_context_that_ends_in_a_deadlock_leaves_no_machine() -> None:
+    def run() -> Any:
+        engine = GraphEngine(machine())
+        with pytest.raises(DeadlockError, match="stuck"), RuntimeContext(engine) as torch:
+            torch.install_ipcq()
+            torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE)
+        return ref(engine)
+
+    engine = run()
+    gc.collect()
+    assert engine() is None

@@ -71,9 +71,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # The reader of our output has gone: nothing more to say, and Python must not try at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # the reader of our output has gone: nothing more to say
+            _drop_output()
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -111,12 +110,21 @@ def main(args: list[str] | None = None) -> None:
     except OSError as error:
         where = str(error.filename) if error.filename else None
         code = _refuse(UsageError(f"cannot read or write: {error.strerror or error}", where=where))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     except Exception as error:
         outside = failed_outside(error)
         if outside is None:
             raise  # our own mistake: the traceback is what a report needs
         code = _refuse(outside)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """What could not be written stays unwritten: Python must not try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(error: KernBenchError) -> int:

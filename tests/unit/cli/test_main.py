@@ -36,6 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[object, str, st
 
 def command(*args: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env.pop("PYTHONUNBUFFERED", None)  # with a buffer, as most have it
     return subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, text=False, **options)
 
 
