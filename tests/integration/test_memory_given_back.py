@@ -73,13 +73,15 @@ def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
 
 
 def test_a_context_that_ends_in_a_deadlock_leaves_no_machine() -> None:
-    def run() -> Any:
-        engine = GraphEngine(machine())
-        with pytest.raises(DeadlockError, match="stuck"), RuntimeContext(engine) as torch:
+    def program(engine: GraphEngine) -> None:
+        with RuntimeContext(engine) as torch:
             torch.install_ipcq()
             torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE)
-        return ref(engine)
 
-    engine = run()
+    engine = GraphEngine(machine())
+    is_there = ref(engine)
+    with pytest.raises(DeadlockError, match="stuck"):
+        program(engine)
+    del engine
     gc.collect()
-    assert engine() is None
+    assert is_there() is None
