@@ -66,6 +66,18 @@ class LastFlit:
         self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
 
 
+class Occupancy(dict[float | None, float]):
+    """How long a flit of some bytes occupies a link, by bandwidth: thousands of links have few."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__()
+        self._nbytes = nbytes
+
+    def __missing__(self, bw_gbs: float | None) -> float:
+        self[bw_gbs] = found = occupy_ns(self._nbytes, bw_gbs)
+        return found
+
+
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
@@ -108,13 +120,15 @@ class Route:
 
     def _crossings(self, network: Network, nbytes: int, *, final: bool) -> tuple[Crossing, ...]:
         crossings: list[Crossing] = []
-        onward = None
-        for hop in reversed(range(self.hops)):
+        onward, heads, bw_gbs, tail_ns = None, self.heads, network.bw_gbs, network.tail_ns
+        occupancy = network.occupancy_of(nbytes)
+        for hop in range(self.hops - 1, -1, -1):
             link = self.links[hop]
-            special = FINAL * final | IN_SERIES * (self.heads[hop + 1] <= hop)
-            onward = Crossing(link, occupy_ns(nbytes, network.bw_gbs[link]), network.tail_ns[link], onward, special)
+            special = FINAL * final | IN_SERIES * (heads[hop + 1] <= hop)
+            onward = Crossing(link, occupancy[bw_gbs[link]], tail_ns[link], onward, special)
             crossings.append(onward)
-        return tuple(reversed(crossings))
+        crossings.reverse()
+        return tuple(crossings)
 
     def _heads(self, network: Network) -> tuple[int, ...]:
         heads: list[int] = []
@@ -159,6 +173,7 @@ class Network:
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
+        self._occupancies: dict[int, Occupancy] = {}  # by bytes of a flit
         self._in_use = False
 
     def add_node(
@@ -182,6 +197,13 @@ class Network:
         self.delay_rule.append(delay)
         self.part.append(part)
         return index
+
+    def occupancy_of(self, nbytes: int) -> Occupancy:
+        """For flits of `nbytes`."""
+        found = self._occupancies.get(nbytes)
+        if found is None:
+            found = self._occupancies[nbytes] = Occupancy(nbytes)
+        return found
 
     def part_of(self, route: Route) -> Hashable:
         """The part of the network that a route stays in; BETWEEN for one that does not."""
