@@ -99,9 +99,14 @@ class Counters:
         return self._tally.all()
 
     def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
+        """Which transfers are done, for `done_since` and `busy_since`."""
         self._count_all()
         return self._tally.so_far()
+
+    def done_since(self, before: DoneCounts) -> Iterator[Done]:
+        """Transfers that are done since `done_so_far` said `before`, by kind."""
+        self._count_all()
+        return self._tally.since(before)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None

@@ -239,8 +239,12 @@ class Fabric:
         return self._counters.done()
 
     def done_so_far(self) -> DoneCounts:
-        """Which transfers are done, for `busy_since`."""
+        """Which transfers are done, for `done_since` and `busy_since`."""
         return self._counters.done_so_far()
+
+    def done_since(self, before: DoneCounts) -> Iterator[Done]:
+        """Transfers that are done since `done_so_far` said `before`."""
+        return self._counters.done_since(before)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None

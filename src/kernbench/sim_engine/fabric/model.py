@@ -97,11 +97,11 @@ class Route:
 
     def __init__(self, network: Network, path: tuple[Hashable, ...]) -> None:
         self.path = path
-        self.nodes = tuple(network.node_index(node) for node in path)
-        self.links = tuple(network.link_index(a, b) for a, b in pairwise(path))
+        self.nodes, self.links = network.along(path)
         self.hops = len(self.links)
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
-        self.has_delay_rule = any(network.delay_rule[node] is not None for node in self.nodes[1:])
+        rules = network.delay_rule
+        self.has_delay_rule = network.has_delay_rules and any(rules[node] is not None for node in self.nodes[1:])
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
         self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
@@ -161,6 +161,7 @@ class Network:
         self.names: list[Hashable] = []
         self.overhead_ns: list[float] = []
         self.delay_rule: list[DelayRule | None] = []
+        self.has_delay_rules = False  # at some node
         self.part: list[Hashable] = []
         self.link_ends: list[tuple[int, int]] = []
         self.bw_gbs: list[float | None] = []
@@ -195,6 +196,7 @@ class Network:
         self.names.append(name)
         self.overhead_ns.append(on_grid(overhead_ns))
         self.delay_rule.append(delay)
+        self.has_delay_rules = self.has_delay_rules or delay is not None
         self.part.append(part)
         return index
 
@@ -313,6 +315,16 @@ class Network:
                 f"no link from {src!r} to {dst!r}",
                 hint="add it with add_link, or take another path",
             ) from None
+
+    def along(self, path: Sequence[Hashable]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Indices of a path's nodes and links."""
+        try:
+            nodes = [self._nodes[node] for node in path]
+            return tuple(nodes), tuple([self._links[ends] for ends in pairwise(nodes)])
+        except KeyError:
+            for a, b in pairwise(path):
+                self.link_index(a, b)  # says what there is not
+            raise
 
     def route(self, path: Sequence[Hashable]) -> Route:
         """The path's links and times; found once, then looked up."""

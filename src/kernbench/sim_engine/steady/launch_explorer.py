@@ -42,10 +42,6 @@ def turned_channels(machine: Machine, memories: Sequence[int]) -> list[tuple[int
     return [groups[node].directions if groups[node].penalty_ns else () for node in memories]
 
 
-def _done(private: PrivateMachine) -> DoneByKind:
-    return {last_flit: (flits, transfers) for last_flit, flits, transfers in private.fabric.done()}
-
-
 class Explorer:
     """Runs kernels of launches on a private machine, region by region. `note_steps` is called after every `STEPS` steps
     of its clock.
@@ -118,6 +114,7 @@ class _Exploration:
         self._contents = RecordedContents(private.values, places) if machine.data else None
         self.is_over = False  # whether all kernels have ended well
         self.note_steps: Callable[[], object] = lambda: None
+        self._done_before = private.fabric.done_so_far()
         self._tail: Tail | None = None
         self._late: list[LateCredit] = []
 
@@ -130,7 +127,6 @@ class _Exploration:
             groups[node].turn_to(here[node].directions)
             groups[node].take_waits()
         fabric.engine.links.take_waits()
-        before = _done(private)
         bursts = [[done[0] for done in groups[node].done()] for node in memories]
         launches, tally = list(self._launches.values()), private.tally
         if tally is not None:
@@ -150,7 +146,7 @@ class _Exploration:
         rows = None if log is None else log.take_rows()
         tail = self._tail
         assert tail is not None
-        moved = self._moved(before, tail.done)
+        moved = self._moved(tail.done)
         if moved is None or not all(trace.is_usable for trace in traces):
             return None
         contents = None if self._contents is None else self._contents.take_program()
@@ -229,15 +225,19 @@ class _Exploration:
         if not all(dma.is_idle for dma in dmas if isinstance(dma, PeDmaComponent)):
             return None
         return Tail(
-            private.env.now, private.credits.under_way(), _done(private), private.fabric.engine.links.take_waits()
+            private.env.now, private.credits.under_way(), self._done(), private.fabric.engine.links.take_waits()
         )
 
     def _all_over(self) -> Tail:
         """The same when nothing is under way any more."""
         private, former = self._private, self._tail
         waits = private.fabric.engine.links.take_waits()
-        done = _done(private)
-        return Tail(private.env.now, [], done, waits if former is None else former.waits + waits)
+        return Tail(private.env.now, [], self._done(), waits if former is None else former.waits + waits)
+
+    def _done(self) -> DoneByKind:
+        """Since the begin."""
+        since = self._private.fabric.done_since(self._done_before)
+        return {last_flit: (flits, transfers) for last_flit, flits, transfers in since}
 
     def _find_late(self, communicator: Communicator) -> None:
         """Credits that are under way when all else is over: if nothing else is, the launch is over without them."""
@@ -265,18 +265,17 @@ class _Exploration:
         communicator.close()
         return Messages(communicator.config, peers) if peers else None
 
-    def _moved(self, before: DoneByKind, after: DoneByKind) -> list[Moved] | None:
+    def _moved(self, done: DoneByKind) -> list[Moved] | None:
         """What was moved; None where that was not only within the region."""
         found: list[Moved] = []
         node_of = self._private.graph.node
-        for last_flit, (flits, transfers) in after.items():
-            flits_before, transfers_before = before.get(last_flit, (0, 0))
-            if transfers == transfers_before:
+        for last_flit, (flits, transfers) in done.items():
+            if not transfers:
                 continue
             path = tuple(str(node) for node in last_flit.route.path)
             if not self._region.holds_path([node_of(node).place for node in path]):
                 return None
-            found.append((path, last_flit.nbytes, flits - flits_before, transfers - transfers_before))
+            found.append((path, last_flit.nbytes, flits, transfers))
         return found
 
     def _since(self, done: ChannelRows, before: Sequence[int]) -> ChannelRows:
