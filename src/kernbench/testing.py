@@ -8,7 +8,8 @@ global memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from numbers import Integral
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def run_kernel(
     _check_room(pes, cubes, topology)
     graph = topology or tiny_machine(pes, cubes)
     engine = GraphEngine(graph, op_log=op_log, check_races=check_races)
-    with RuntimeContext(engine) as torch:
+    with _abandoned_by_errors(engine), RuntimeContext(engine) as torch:
 
         def passed(arg: object) -> object:
             return torch.from_numpy(arg, dp=dp) if isinstance(arg, np.ndarray) else arg
@@ -79,6 +80,15 @@ def run_kernel(
             hint="let each PE have bytes of its own, use atomics, or launch one kernel after the other",
         )
     return KernelRun(arrays, launch.pe_exec_ns_max)
+
+
+@contextmanager
+def _abandoned_by_errors(engine: GraphEngine) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        engine.abandon()
+        raise
 
 
 DEFAULT_PER_CORNER = 2  # PEs in a corner of a cube of the shipped machine

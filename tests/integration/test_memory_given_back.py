@@ -6,15 +6,19 @@ import gc
 from typing import Any
 from weakref import ref
 
+import numpy as np
 import pytest
+from greenlet import GreenletExit
 from tests.integration.test_known_launches import EVERYWHERE, SPLIT, machine
 
 import kernbench
 from kernbench import repeatable
 from kernbench.common.errors import DeadlockError
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.steady import launch_explorer
+from kernbench.testing import run_kernel
 
 
 @repeatable
@@ -46,8 +50,7 @@ def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest
 
     engine = run()
     gc.collect()
-    assert explored
-    assert not any(explored)
+    assert explored == [False, False]  # its first cube and its first SIP, once
     assert engine() is None
 
 
@@ -72,16 +75,76 @@ def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
     assert [engine() for engine in engines] == [None]
 
 
-def test_a_context_that_ends_in_a_deadlock_leaves_no_machine() -> None:
-    def program(engine: GraphEngine) -> None:
-        with RuntimeContext(engine) as torch:
-            torch.install_ipcq()
-            torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE)
-
-    engine = GraphEngine(machine())
-    is_there = ref(engine)
+def test_a_kernel_that_is_run_alone_and_gets_stuck_leaves_no_machine() -> None:
+    before = [ref(each) for each in gc.get_objects() if isinstance(each, GraphEngine)]
     with pytest.raises(DeadlockError, match="stuck"):
-        program(engine)
-    del engine
+        run_kernel(stuck, np.zeros((8, 64), np.float16), grid=2, dp=DPPolicy(pe="row_wise"))
     gc.collect()
-    assert is_there() is None
+    there = [each for each in gc.get_objects() if isinstance(each, GraphEngine)]
+    assert len(there) <= sum(each() is not None for each in before)
+
+
+class OwnError(BaseException):
+    """Nobody expects it."""
+
+
+def stores_as_it_ends(x: Any, tl: Any) -> None:
+    """Uses blocks that were not made before."""
+    try:
+        tl.cycles(10**9)
+    finally:
+        tl.store(x.local, tl.load(x.local, (4, 64)))
+
+
+def raises_as_it_ends(x: Any, tl: Any) -> None:
+    try:
+        tl.cycles(10**9)
+    finally:
+        raise OwnError
+
+
+@pytest.mark.parametrize("kernel", [stores_as_it_ends, raises_as_it_ends])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_kernels_that_are_thrown_out_hide_no_error(kernel: Any, error: type[BaseException]) -> None:
+    engines: list[Any] = []
+
+    def bench(torch: Any) -> None:
+        engines.append(ref(torch.engine))
+        torch.launch("k", kernel, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE, wait=False)
+        torch.launch("other", lambda tl: tl.cycles(1), sips=(1,))  # time passes, and kernels begin
+        raise error("of the bench")
+
+    with pytest.raises(error, match="of the bench"):
+        kernbench.run(bench, machine(), device=0)
+    gc.collect()
+    assert [engine() for engine in engines] == [None]
+
+
+def test_a_deadlock_at_the_very_end_leaves_no_machine() -> None:
+    engines: list[Any] = []
+
+    def bench(torch: Any) -> None:
+        engines.append(ref(torch.engine))
+        torch.install_ipcq()
+        torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE, wait=False)
+
+    with pytest.raises(DeadlockError, match="stuck"):
+        kernbench.run(bench, machine(), device=0)
+    gc.collect()
+    assert [engine() for engine in engines] == [None]
+
+
+def test_what_a_kernel_raises_as_its_exploration_ends_is_seen_by_nobody() -> None:
+    @repeatable
+    def waits(tl: Any) -> None:
+        tl.send_async("global_E", tl.zeros((4, 64)))
+        try:
+            tl.recv("global_W", (4, 64))
+        except GreenletExit:
+            raise OwnError from None
+        tl.wait()
+
+    with RuntimeContext(GraphEngine(machine(), data=False)) as torch:
+        torch.install_ipcq()
+        launch = torch.launch("k", waits, **EVERYWHERE, sips=(0, 1))
+    assert not launch.failures

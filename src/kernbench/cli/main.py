@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import TextIO
 
 import click
 
@@ -72,7 +73,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of our output has gone: nothing more to say
-            _drop_output()
+            _drop(sys.stdout)
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,25 +111,41 @@ def main(args: list[str] | None = None) -> None:
     except OSError as error:
         where = str(error.filename) if error.filename else None
         code = _refuse(UsageError(f"cannot read or write: {error.strerror or error}", where=where))
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _drop_output()
     except Exception as error:
         outside = failed_outside(error)
         if outside is None:
             raise  # our own mistake: the traceback is what a report needs
         code = _refuse(outside)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(_end_output(code if isinstance(code, int) else 0))
 
 
-def _drop_output() -> None:
-    """What could not be written stays unwritten: Python must not try again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _end_output(code: int) -> int:
+    """Write what is left in buffers; returns the exit code. What cannot be written is dropped: Python must not try
+    again at exit.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError as error:
+            _drop(stream)
+            if not code and not isinstance(error, BrokenPipeError):
+                code = _refuse(UsageError(f"cannot read or write: {error.strerror or error}"))
+    return code
+
+
+def _drop(stream: TextIO) -> None:
+    """Let a stream lead nowhere, with what its buffer holds."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _refuse(error: KernBenchError) -> int:
-    click.echo(f"error: {error}", err=True)
+    try:
+        click.echo(f"error: {error}", err=True)
+    except OSError:  # nobody can be told
+        _drop(sys.stderr)
     return 2
 
 

@@ -195,11 +195,11 @@ def run_bench(
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
         result.races = engine.found_races()
         result.backend, result.backend_device = backend.name, backend.device
+        torch.close()
     except BaseException:
         torch.close(wait=False)
         engine.abandon()
         raise
-    torch.close()
     return result
 
 

@@ -19,7 +19,7 @@ from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
 
 from kernbench.ccl.install import WORLD, Communicators, check_received
-from kernbench.common.errors import DeadlockError, LaunchError, SpawnException, UsageError
+from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion, KernelLaunchMsg
 from kernbench.runtime_api.checks import Checks
@@ -99,8 +99,6 @@ class RuntimeContext(TensorFactory, TorchNames):
         if isinstance(error, LaunchError | SpawnException):  # the machine is sound, and may be given to another context
             self._queue.wait([stop for launch in self.launches for stop in launch.stops], "failed kernels to stop")
         self.close(wait=error is None)
-        if isinstance(error, DeadlockError):
-            self.engine.abandon()
 
     def close(self, *, wait: bool = True) -> None:
         """Finish what is under way and free all tensors. Closing twice is harmless.

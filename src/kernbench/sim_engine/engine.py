@@ -134,10 +134,10 @@ class GraphEngine(Machine):
             self.known_launches = KnownLaunches(self)
 
     def abandon(self) -> None:
-        """Throw out all kernels: the machine is not used any more."""
+        """Throw out all kernels, as far as they can be: for who knows that the machine is not used any more."""
         from kernbench.components.builtin.pe_cpu import PeCpuComponent  # probes do without
 
-        for component in self._components.values():
+        for component in list(self._components.values()):  # as kernels end they may use blocks that are not made yet
             if isinstance(component, PeCpuComponent):
                 component.abandon()
 

@@ -11,6 +11,7 @@ catches; what engines have been given they still do to the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from inspect import isgenerator
 from types import FrameType
@@ -107,7 +108,7 @@ class KernelRunner:
         self._env = pe.env
         self._under_way: dict[int, Issued] = {}  # that the kernel does not wait for, by number
         self._failures: dict[int, KernBenchError] = {}  # that the kernel has yet to see, by number
-        self._abandoned: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
+        self._left_running: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
         self._last_op: int | None = None  # op-log id of what the kernel waited for last
         self._done: Done | None = None  # of the command that the kernel is in
@@ -252,16 +253,17 @@ class KernelRunner:
 
     def abandon(self) -> None:
         """Throw the kernel out when time does not go on: one that waits for ever keeps itself, and the machine, in
-        memory.
+        memory. Raises nothing: a kernel that catches all, or runs in another thread, is left where it stands.
         """
-        self.is_aborted = True
-        if self._thread is not None:
-            self._throw_out(self._thread)
+        if self._thread is not None and not self._thread.dead:
+            self.is_aborted = True
+            with suppress(BaseException):  # whatever it raises as it ends
+                self._throw_out(self._thread)
 
     def drain(self) -> Clock:
         """Wait for all that engines were given."""
-        if self._abandoned is not None:
-            finished, self.command = self._abandoned
+        if self._left_running is not None:
+            finished, self.command = self._left_running
             if not finished.processed:
                 yield finished
         if self._under_way:
@@ -299,7 +301,7 @@ class KernelRunner:
         try:
             records = yield finished
         except simpy.Interrupt:
-            self._abandoned = finished, cmd
+            self._left_running = finished, cmd
             raise
         assert isinstance(records, tuple)
         self._note(records)

@@ -105,6 +105,30 @@ def test_a_full_disc_is_one_message() -> None:
     assert done.stderr == b"error: cannot read or write: No space left on device\n"
 
 
+NOISY = """
+def run(torch):
+    print("much to say")
+    torch.launch("k", lambda tl: tl.cycles(1))
+    {then}
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("then", "said"), [("raise ValueError('no good')", b"no good"), ("return", b"No space left on device")]
+)
+def test_what_a_bench_prints_to_a_full_disc(then: str, said: bytes, tmp_path: Path) -> None:
+    """It is in a buffer until the end."""
+    (tmp_path / "noisy.py").write_text(NOISY.format(then=then))
+    args = ("run", "--bench", str(tmp_path / "noisy.py"), "--device", "0")
+    with open("/dev/full", "wb") as full:
+        done = command(*args, stdout=full, stderr=subprocess.PIPE)
+        silent = command(*args, stdout=full, stderr=full)
+    assert (done.returncode, silent.returncode) == (2, 2)
+    assert said in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
 def test_a_class_of_the_users_own_that_fails_is_named_at_its_own_line(
     capsys: pytest.CaptureFixture[str], my_blocks: Path
 ) -> None:

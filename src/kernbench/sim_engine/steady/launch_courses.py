@@ -133,7 +133,7 @@ class LaunchCourses:
         """A launch region by region, or those of a tray; None where a region has no course."""
         kind, is_cube = self._kind_of(launches[0]), regions[0].cube is not None
         if kind in self._reach and (is_cube or self._reach[kind] is Reach.FARTHER):
-            return None
+            return None  # the last may be known only since another launch that begins now was explored
         found: list[Copy] = []
         for region in regions:
             own = {key: turn for key, turn in by_key.items() if region.holds(*key[:2])}

@@ -235,7 +235,7 @@ class _Exploration:
         return Tail(private.env.now, [], self._done(), waits if former is None else former.waits + waits)
 
     def _done(self) -> DoneByKind:
-        """Since the begin."""
+        """What was moved since the begin."""
         since = self._private.fabric.done_since(self._done_before)
         return {last_flit: (flits, transfers) for last_flit, flits, transfers in since}
 

@@ -83,7 +83,7 @@ class RegionParts:
     form: int = 0
 
 
-@lru_cache(maxsize=4)  # as many machines are kept (`wiring.py`)
+@lru_cache(maxsize=4)  # networks of our own blocks, which all engines on a machine share and `wiring.py` keeps, too
 def regions_of(graph: TopologyGraph, network: Network) -> dict[Region, RegionParts]:
     """The cubes and SIPs of a machine: links whose ends are both in one, and its memories."""
     nodes = [graph.node(str(name)) for name in network.names]
