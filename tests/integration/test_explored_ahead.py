@@ -169,6 +169,34 @@ def test_ranks_out_of_step_cubes_that_differ_and_files_that_are_read(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+VARIANTS = """
+import kernbench
+from kernbench.policy.placement.dp import DPPolicy
+
+@kernbench.repeatable
+def again(x, times, tl):
+    for _ in range(times):
+        tl.store(x.local, tl.load(x.local))
+
+engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
+with RuntimeContext(engine) as torch:
+    x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
+    with torch.explore_ahead():
+        for times in (20, 21, 22, 23, 24):
+            torch.launch(again, x, times)
+    launches = [launch.as_json() for launch in torch.launches]
+print(json.dumps([launches, [repr(record) for record in engine.log.records]]))
+print(json.dumps({"taken": sum(taken)}), file=sys.stderr)
+"""
+
+
+def test_one_kernel_with_several_arguments(tmp_path: Path) -> None:
+    program = PROGRAM[: PROGRAM.index("engine = ")].format(change="") + VARIANTS
+    alone, ahead = (carried_out(program, tmp_path, workers) for workers in ("0", "1"))
+    assert alone.stdout == ahead.stdout
+    assert json.loads(ahead.stderr)["taken"] >= 2  # the first was explored before there was a worker
+
+
 def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
     """A copy of a process has one thread: where there are several there are no workers."""
     change = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from kernbench.common.ids import PeKey
+from kernbench.common.launch import TensorArg
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
@@ -132,6 +133,7 @@ class LaunchCourses:
     ) -> list[Copy] | None:
         """A launch region by region, or those of a tray; None where a region has no course."""
         kind, is_cube = self._kind_of(launches[0]), regions[0].cube is not None
+        key = _text(kind, launches[0])
         if kind in self._reach and (is_cube or self._reach[kind] is Reach.FARTHER):
             return None  # the last may be known only since another launch that begins now was explored
         found: list[Copy] = []
@@ -141,12 +143,12 @@ class LaunchCourses:
             places = LaunchPlaces(launches, region, self._round_bytes(memories))
             course_kind = CourseKind(kind[0], tuple(region.relative(key) for key in own), is_cube)
             taken = self._taken(course_kind, region, own, places, memories)
-            if taken is None and self._take_from_others(kind):
+            if taken is None and self._take_from_others(kind, key):
                 if is_cube and kind in self._reach:
                     return None
                 taken = self._taken(course_kind, region, own, places, memories)
             if taken is None:
-                if not self._ahead.explores(_text(kind)):
+                if not self._ahead.explores(key):
                     return None
                 course = self._explorer.explore(launches, region, list(own), places, memories)
                 if course is None:
@@ -214,11 +216,11 @@ class LaunchCourses:
 
     # ---- workers
 
-    def _take_from_others(self, kind: LaunchKind) -> bool:
+    def _take_from_others(self, kind: LaunchKind, key: str) -> bool:
         """Whether a worker has found courses of a kind of launch, which are known from now on. What it has not found is
         not taken for granted.
         """
-        found = None if self._ahead.is_worker else self._ahead.take(_text(kind), FoundAhead)
+        found = None if self._ahead.is_worker else self._ahead.take(key, FoundAhead)
         if found is None or not found.courses:
             return False
         for pes, is_cube, course in found.courses:
@@ -230,8 +232,8 @@ class LaunchCourses:
     def explore_for_others(self, launches: Sequence[KernelLaunchMsg], by_key: TurnsByPe) -> None:
         """In a worker: what a launch does in the first of its cubes, or in its SIP; or those of a collective."""
         launch, tray = launches[0], self.tray_of(launches[0])
-        kind, cubes = self._kind_of(launch), launch.cubes(self._machine.graph.spec.sip.n_cubes)
-        if self._ahead.has_given(_text(kind)):
+        key, cubes = _text(self._kind_of(launch), launch), launch.cubes(self._machine.graph.spec.sip.n_cubes)
+        if self._ahead.has_given(key):
             return
         self._for_others.clear()
         try:
@@ -239,14 +241,18 @@ class LaunchCourses:
             if not stays:
                 self.copies(launches, [tray or Region(launch.sip, None)], by_key)
         finally:  # somebody may wait for it
-            self._ahead.give(_text(kind), FoundAhead([(each.pes, each.is_cube, at) for each, at in self._for_others]))
+            self._ahead.give(key, FoundAhead([(each.pes, each.is_cube, at) for each, at in self._for_others]))
 
 
-def _text(kind: LaunchKind) -> str:
-    """A kind of launch, as all processes say it."""
+def _text(kind: LaunchKind, launch: KernelLaunchMsg) -> str:
+    """A kind of launch and its arguments, as all processes say it."""
     kernel, name, sips = kind
     function = kernel if hasattr(kernel, "__qualname__") else type(kernel)
-    return f"{function.__module__} {function.__qualname__} {name} {sips}"
+    args = [
+        (arg.shape, arg.dtype, arg.space, arg.split_by, len(arg.shards)) if isinstance(arg, TensorArg) else arg
+        for arg in (*launch.args, *launch.named_args.values())
+    ]
+    return f"{function.__module__} {function.__qualname__} {name} {sips} {args}"
 
 
 def _call(cpu: PeCpuComponent, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> object:
