@@ -42,6 +42,10 @@ def is_file(place: str) -> bool:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no file {path}", hint="give the path of a Python file, or kernbench list for names")
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="give a file that you may read") from error
     _on_import_path(path.resolve().parent)
     full = str(path.resolve())
     # Its own, so that a file may be named as a library is, or as another file in another folder.
@@ -51,7 +55,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written next to it.
-        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _import_failed(str(path), error) from error

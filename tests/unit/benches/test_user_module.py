@@ -121,3 +121,14 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(folder: Path, tex
     with pytest.raises(UsageError, match=f"wrong.py cannot be imported: {kind}") as refused:
         resolve("wrong.py")
     assert str(refused.value.where).endswith(f"wrong.py:{line}")
+
+
+def test_a_file_that_may_not_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "closed.py").write_text(ONE)
+
+    def read_bytes(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)  # who tests may read everything
+    with pytest.raises(UsageError, match=r"closed.py cannot be read: Permission denied"):
+        resolve("closed.py")
