@@ -84,6 +84,7 @@ def run_kernel(
 
 @contextmanager
 def _abandoned_by_errors(engine: GraphEngine) -> Iterator[None]:
+    """Kernels that wait for ever do not outlive a failed run."""
     try:
         yield
     except BaseException:

@@ -31,7 +31,7 @@ from kernbench import repeatable
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.steady import launch_courses
+from kernbench.sim_engine.steady.launch_courses import LaunchCourses
 from kernbench.topology import TopologyGraph
 
 Rank = Callable[["Run", int], object]
@@ -39,8 +39,9 @@ SHAPE = (64, 64)
 
 
 @pytest.fixture(autouse=True)
-def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_courses, "KNOWN_AT_ONCE", True)
+def explored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only when a collective comes for the second time."""
+    monkeypatch.setattr(LaunchCourses, "_is_new", lambda self, launch: False)
 
 
 @cache

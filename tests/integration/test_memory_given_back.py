@@ -11,14 +11,13 @@ import pytest
 from greenlet import GreenletExit
 from tests.integration.test_known_launches import EVERYWHERE, SPLIT, machine
 
-import kernbench
+import kernbench.testing
 from kernbench import repeatable
 from kernbench.common.errors import DeadlockError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.steady import launch_explorer
-from kernbench.testing import run_kernel
 
 
 @repeatable
@@ -61,13 +60,14 @@ def stuck(x: Any, tl: Any) -> None:
         tl.load(x.local, (4, 64))
 
 
-def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
+@pytest.mark.parametrize("wait", [True, False])  # the deadlock is found at once, or when all is over
+def test_a_run_that_ends_in_a_deadlock_leaves_no_machine(wait: bool) -> None:
     engines: list[Any] = []
 
     def bench(torch: Any) -> None:
         engines.append(ref(torch.engine))
         torch.install_ipcq()
-        torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE)
+        torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE, wait=wait)
 
     with pytest.raises(DeadlockError, match="stuck"):
         kernbench.run(bench, machine(), device=0)
@@ -75,13 +75,19 @@ def test_a_run_that_ends_in_a_deadlock_leaves_no_machine() -> None:
     assert [engine() for engine in engines] == [None]
 
 
-def test_a_kernel_that_is_run_alone_and_gets_stuck_leaves_no_machine() -> None:
-    before = [ref(each) for each in gc.get_objects() if isinstance(each, GraphEngine)]
+def test_a_kernel_that_is_run_alone_and_gets_stuck_leaves_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines: list[Any] = []
+
+    def noted(*args: Any, **named: Any) -> GraphEngine:
+        engine = GraphEngine(*args, **named)
+        engines.append(ref(engine))
+        return engine
+
+    monkeypatch.setattr(kernbench.testing, "GraphEngine", noted)
     with pytest.raises(DeadlockError, match="stuck"):
-        run_kernel(stuck, np.zeros((8, 64), np.float16), grid=2, dp=DPPolicy(pe="row_wise"))
+        kernbench.testing.run_kernel(stuck, np.zeros((8, 64), np.float16), grid=2, dp=DPPolicy(pe="row_wise"))
     gc.collect()
-    there = [each for each in gc.get_objects() if isinstance(each, GraphEngine)]
-    assert len(there) <= sum(each() is not None for each in before)
+    assert [engine() for engine in engines] == [None]
 
 
 class OwnError(BaseException):
@@ -115,20 +121,6 @@ def test_kernels_that_are_thrown_out_hide_no_error(kernel: Any, error: type[Base
         raise error("of the bench")
 
     with pytest.raises(error, match="of the bench"):
-        kernbench.run(bench, machine(), device=0)
-    gc.collect()
-    assert [engine() for engine in engines] == [None]
-
-
-def test_a_deadlock_at_the_very_end_leaves_no_machine() -> None:
-    engines: list[Any] = []
-
-    def bench(torch: Any) -> None:
-        engines.append(ref(torch.engine))
-        torch.install_ipcq()
-        torch.launch("stuck", stuck, torch.zeros(64, 256, dp=SPLIT), **EVERYWHERE, wait=False)
-
-    with pytest.raises(DeadlockError, match="stuck"):
         kernbench.run(bench, machine(), device=0)
     gc.collect()
     assert [engine() for engine in engines] == [None]

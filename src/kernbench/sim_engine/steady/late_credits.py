@@ -117,7 +117,7 @@ class WatchedPort(ABC):
         if isinstance(payload, Credit) and self._credits.are_watched:
             self.send_credit(nbytes, address, at_ns, tag)
         else:
-            super().write(nbytes, address, at_ns, done, tag, payload)  # type: ignore[misc]
+            super().write(nbytes, address, at_ns, done, tag, payload)  # type: ignore[misc]  # the port's own
 
     @abstractmethod
     def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:

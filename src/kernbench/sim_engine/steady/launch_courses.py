@@ -30,7 +30,6 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_COURSES = 32  # of a kernel and a kind of region
-KNOWN_AT_ONCE = False  # whether a collective is explored when it comes for the first time
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
 TurnsByPe = dict[PeKey, tuple[PeCpuComponent, Turn]]
@@ -91,7 +90,7 @@ class LaunchCourses:
         """
         call = launch.communicator, launch.tag
         is_first = self._first_calls.setdefault(self._kind_of(launch), call) == call
-        return is_first and not KNOWN_AT_ONCE and not self._machine.host_ahead.is_inside
+        return is_first and not self._machine.host_ahead.is_inside
 
     def was_disturbed(self, launch: KernelLaunchMsg) -> None:
         """A launch was taken over in vain."""
