@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from kernbench.common.errors import UsageError
+from kernbench.common.regular_files import read_regular
 from kernbench.evaluation.contract import Row
 from kernbench.evaluation.results import EvaluationResults, figure_stems, read_results
 from kernbench.report.results_page import Figure, Page, page_as_html
@@ -34,9 +37,16 @@ def write_page(folder: Path, target: Path | None = None) -> Path:
 
 def _figure(stem: Path) -> Figure:
     caption_file = stem.with_suffix(".md")
-    words = caption_file.read_text(encoding="utf-8") if caption_file.is_file() else f"# {stem.name}"
+    words = _text(caption_file) if os.path.lexists(caption_file) else f"# {stem.name}"
     title, _, caption = words.partition("\n")
-    return Figure(stem.with_suffix(".svg").read_bytes(), title.removeprefix("# ").strip(), caption.strip())
+    return Figure(read_regular(stem.with_suffix(".svg")), title.removeprefix("# ").strip(), caption.strip())
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_regular(file).decode("utf-8")
+    except ValueError:
+        raise UsageError("the caption is not UTF-8 text", where=str(file), hint="draw the figures again") from None
 
 
 def _groups(results: EvaluationResults) -> dict[str, list[Row]]:

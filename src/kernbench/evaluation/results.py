@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import parse_json
+from kernbench.common.regular_files import read_regular
 from kernbench.evaluation.contract import Row
 from kernbench.report.chart_drawing import draw_chart
 from kernbench.report.charts import Chart
@@ -28,6 +30,9 @@ SCHEMA = 1
 COMMAND = "evaluation"
 JSON, CSV = "results.json", "results.csv"
 NOT_SHOWN = ("ok", "wrong")  # of a sweep's row; `error` says it
+_KINDS = dict.fromkeys(("bench", "description", "version", "topology", "topology_hash"), str) | {
+    "parameters": dict, "machine": dict, "facts": list, "rows": list,
+}  # fmt: skip
 _FIGURE = re.compile(r"\d\d-[a-z0-9-]+\.(svg|png|md)")
 
 
@@ -111,11 +116,16 @@ def read_results(folder: Path) -> EvaluationResults:
     """The results of a folder; raises UsageError when there are none."""
     file = folder / JSON
     try:
-        data: dict[str, Any] = json.loads(file.read_bytes())
+        data: dict[str, Any] = parse_json(read_regular(file))
         if data["command"] != COMMAND or data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']} of '{data['command']}'")
-        names = ("bench", "description", "version", "topology", "topology_hash", "parameters", "machine")
-        return EvaluationResults(**{name: data[name] for name in names}, facts=(*data["facts"],), rows=(*data["rows"],))
+        for name, kind in _KINDS.items():
+            if not isinstance(data[name], kind):
+                raise ValueError(f"{name} is {type(data[name]).__name__}, not {kind.__name__}")
+        if not all(isinstance(row, dict) for row in data["rows"]):
+            raise ValueError("a row is no object")
+        named = {name: data[name] for name in _KINDS}
+        return EvaluationResults(**{**named, "facts": tuple(data["facts"]), "rows": tuple(data["rows"])})
     except FileNotFoundError:
         raise UsageError(
             f"no {JSON} in this folder", where=str(folder), hint="run the evaluation first: kernbench run --bench NAME"

@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 from zlib import crc32
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import parse_json
+from kernbench.common.regular_files import check_regular, open_regular, read_regular
 from kernbench.sweep.context import digest_of
 from kernbench.sweep.points import Point
 from kernbench.sweep.rows import SweepRow, row_of_json
@@ -67,7 +70,9 @@ class SweepFolder:
 
     def _read(self) -> None:
         file = self.path / ROWS
-        data = file.read_bytes() if file.exists() else b""
+        data = b""
+        with suppress(FileNotFoundError), open_regular(file) as rows:
+            data = rows.read()
         lines = data.split(b"\n")
         torn = lines.pop()  # empty, unless the last write was cut off
         good: list[bytes] = []
@@ -89,14 +94,14 @@ class SweepFolder:
     def _another(self) -> UsageError:
         """What is different from the sweep whose rows these are, as far as it can be told."""
         try:
-            theirs = json.loads((self.path / ABOUT).read_bytes())["identity"]
+            theirs = parse_json(read_regular(self.path / ABOUT))["identity"]
             named = [f"{name} {theirs.get(name)} there, {ours} now" for name, ours in self._identity.items()]
             differs = [
                 text
                 for text, (name, ours) in zip(named, self._identity.items(), strict=True)
                 if theirs.get(name) != ours
             ]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (UsageError, OSError, ValueError, KeyError, TypeError, AttributeError):
             differs = []
         return UsageError(
             f"the folder has rows of another sweep{': ' if differs else ''}{'; '.join(differs)}",
@@ -117,7 +122,7 @@ def _opened(line: bytes) -> dict[str, Any] | None:
     if not colon or not line.endswith(b"}") or head != b'{"crc":"%08x"' % crc32(text):
         return None
     try:
-        data: dict[str, Any] = json.loads(text)
+        data: dict[str, Any] = parse_json(text)
         row_of_json(data["row"])
         return data if {"sweep", "key"} <= set(data) else None
     except (ValueError, TypeError, KeyError):
@@ -134,6 +139,7 @@ def _check_place(path: Path) -> None:
 
 
 def _lock(path: Path) -> IO[bytes]:
+    check_regular(path / LOCK)
     file = (path / LOCK).open("ab")
     try:
         import fcntl

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import parse_json
+from kernbench.common.regular_files import read_regular
 from kernbench.web.machine_map import Json
 
 RESULTS_FILES = ("results.json", "sweep.json")
@@ -103,7 +105,7 @@ def _read(path: Path) -> dict[str, Any]:
             "the sweep has no results.json yet", where=str(path), hint="let it end, or run the same command again"
         )
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = parse_json(read_regular(file))
     except (OSError, ValueError) as error:
         raise UsageError(f"results.json cannot be read: {error}", where=str(path), hint="run it again") from error
     rows = data.get("rows") if isinstance(data, dict) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,42 @@ def test_a_list_shows_the_parameters_of_an_evaluation(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (40, "40 s"), (200, "3 min")])
 def test_durations_are_for_somebody_who_waits(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@pytest.fixture
+def evaluated(mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert call(capsys, "run", "--bench", "mine.py", "--workers", "1", *SMALL)[0] == 0
+    return mine / "kernbench-out/mine"
+
+
+def test_a_report_holds_only_regular_files_of_its_folder(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither what a link leads to, nor what a pipe may say one day."""
+    secret = evaluated.parent / "secret"
+    for name in ("results.json", "01-time.svg", "01-time.md"):
+        file = evaluated / name
+        file.rename(secret)
+        for kind, make in (("symlink", lambda at: at.symlink_to(secret)), ("FIFO", os.mkfifo)):
+            make(file)
+            code, out, err = call(capsys, "report", str(evaluated))
+            assert (code, out) == (2, "")
+            assert f"{name} is a {kind}: only regular files of a folder are read" in err
+            file.unlink()
+        secret.rename(file)
+    assert not (evaluated / "report.html").exists()
+    assert call(capsys, "report", str(evaluated))[0] == 0
+
+
+def test_results_that_are_none_are_refused_in_one_message(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = evaluated / "results.json"
+    whole = json.loads(file.read_text())
+    for text, message in (
+        (json.dumps({**whole, "rows": [[]]}), "a row is no object"),
+        (json.dumps({**whole, "description": None}), "description is NoneType, not str"),
+        (json.dumps({**whole, "machine": "default"}), "machine is str, not dict"),
+        (json.dumps({**whole, "parameters": []}), "parameters is list, not dict"),
+        ('{"command":' + "[" * 100_000, "nested more than 64 levels deep"),
+    ):
+        file.write_text(text)
+        code, _, err = call(capsys, "report", str(evaluated))
+        assert (code, err.count("error:")) == (2, 1)
+        assert message in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -111,3 +112,21 @@ def test_one_process_at_a_time(folder: Path) -> None:
         other.start()
         other.join()
         assert other.exitcode == 7
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", ".lock"])
+def test_what_a_link_in_the_folder_leads_to_is_neither_read_nor_written(folder: Path, name: str) -> None:
+    target = folder.parent / "target"
+    target.write_text("of the machine\n")
+    (folder / name).unlink()
+    (folder / name).symlink_to(target)
+    with pytest.raises(UsageError, match=f"{name} is a symlink: only regular files of a folder are read"):
+        SweepFolder(folder, IDENTITY)
+    assert target.read_text() == "of the machine\n"
+
+
+def test_a_deep_line_loses_that_row_only(folder: Path) -> None:
+    deep = b"[" * 100_000
+    rows = folder / "rows.jsonl"
+    rows.write_bytes(rows.read_bytes() + b'{"crc":"%08x","data":%s}\n' % (crc32(deep), deep))
+    assert found(folder)[0] == [0, 1, 2]
