@@ -20,8 +20,10 @@ class Foreseen(Protocol):
 class Foresight(Protocol):
     """Whoever knows courses."""
 
-    def foresee(self, scheduler: object, feed: object) -> Foreseen | None:
-        """Take over a composite that begins now and is alone on its PE; None where it must go tile by tile."""
+    def foresee(self, scheduler: object, feed: object, *, is_alone: bool) -> Foreseen | None:
+        """Take over a composite that begins now, where it is the only command on its PE (`is_alone`); None where it
+        must go tile by tile.
+        """
 
 
 class KnownLaunches(Protocol):

@@ -6,7 +6,6 @@ the rest. Engines share a machine's routes and network but no state, so several 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -34,6 +33,7 @@ from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fast_paths import EXACT, FastPaths, fast_paths_of
 from kernbench.sim_engine.gc_threshold import another_machine, raised_gc_threshold
 from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.hop_trace import leg_trace
@@ -48,22 +48,14 @@ from kernbench.sim_engine.host_data import (
 from kernbench.sim_engine.host_ops import HOST_KIND, host_op
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.simulation_stats import NOT_REPEATABLE
 from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.triton_emu.repeatable import is_repeatable
 from kernbench.values.graph import Value
 
-__all__ = ["EntryPoint", "GraphEngine", "Handle"]
+__all__ = ["EXACT", "EntryPoint", "GraphEngine", "Handle"]
 
 STEPS_PER_REPORT = 1024
-EXACT = "KERNBENCH_EXACT"
-
-
-def is_fast_by_default() -> bool:
-    """Whether composites may be foreseen; raises UsageError where the environment says what cannot be."""
-    wanted = os.environ.get(EXACT, "")
-    if wanted not in ("", "tiles"):
-        raise UsageError(f"{EXACT} is '{wanted}'", hint="set it to 'tiles', or leave it out")
-    return not wanted
 
 
 class EntryPoint(Protocol):
@@ -80,8 +72,9 @@ class GraphEngine(Machine):
     `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
     takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
     `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
-    `fast=False` moves every tile of every composite, as the environment variable KERNBENCH_EXACT=tiles does for all
-    engines; times, records and counters are the same. An `activity` sees every flit of the fabric.
+    `fast` says which fast paths are taken (`fast_paths.py`): all of them, or those of a `FastPaths`; `fast=False` runs
+    every kernel and moves every tile, as the environment variable KERNBENCH_EXACT=tiles does for all engines. Times,
+    records and counters are the same. An `activity` sees every flit of the fabric. `stats` says what was replayed.
     """
 
     def __init__(
@@ -93,13 +86,13 @@ class GraphEngine(Machine):
         op_log: OpLog | None = None,
         data: bool = True,
         check_races: bool = False,
-        fast: bool | None = None,
+        fast: bool | FastPaths | None = None,
         activity: Activity | None = None,
     ) -> None:
-        fast = is_fast_by_default() if fast is None else fast
         another_machine()
-        super().__init__(graph, mode, op_log, data, check_races, fast, activity)
+        super().__init__(graph, op_log, data, check_races, fast_paths_of(fast, mode), activity)
         self._is_asked = False  # whether launches can be known
+        self._why_simulated = ""  # why none of them can
         if not data:
             self._know_launches()
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
@@ -128,9 +121,10 @@ class GraphEngine(Machine):
             return
         self._is_asked = True
         # Runs without kernels that say they are repeatable load none of it.
-        from kernbench.sim_engine.steady.known_launches import KnownLaunches, can_know_launches
+        from kernbench.sim_engine.steady.known_launches import KnownLaunches, why_all_are_simulated
 
-        if can_know_launches(self):
+        self._why_simulated = why_all_are_simulated(self)
+        if not self._why_simulated:
             self.known_launches = KnownLaunches(self)
 
     def abandon(self) -> None:
@@ -277,6 +271,8 @@ class GraphEngine(Machine):
         handle = Handle(len(self._handles), msg, entry.node.id, value, start_ns=self.env.now, legs=legs)
         if self.races is not None:
             self.races.submitted(handle.number, msg, self.env.now)
+        if isinstance(msg, KernelLaunchMsg):
+            self._note_begin(msg)
         handle.done = self.env.process(self._follow(handle, entry, hold_ns))
         self._handles.append(handle)
         return handle
@@ -287,6 +283,11 @@ class GraphEngine(Machine):
             raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
         if not self._is_asked and isinstance(msg, KernelLaunchMsg) and is_repeatable(self.kernels[msg.kernel_ref.name]):
             self._know_launches()
+
+    def _note_begin(self, launch: KernelLaunchMsg) -> None:
+        """A launch is simulated for these reasons, unless it is found out later that it is not."""
+        is_known = is_repeatable(self.kernels[launch.kernel_ref.name])
+        self.note_launch(launch, self._why_simulated if is_known else NOT_REPEATABLE)
 
     def _follow(self, handle: Handle, entry: EntryPoint, hold_ns: float) -> Process:
         if hold_ns:

@@ -35,8 +35,8 @@ def workers_wanted() -> int:
 class HostAhead:
     """The scopes of one machine's host programs."""
 
-    def __init__(self) -> None:
-        self.workers = workers_wanted()
+    def __init__(self, *, allowed: bool = True) -> None:
+        self.workers = workers_wanted() if allowed else 0
         self.is_worker = False  # whether this process runs ahead
         self.on_end: Callable[[], object] | None = None  # called where the last scope is left
         self._inside: Counter[object] = Counter()  # by program: blocks may be nested

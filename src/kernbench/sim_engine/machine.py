@@ -14,7 +14,7 @@ from kernbench.common.blocked import BlockedKernel
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
-from kernbench.common.messages import LaunchStream, RequestId
+from kernbench.common.messages import KernelLaunchMsg, LaunchStream, RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
@@ -25,10 +25,11 @@ from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
 from kernbench.sim_engine.fabric.activity import Activity
+from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
 from kernbench.sim_engine.fabric.model import Route
-from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.launch_order import LaunchOrder
@@ -38,6 +39,7 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.purposes import purpose_of
+from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
 from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -55,11 +57,10 @@ class Machine:
     def __init__(
         self,
         graph: TopologyGraph,
-        mode: Mode,
         op_log: OpLog | None,
         data: bool,
         check_races: bool = False,
-        fast: bool = True,
+        fast: FastPaths = ALL,
         activity: Activity | None = None,
     ) -> None:
         wiring = wiring_of(graph)
@@ -92,20 +93,34 @@ class Machine:
         if activity is not None:
             activity.purpose_of = purpose_of
         network = network_of(graph, wiring, self._components, self)
-        self.fabric = Fabric(network, mode=mode, activity=activity, compile_after=MANY_EVENTS)
+        compile_after = MANY_EVENTS if fast.compiled else INFINITY
+        self.fabric = Fabric(network, mode=fast.mode, activity=activity, compile_after=compile_after)
         self.env.fabric = self.fabric
-        foresees = fast and mode == "adaptive" and activity is None and not (op_log is not None and op_log.lines)
-        self.foresight = Foresight(self) if foresees else None
-        if op_log is not None and self.foresight is not None:
+        self.fast_paths = fast
+        self.stats = SimulationStats()
+        self.why_not_ahead = self._why_not_ahead()
+        self.stats.composites.why_not = self.why_not_ahead or ("" if fast.composites else OFF)
+        self.foresight = None if self.stats.composites.why_not else Foresight(self)
+        if op_log is not None and not self.why_not_ahead:
             op_log.before_read = self.settle
-            if isinstance(op_log, StreamingOpLog):
+            if isinstance(op_log, StreamingOpLog) and self.foresight is not None:
                 op_log.not_before = self.foresight.earliest_begin_ns
         self.known_launches: KnownLaunches | None = None
-        self.host_ahead = HostAhead()
+        self.host_ahead = HostAhead(allowed=fast.workers)
         self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
+
+    def _why_not_ahead(self) -> str:
+        """Why nothing may be replayed or be one event here; empty where it may."""
+        if not self.fast_paths.trains:
+            return "fast paths are off"
+        if self.activity is not None:
+            return "every flit is watched"
+        if self.log is not None and self.log.lines:
+            return "the op log keeps lines"
+        return ""
 
     # ---- what blocks use
 
@@ -193,6 +208,11 @@ class Machine:
     def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
         if self.tally is not None:
             self.tally.begin(pe, launch, stream)
+
+    def note_launch(self, launch: KernelLaunchMsg, how: str) -> None:
+        """How a launch is simulated, for `stats`: REPLAYED, RECORDED, or why in full."""
+        stats = self.stats.launches if launch.stream == "compute" else self.stats.collectives
+        stats.note(launch.id, how)
 
     def component_so_far(self, node_id: str) -> Component | None:
         return self._components.get(node_id)
@@ -282,6 +302,20 @@ class Machine:
         return tuple(kernel for cpu in sorted(cpus, key=lambda cpu: cpu.key) for kernel in cpu.blocked())
 
     # ---- counters
+
+    def simulation_stats(self) -> SimulationStats:
+        """What was replayed so far, what was simulated, and why."""
+        engine, stats = self.fabric.engine, self.stats
+        stats.is_compiled = stats.is_compiled or engine.queues is not None
+        if not self.fast_paths.compiled:
+            stats.not_compiled = OFF
+        elif engine.lacks_numba:
+            stats.not_compiled = "numba is not installed: pip install 'kernbench[fast]'"
+        elif self.activity is not None:
+            stats.not_compiled = "every flit is watched"
+        else:
+            stats.not_compiled = f"{engine.events:,} flit events are few; from {MANY_EVENTS:,} on it pays"
+        return stats
 
     def settle(self, sips: Collection[int] | None = None) -> None:
         """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""

@@ -258,8 +258,8 @@ class PeSchedulerComponent(PeEngine):
 
     def _begin(self, feed: TileFeed) -> None:
         foresight = self.ctx.foresight
-        if foresight is not None and self._commands == 1:
-            self.foreseen = foresight.foresee(self, feed)
+        if foresight is not None:
+            self.foreseen = foresight.foresee(self, feed, is_alone=self._commands == 1)
         if self.foreseen is None:
             self.let_in(feed)
 

@@ -112,6 +112,7 @@ class FlitEngine:
         self.planner: Planner = FlitsOnly(self)
         self.queues: FlitQueues | None = None  # flits that a compiled loop moves
         self.compile_after: float = INFINITY  # events, before it is asked for
+        self.lacks_numba = False  # whether it was asked for in vain
         self._is_replaying = False  # on an agenda apart
         self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
@@ -329,6 +330,10 @@ class FlitEngine:
             else:
                 self.events += len(current)
                 agenda.drop(len(current))
+                if self.events > self.compile_after and not done:
+                    self.compile()
+                    if self.queues is not None:
+                        return self._move_both(until, self.queues)
                 continue
             passed = bisect_left(current, (now,))
             self.events += passed
@@ -357,6 +362,7 @@ class FlitEngine:
         try:
             from kernbench.sim_engine.fabric.flit_queues import FlitQueues
         except ImportError:  # numba is an extra
+            self.lacks_numba = True
             return
         self.queues = FlitQueues(self.links)
         self.queues.take_from(self.agenda)

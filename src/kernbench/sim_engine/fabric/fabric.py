@@ -32,7 +32,7 @@ class Fabric:
 
     `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: lanes and claims are not used then. After `compile_after` events a compiled loop moves
-    flits that meet, where numba is installed; times are the same.
+    flits that meet, where numba is installed; times are the same. Infinity leaves it off.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Fabric:
         mode: Mode = "adaptive",
         record: bool = False,
         activity: Activity | None = None,
-        compile_after: float = INFINITY,
+        compile_after: float = MANY_EVENTS,
     ) -> None:
         if mode not in ("adaptive", "flits"):
             raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")

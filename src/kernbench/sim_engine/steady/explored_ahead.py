@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from kernbench.sim_engine.host_ahead import HostAhead
+from kernbench.sim_engine.simulation_stats import SimulationStats
 
 LONG = 2  # reports of explorations, one every 256 steps of their clocks: about half a second
 POLL_S = 0.002
@@ -64,8 +65,9 @@ class Workers(NamedTuple):
 class ExploredAhead:
     """What workers of this process explore for one machine; in a worker, what it explores for the others."""
 
-    def __init__(self, host: HostAhead) -> None:
+    def __init__(self, host: HostAhead, stats: SimulationStats) -> None:
         self._host = host
+        self._stats = stats
         host.on_end = self._end
         self._reports = 0  # of the latest launch that was explored
         self._owner = 0  # the machine's own process
@@ -86,25 +88,39 @@ class ExploredAhead:
     def begin(self) -> None:
         """A launch was explored, or known: if that has taken long, make workers. What was found is theirs, too."""
         was_long, self._reports = self._reports >= LONG, 0
-        if not was_long or not self._host.workers or self._workers is not None or not self._host.may_begin:
+        if not was_long or self._workers is not None:
             return
-        if threading.active_count() > 1:  # a copy of this process has none of the other threads
+        self._stats.no_workers = self._why_none()
+        if self._stats.no_workers:
             return
         try:
             workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
-        except OSError:  # no place for what they find
+        except OSError as error:  # no place for what they find
+            self._stats.no_workers = f"no temporary folder: {error}"
             return
         self._workers, self._owner = workers, os.getpid()
         self._finalizer = weakref.finalize(self, workers.end, self._owner)
         for _ in range(self._host.workers):
             try:
                 pid = os.fork()
-            except OSError:  # too many processes, or too little memory: so there are fewer
+            except OSError as error:  # too many processes, or too little memory: so there are fewer
+                self._stats.no_workers = f"no further process: {error}"
                 break
             if not pid:
                 self._become_worker()
                 return
             workers.pids.append(pid)
+            self._stats.workers += 1
+
+    def _why_none(self) -> str:
+        """Why no process can run ahead now; empty where some can."""
+        if not self._host.workers:
+            return "off, or one core only"
+        if not self._host.may_begin:
+            return "the host program has not said that it may be run ahead"
+        if threading.active_count() > 1:  # a copy of this process has none of the other threads
+            return "other threads run in this process"
+        return ""
 
     def _become_worker(self) -> None:
         """Nobody hears or sees what a worker does, but for the courses that it finds."""

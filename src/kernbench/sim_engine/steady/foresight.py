@@ -26,6 +26,7 @@ from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 from kernbench.sim_engine.memory_ports import DirectPort
+from kernbench.sim_engine.simulation_stats import INTERRUPTED
 from kernbench.sim_engine.steady.course import Course, CourseRows
 from kernbench.sim_engine.steady.explore import Explorer
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
@@ -75,31 +76,43 @@ class Foresight:
         self._count = 0
         self._backoffs: dict[PeSchedulerComponent, Backoff] = {}
 
-    def foresee(self, scheduler: object, feed: object) -> ForeseenComposite | None:
-        """Take over a composite that begins now and is the only command on its PE."""
+    def foresee(self, scheduler: object, feed: object, *, is_alone: bool) -> ForeseenComposite | None:
+        """Take over a composite that begins now, where it is the only command on its PE."""
         assert isinstance(scheduler, PeSchedulerComponent)
         assert isinstance(feed, TileFeed)
+        begun = self._begin(scheduler, feed) if is_alone else "its PE has another command"
+        if isinstance(begun, ForeseenComposite):
+            return begun
+        self._machine.stats.composites.given_up[begun] += 1
+        return None
+
+    def _begin(self, scheduler: PeSchedulerComponent, feed: TileFeed) -> ForeseenComposite | str:
+        """A composite that is one event, or why it goes tile by tile."""
         blocks = self._blocks_of(scheduler)
-        if blocks is None or feed.plan.total_tiles < LEAST_TILES or not blocks.dma.is_idle:
-            return None
+        if blocks is None:
+            return "an engine of its PE is not built in"
+        if feed.plan.total_tiles < LEAST_TILES:
+            return "it has few tiles"
+        if not blocks.dma.is_idle:
+            return "its DMA engine is in use"
         backoff = self._backoffs.get(scheduler)
         if backoff is None:
             backoff = self._backoffs[scheduler] = Backoff()
         if not backoff.is_over():
-            return None
+            return "composites of its PE were interrupted before"
         operands = feed.context.operands
         ports = list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
         if not all(isinstance(port, DirectPort) for port in ports):
-            return None
+            return "an operand is not reached directly"
         if any(self._machine.listeners.has_any(port.path[-1]) for port in ports):
-            return None
+            return "writes to a memory of its operands are awaited"
         ways = self._ways_of(ports)
         if not ways.can_be_owned:
-            return None
+            return "its links cannot be reserved"
         foreseen = ForeseenComposite(self, self._machine, blocks, feed, ways, ports, backoff)
         claim = self._machine.fabric.claim(ways.links, ways.memories, foreseen.disturbed)
         if claim is None:
-            return None
+            return "its links or channels are in use"
         key = self._key_of(ways, feed, ports)
         course = self._known.courses.get(key)
         if course is not None:
@@ -259,6 +272,7 @@ class ForeseenComposite:
         self._claim.release()
         self._over()
         self._backoff.ended()
+        self._machine.stats.composites.one_event += 1
         blocks, feed = self._blocks, self._feed
         tiles, is_communication = feed.plan.total_tiles, feed.context.is_communication
         blocks.scheduler.skip_tiles(tiles)
@@ -307,6 +321,7 @@ class ForeseenComposite:
         assert claim is not None
         self._over()
         self._backoff.disturbed()
+        self._machine.stats.composites.given_up[INTERRUPTED] += 1
         machine, blocks, feed = self._machine, self._blocks, self._feed
         private = PrivatePe(machine, self._ways, blocks.dma.node.id, self.begin_ns, lent=True)
         operands = feed.context.operands

@@ -30,6 +30,7 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.policy.address.phyaddr import SIP_SHIFT
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.simulation_stats import INTERRUPTED, OFF, RECORDED, REPLAYED
 from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
 from kernbench.sim_engine.steady.foresight import BUILTIN
 from kernbench.sim_engine.steady.known_launch import KnownLaunch, Turns
@@ -46,7 +47,7 @@ class KnownLaunches:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._ahead = ExploredAhead(machine.host_ahead)
+        self._ahead = ExploredAhead(machine.host_ahead, machine.stats)
         self._courses = LaunchCourses(machine, self._ahead)
         self._waiting: dict[Turn, PeCpuComponent] = {}  # those whose time has not come, in the order of their coming
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
@@ -65,7 +66,9 @@ class KnownLaunches:
         assert isinstance(turn, Turn)
         self.settle((cpu.key[0],))
         launch = turn.launch
-        if launch.target_start_ns != at_ns or not self._courses.can_know(launch):
+        why_not = "its PEs do not start together" if launch.target_start_ns != at_ns else self._courses.why_not(launch)
+        if why_not:
+            self._machine.note_launch(launch, why_not)
             if self._ahead.is_worker:
                 self._machine.at(at_ns, self._skip, [(cpu, turn)])
             return self._ahead.is_worker
@@ -112,7 +115,12 @@ class KnownLaunches:
             whole = None if are_mixed and len(launches) > 1 else self._whole(launches, turns)
             if self._ahead.is_worker and whole is not None:
                 self._courses.explore_for_others(launches, _by_key(turns))
-            if self._ahead.is_worker or whole is None or not self._is_known(launches, turns, whole):
+            why_not = "its launches do not start together" if whole is None else ""
+            if not self._ahead.is_worker and whole is not None:
+                why_not = self._begin(launches, turns, whole)
+            for launch in launches if why_not else ():
+                self._machine.note_launch(launch, why_not)
+            if self._ahead.is_worker or why_not:
                 self._run_or_skip(turns)
 
     def _whole(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> AnyRegion | None:
@@ -128,23 +136,24 @@ class KnownLaunches:
             return None
         return tray if tray.sips == tuple(sorted(each.sip for each in launches)) else None
 
-    def _is_known(self, launches: Sequence[KernelLaunchMsg], turns: Turns, whole: AnyRegion) -> bool:
-        """Take a launch over that begins now, or those of a collective, if that can be done."""
+    def _begin(self, launches: Sequence[KernelLaunchMsg], turns: Turns, whole: AnyRegion) -> str:
+        """Take a launch over that begins now, or those of a collective; returns why it cannot be, if so."""
         machine, launch, by_key = self._machine, launches[0], _by_key(turns)
         if not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
-            return False
+            return "one of its PEs has other work"
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
-            return False
+            return "messages of its communicator are under way"
         if communicator is not None and awaits_credits(machine, list(by_key), communicator):
-            return False
+            return "credits of its communicator are under way"
         links, memories = self._courses.parts_of(whole).links, self._courses.parts_of(whole).memories
         known = KnownLaunch(
-            machine, launches, self._under_way, self._was_undisturbed, partial(self._courses.was_disturbed, launch)
+            machine, launches, self._under_way, self._was_undisturbed, partial(self._was_interrupted, launches)
         )
         claim = machine.fabric.claim(links, [machine.fabric.network.names[node] for node in memories], known.disturbed)
         if claim is None:
-            return False
+            return "its links or channels are in use"
+        recorded = self._courses.recorded
         cubes = [Region(launch.sip, cube) for cube in launch.cubes(machine.graph.spec.sip.n_cubes)]
         copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
@@ -153,14 +162,21 @@ class KnownLaunches:
         self._ahead.begin()
         if copies is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
             claim.release()
-            return False
+            return self._courses.why_not(launch) or "no recording fits, and none could be made"
         known.begin(claim, copies)
-        return True
+        for each in launches:
+            machine.note_launch(each, REPLAYED if self._courses.recorded == recorded else RECORDED)
+        return ""
 
     def _is_free_for(self, cpu: PeCpuComponent, turn: Turn) -> bool:
         """Whether a PE has nothing to do but a launch: a request of the host's may have its DMA, too."""
         dma = self._machine.component_so_far(self._machine.resolver.find_pe_part(*cpu.key, "pe_dma"))
         return cpu.has_only(turn) and (not isinstance(dma, PeDmaComponent) or dma.is_idle)
+
+    def _was_interrupted(self, launches: Sequence[KernelLaunchMsg]) -> None:
+        self._courses.was_disturbed(launches[0])
+        for launch in launches:
+            self._machine.note_launch(launch, INTERRUPTED)
 
     def _was_undisturbed(self, regions: int) -> None:
         self.copied += regions
@@ -207,15 +223,23 @@ def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
     return max(Counter(call for call, _ in groupby(calls)).values()) > 1
 
 
-def can_know_launches(machine: Machine) -> bool:
-    """Whether kernels need not be run: nobody asks for races or lines, and all blocks are ours, since those of others
-    may do anything.
+def why_all_are_simulated(machine: Machine) -> str:
+    """Why no launch can be replayed; empty where some may be: nobody asks for races or lines, and all blocks are ours,
+    since those of others may do anything.
     """
-    if machine.foresight is None or machine.races is not None or type(machine.log) not in _LOGS:
-        return False
+    if machine.why_not_ahead:
+        return machine.why_not_ahead
+    if not machine.fast_paths.launches and not machine.fast_paths.collectives:
+        return OFF
+    if machine.races is not None:
+        return "races are looked for"
+    if type(machine.log) not in _LOGS:
+        return "the op log is streamed to a file"
     if machine.values.sites is not None:
-        return False
-    return all(machine.class_of(node).__module__.startswith(BUILTIN) for node in machine.graph.nodes)
+        return "every intermediate op is compared"
+    if not all(machine.class_of(node).__module__.startswith(BUILTIN) for node in machine.graph.nodes):
+        return "a component is not built in"
+    return ""
 
 
 _LOGS = (type(None), OpLog)  # those that can copy rows

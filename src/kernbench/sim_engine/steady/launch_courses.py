@@ -19,6 +19,7 @@ from kernbench.common.messages import KernelLaunchMsg
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.simulation_stats import NOT_REPEATABLE, OFF
 from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
 from kernbench.sim_engine.steady.known_launch import Copy
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
@@ -70,19 +71,30 @@ class LaunchCourses:
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
         self._reach: dict[LaunchKind, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[LaunchKind] = Counter()
+        self.recorded = 0  # courses so far
         self._first_calls: dict[LaunchKind, object] = {}  # of collectives
         self._for_others: list[tuple[CourseKind, LaunchCourse]] = []  # what this process has explored as a worker
 
     # ---- kinds of launches
 
-    def can_know(self, launch: KernelLaunchMsg) -> bool:
-        """Whether there may be a course for a launch."""
+    def why_not(self, launch: KernelLaunchMsg) -> str:
+        """Why there can be no course for a launch; empty where there may be one."""
+        paths, is_collective = self._machine.fast_paths, launch.stream != "compute"
+        if not (paths.collectives if is_collective else paths.launches):
+            return OFF
         kernel = self._machine.kernels.get(launch.kernel_ref.name)
         if kernel is None or not is_repeatable(kernel):
-            return False
-        if launch.stream != "compute" and (self.tray_of(launch) is None or self._is_new(launch)):
-            return False
-        return self._reach.get(self._kind_of(launch)) is not Reach.FARTHER
+            return NOT_REPEATABLE
+        if is_collective and self.tray_of(launch) is None:
+            return "it is no collective of several SIPs"
+        if is_collective and self._is_new(launch):
+            return "the first of its kind"
+        kind = self._kind_of(launch)
+        if self._reach.get(kind) is not Reach.FARTHER:
+            return ""
+        if self._disturbed[kind] >= PATIENCE:
+            return f"launches of its kernel were interrupted {PATIENCE} times"
+        return "it leaves its SIPs, fails, or is not repeatable"
 
     def _is_new(self, launch: KernelLaunchMsg) -> bool:
         """Whether a collective comes for the first time. Most programs have no second one, so it is run, unless the
@@ -163,6 +175,7 @@ class LaunchCourses:
     def _keep(self, kind: CourseKind, course: LaunchCourse) -> None:
         courses = self._courses.setdefault(kind, [])
         courses.insert(0, course)
+        self.recorded += 1
         del courses[MOST_COURSES:]
         if self._ahead.is_worker:
             self._for_others.append((kind, course))

@@ -72,6 +72,8 @@ class Explorer:
             return exploration.run()
         finally:
             _share_compiled_loop(self._machine.fabric.engine, self._private.fabric.engine)
+            if self._private.fabric.engine.queues is not None:
+                self._machine.stats.is_compiled = True
             if not exploration.is_over:
                 exploration.abandon()
                 self._private = None  # something may be under way there

@@ -111,7 +111,7 @@ class PrivateMachine(Machine):
         self._machine = machine
         self.credits = SentCredits()
         log = None if machine.log is None else OpLog()
-        super().__init__(machine.graph, "adaptive", log, data=False)
+        super().__init__(machine.graph, log, data=False, fast=machine.fast_paths)
         self.kernels = machine.kernels
         self.values.backend = machine.values.backend
         if isinstance(machine.memory, BlankMemory):

@@ -22,9 +22,11 @@ from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
 from kernbench.components.table import make_component
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Transfer
+from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.simulation_stats import SimulationStats
 from kernbench.sim_engine.steady.ways import Ways
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -36,6 +38,7 @@ class Machine(PortOwner, Protocol):
 
     listeners: WriteListeners
     fabric: Fabric
+    stats: SimulationStats
 
     @property
     def log(self) -> OpLog | None: ...
@@ -172,7 +175,7 @@ class PrivatePe:
         self._dma = dma
         self.graph, self.resolver, self.router = machine.graph, machine.resolver, machine.router
         self.log = machine.log if lent else _Tokens()
-        self.fabric = Fabric(ways.network())
+        self.fabric = Fabric(ways.network(), compile_after=INFINITY)  # one composite does not pay for loading a loop
         self.env = FabricEnvironment(self.fabric)
         self.env.begin_at(begin_ns)
         self.at = self.env.at

@@ -134,3 +134,12 @@ def test_there_is_room_for_every_last_flit_that_may_end_a_window(monkeypatch: py
     assert len(queues._state.quick_ns) >= 2 * flows
     ends = [transfer.done_ns for transfer in run.transfers]
     assert ends == [transfer.done_ns for transfer in Run(network, sends, mode="flits").transfers]
+
+
+def test_a_plain_network_loads_it_by_the_rule_of_a_machine() -> None:
+    """16 sources of 2,500 KiB meet in one instant of `run`: 16 x 10,000 flits wait for the last link, an event each."""
+    network = hotspot(16)
+    sends = [((s, "m", "z"), 2500 * KIB, 0.0, {}) for s in range(16)]
+    assert Run(network, sends, mode="flits").is_compiled
+    assert not Run(network, sends[:2], mode="flits").is_compiled
+    assert not Run(network, sends, mode="flits", compile_after=float("inf")).is_compiled
