@@ -28,6 +28,7 @@ import pyarrow.parquet as parquet  # noqa: E402
 from kernbench.benches._params import read_params  # noqa: E402
 from kernbench.benches.registry import resolve  # noqa: E402
 from kernbench.report import open_run  # noqa: E402
+from kernbench.report.runs.digests import sealed  # noqa: E402
 from kernbench.report.runs.save import About, run_folder  # noqa: E402
 from kernbench.report.runs.saved_run import SavedRun  # noqa: E402
 from kernbench.report.traces.chrome import write_trace  # noqa: E402
@@ -74,9 +75,8 @@ def repeat(run: SavedRun, times: int) -> SavedRun:
     by_lane = [("lane", "ascending"), ("t_start", "ascending"), ("id", "ascending")]
     parquet.write_table(pa.concat_tables(parts).sort_by(by_lane), run.path / "ops.parquet", compression="zstd")
     manifest = json.loads((run.path / "manifest.json").read_text())
-    manifest["files"]["ops.parquet"] = (run.path / "ops.parquet").stat().st_size
     manifest["total_ns"], manifest["ops"] = period * times, count * times
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    (run.path / "manifest.json").write_text(json.dumps(sealed(manifest, run.path, pa)))
     return open_run(run.path)
 
 

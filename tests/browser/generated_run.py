@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from kernbench.report.runs.files import write_table
+from kernbench.report.runs.digests import sealed
+from kernbench.report.runs.files import arrow, write_table
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
-    FILES,
     KIND,
     LANE_COLUMNS,
     LANES,
@@ -98,9 +98,8 @@ def write_generated_run(folder: Path, pes: int, rounds: int) -> int:
         "params": {}, "device": "sip:0", "devices": [0], "machine": "default", "machine_hash": "0" * 16,
         "total_ns": total, "kernels_ns": total, "verified": "verified", "ok": True, "launches": 1, "ops": n,
         "bin_ns": _bin_ns(total), "bins": int(total // _bin_ns(total)) + 1,
-        "files": {name: (folder / name).stat().st_size for name in FILES},
     }  # fmt: skip
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest, folder, arrow())))
     return n
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from tests.integration.conftest import ONE_SIP, RUNS, save_run
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
 from kernbench.report import open_run
-from kernbench.report.runs.layout import FILES, KINDS, MANIFEST, OPS, RELEASES
+from kernbench.report.runs.digests import sealed
+from kernbench.report.runs.layout import FILES, KINDS, LAUNCHES, MACHINE, MANIFEST, OPS, PLACES, RELEASES, SOURCES
 from kernbench.report.runs.save import run_folder
 from kernbench.report.runs.saved_run import find_runs
 
@@ -105,6 +107,12 @@ def copy(saved_runs, tmp_path) -> Path:
     return Path(shutil.copytree(saved_runs["ccl"].path, tmp_path / "copy"))
 
 
+def seal(folder: Path, **changes: object) -> None:
+    """Write the manifest as if the files of the folder had been saved as they are now."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(sealed({**manifest, **changes}, folder, pa)))
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_or_cut_file_is_named(copy, name):
     whole = (copy / name).read_bytes()
@@ -129,7 +137,7 @@ def test_a_changed_byte_is_noticed_when_its_column_is_read(copy):
     data = bytearray(file.read_bytes())
     data[100] ^= 0xFF  # in the first column; the footer stays whole
     file.write_bytes(data)
-    with pytest.raises(UsageError, match=r"ops.parquet cannot be read"):
+    with pytest.raises(UsageError, match=r"ops.parquet: column id is not what was saved"):
         _ = open_run(copy).ops.id
 
 
@@ -140,16 +148,108 @@ def test_a_column_of_another_type_or_with_gaps_is_said(copy):
         (pa.nulls(len(table), pa.float64()), "column t_end has gaps"),
     ):
         pq.write_table(table.set_column(table.column_names.index("t_end"), "t_end", column), copy / OPS)
-        manifest = json.loads((copy / MANIFEST).read_text())
-        manifest["files"][OPS] = (copy / OPS).stat().st_size
-        (copy / MANIFEST).write_text(json.dumps(manifest))
+        seal(copy)
         with pytest.raises(UsageError, match=message):
             _ = open_run(copy).ops.t_end
+
+
+def test_a_changed_digit_of_a_json_file_is_noticed(copy):
+    parts = {LAUNCHES: "launches", SOURCES: "lines", MACHINE: "graph"}
+    for name, part in parts.items():
+        whole = (copy / name).read_text()
+        digit = next(c for c in whole if c in "012345678")
+        (copy / name).write_text(whole.replace(digit, "9", 1))
+        run = open_run(copy)
+        with pytest.raises(UsageError, match=f"{name} is not what was saved: its digest differs"):
+            getattr(run, part)
+        (copy / name).write_text(whole)
+    total = json.loads((copy / MANIFEST).read_text())["total_ns"]
+    (copy / MANIFEST).write_text((copy / MANIFEST).read_text().replace(str(total), str(total + 1), 1))
+    with pytest.raises(UsageError, match=r"manifest.json is not what was saved"):
+        open_run(copy)
+
+
+def test_a_column_is_checked_by_row_group_and_only_where_it_is_read(copy):
+    """Another row group, and other columns, may be damaged: what is read is still right."""
+    table = pq.read_table(copy / OPS)
+    half = len(table) // 2
+    pq.write_table(table, copy / OPS, row_group_size=half, write_page_checksum=True)
+    seal(copy)
+    group = pq.read_metadata(copy / OPS).row_group(1)
+    params = next(group.column(n) for n in range(group.num_columns) if group.column(n).path_in_schema == "params")
+    data = bytearray((copy / OPS).read_bytes())
+    data[params.data_page_offset + 1] ^= 0xFF
+    (copy / OPS).write_bytes(data)
+    ops = open_run(copy).ops
+    assert ops.t_end.tolist() == table.column("t_end").to_pylist()
+    assert ops.params(half - 1) == json.loads(table.column("params")[half - 1].as_py())
+    with pytest.raises(UsageError, match=r"ops.parquet: column params is not what was saved"):
+        ops.params(half)
+
+
+def test_a_run_that_an_earlier_version_saved_has_no_digests_and_is_read(copy):
+    manifest = json.loads((copy / MANIFEST).read_text())
+    (copy / MANIFEST).write_text(json.dumps({k: v for k, v in manifest.items() if k not in ("digest", "digests")}))
+    run = open_run(copy)
+    assert len(run.ops.id) == manifest["ops"]
+    assert run.launches
+
+
+def test_a_small_file_with_millions_of_rows_is_refused_before_they_are_read(copy):
+    rows = 2_000_000
+    one = pq.read_table(copy / PLACES).slice(0, 1)
+    many = {name: pa.repeat(one.column(name)[0], rows) for name in one.column_names}
+    pq.write_table(pa.table(many), copy / PLACES, compression="zstd")
+    assert (copy / PLACES).stat().st_size < 100_000
+    seal(copy)
+    with pytest.raises(UsageError, match=r"places.parquet has 2,000,000 rows in [\d,]+ bytes; .* may have [\d,]+\n"):
+        _ = open_run(copy).places
+
+
+def test_a_small_file_with_millions_of_values_in_a_list_is_refused_before_they_are_read(copy):
+    table = pq.read_table(copy / OPS)
+    long = pa.ListArray.from_arrays(
+        pa.array([0] * len(table) + [2_000_000], pa.int32()), pa.repeat(pa.scalar(0, pa.int64()), 2_000_000)
+    )
+    pq.write_table(table.set_column(table.column_names.index("deps"), "deps", long), copy / OPS, compression="zstd")
+    seal(copy)
+    with pytest.raises(UsageError, match=r"ops.parquet: deps.list.element has 2,000,\d+ values in [\d,]+ bytes"):
+        _ = open_run(copy).ops
+
+
+def test_a_run_cut_short_while_it_is_open_is_an_error_and_no_crash(copy):
+    """Nothing of it is mapped into memory, where a missing page would end the process."""
+    run = open_run(copy)
+    assert len(run.ops.t_start)
+    os.truncate(copy / OPS, 100)
+    with pytest.raises(UsageError, match=OPS):
+        _ = run.ops.t_end
+
+
+@pytest.mark.parametrize("name", [MANIFEST, OPS, LAUNCHES])
+def test_a_run_is_made_of_regular_files_of_its_folder(copy, name):
+    secret = copy.parent / "secret"
+    (copy / name).rename(secret)
+    (copy / name).symlink_to(secret)
+    with pytest.raises(UsageError, match=f"{name} is a symlink: only regular files"):
+        open_run(copy)
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    with pytest.raises(UsageError, match=f"{name} is a FIFO: only regular files"):
+        open_run(copy)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"out", ["out"], {"a": 1}])
+def test_a_run_is_named_by_a_path(name):
+    with pytest.raises(UsageError, match="a saved run is named by its path"):
+        open_run(name)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"bins": 1 << 40}, "wrong bins"),
+        ({"ops": 1.5}, "wrong ops"),
         ({"schema": 99}, "newer format"),
         ({"kind": "something"}, "not that of a saved run"),
         ({"files": {}}, "does not name all files"),
@@ -164,9 +264,10 @@ def test_a_manifest_that_is_wrong_says_how(copy, change, message):
     (copy / MANIFEST).write_text(json.dumps({**manifest, **change}))
     with pytest.raises(UsageError, match=message):
         open_run(copy)
-    (copy / MANIFEST).write_text("{")
-    with pytest.raises(UsageError, match="cannot be read"):
-        open_run(copy)
+    for text in ("{", "[" * 100_000, '{"kind":' * 100_000, '{"total_ns": NaN}'):
+        (copy / MANIFEST).write_text(text)
+        with pytest.raises(UsageError, match="cannot be read"):
+            open_run(copy)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -17,7 +17,7 @@ HOST = "host"
 SWITCH = "fabric.switch0"
 PeKey = tuple[int, int, int]  # sip, cube, pe: the plain form, for tables
 
-_PLACE = re.compile(r"sip(\d+)(?:\.(?:cube(\d+)|(io\d+))(?:\.pe(\d+))?)?(?:\.|$)")
+_PLACE = re.compile(r"sip(\d{1,9})(?:\.(?:cube(\d{1,9})|(io\d+))(?:\.pe(\d{1,9}))?)?(?:\.|$)")
 
 
 @frozen(order=True)

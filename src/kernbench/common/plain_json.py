@@ -20,6 +20,15 @@ def plain_json(data: Any) -> Any:
     return None if isinstance(data, float) and not isfinite(data) else data
 
 
+def printable(data: Any) -> Any:
+    """The same with each half character, as names of files that are not UTF-8 have them, written as an escape."""
+    if isinstance(data, dict):
+        return {printable(key): printable(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [printable(value) for value in data]
+    return data.encode("utf-8", "backslashreplace").decode() if isinstance(data, str) else data
+
+
 def parse_json(text: bytes | str) -> Any:
     """The data of a JSON text, at most `MOST_LEVELS` deep, so that code that follows it down never runs out of stack.
 

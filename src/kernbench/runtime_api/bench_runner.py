@@ -17,6 +17,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
+from kernbench.common.whole_numbers import whole_number
 from kernbench.runtime_api.bench_params import check_params
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
@@ -281,6 +282,7 @@ def devices_of(selector: str | int, n_sips: int) -> tuple[int, ...]:
     text = str(selector).strip().lower().removeprefix("sip:")
     if text == "all" or is_whole(selector):
         return tuple(range(n_sips))
-    if isinstance(selector, bool) or not (text.isascii() and text.isdecimal()) or int(text) >= n_sips:
-        raise UsageError(f"no device '{selector}'", hint=f"use all, whole, or sip:0 to sip:{n_sips - 1}")
-    return (int(text),)
+    number = None if isinstance(selector, bool) else whole_number(text)
+    if number is None or number >= n_sips:
+        raise UsageError(f"no device '{selector!s:.40}'", hint=f"use all, whole, or sip:0 to sip:{n_sips - 1}")
+    return (number,)

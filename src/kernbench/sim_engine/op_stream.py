@@ -8,6 +8,7 @@ order in which commands and tiles ended; `read_op_stream` gives them back in ord
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +70,8 @@ class StreamingOpLog(OpLog):
         self._arrow, parquet = _arrow()
         self._schema = self.schema(self._arrow)
         try:
-            self._writer = parquet.ParquetWriter(str(self.path), self._schema, compression="zstd")
+            self._file = self._arrow.OSFile(os.fsencode(self.path), "wb")  # names need not be UTF-8
+            self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
         except OSError as error:
             raise UsageError(
                 f"the op log file cannot be written: {error}",
@@ -129,6 +131,7 @@ class StreamingOpLog(OpLog):
             self._prepare_to_read()
             self._write(len(self._firsts))
             self._writer.close()
+            self._file.close()
             self._writer = None
 
     def _resolved_rows(self) -> int:

@@ -97,7 +97,7 @@ class TopologyGraph:
             return self.nodes[node_id]
         except KeyError:
             raise RoutingError(
-                f"the machine has no node '{node_id}'", hint="`kernbench topology --nodes` lists what there is"
+                f"the machine has no node '{node_id:.80}'", hint="`kernbench topology --nodes` lists what there is"
             ) from None
 
     def edge(self, src: str, dst: str) -> Edge:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kernbench.common.errors import UsageError
+from kernbench.common.whole_numbers import whole_number
 from kernbench.web.answers import arrays_answer
 from kernbench.web.flows import flows, message_totals
 from kernbench.web.heat import heat
@@ -105,9 +106,10 @@ def _heat(shelf: Shelf, request: Request) -> Response:
 
 def _op(shelf: Shelf, request: Request) -> Json:
     text = request.path_params["op"]
-    if not text.isdecimal():
+    op = whole_number(text)
+    if op is None:
         raise UsageError(f"'{text[:20]}' is no number of an op", hint="ask for /op/16")
-    return op_details(_view(shelf, request), int(text))
+    return op_details(_view(shelf, request), op)
 
 
 def _totals(shelf: Shelf, request: Request) -> Json:
@@ -231,10 +233,11 @@ def _ints(request: Request, name: str) -> list[int]:
 
 
 def _some_ints(text: str, name: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",") if part]
-    except ValueError:
-        raise UsageError(f"{name}= takes numbers, with commas between them", hint=f"write {name}=0,1,2") from None
+    found = [whole_number(part) for part in text.split(",") if part]
+    numbers = [number for number in found if number is not None]
+    if len(numbers) != len(found):
+        raise UsageError(f"{name}= takes numbers, with commas between them", hint=f"write {name}=0,1,2")
+    return numbers
 
 
 def _window(request: Request, view: RunView) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
+from kernbench.common.whole_numbers import whole_number
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.heat import places_of, totals_of_link
 from kernbench.web.machine_map import Json
@@ -92,12 +93,13 @@ def line_index(view: RunView, name: str) -> int:
     files = [file for file in view.run.sources if file.name == path]
     files = files or [file for file in view.run.sources if path and file.name.endswith(f"/{path}")]
     known = ", ".join(file.name for file in view.run.sources[:5]) or "none"
-    if len(files) != 1 or not number.isdecimal():
+    at = whole_number(number)
+    if len(files) != 1 or at is None:
         raise UsageError(f"the run has no source line '{name[:80]}'", hint=f"write FILE:NUMBER; its files are: {known}")
     file = files[0]
-    if file.text is not None and not 1 <= int(number) <= len(file.lines):
+    if file.text is not None and not 1 <= at <= len(file.lines):
         raise UsageError(f"{file.name} has no line {number[:20]}", hint=f"it has lines 1 to {len(file.lines)}")
-    return next((one.index for one in view.run.lines if one.file == file and one.number == int(number)), -1)
+    return next((one.index for one in view.run.lines if one.file == file and one.number == at), -1)
 
 
 def _op_or_none(view: RunView, op: int) -> Json | None:
@@ -193,9 +195,9 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
     ops = view.run.ops
 
     def make() -> NDArray[np.bool_]:
-        if what in ("op", "lane", "launch") and name.isdecimal():
+        if what in ("op", "lane", "launch") and (number := whole_number(name)) is not None:
             column = {"op": ops.id, "lane": ops.lane, "launch": ops.launch}[what]
-            return np.equal(column, int(name))
+            return np.equal(column, number)
         if what == "line":
             return np.equal(ops.line, line_index(view, name)) & (ops.line >= 0)
         if what == "class":
@@ -229,8 +231,9 @@ def matching(view: RunView, words: str) -> NDArray[np.bool_]:
     names, codes = tensor_codes(view)
     at = np.flatnonzero(np.isin(codes, [n for n, name in enumerate(names) if fits(name)]))
     hit[np.searchsorted(ops.tensors.starts, at, side="right") - 1] = True
-    if len(wanted) == 1 and wanted[0].isdecimal() and int(wanted[0]) < len(ops):
-        hit[ops.row_of[int(wanted[0])]] = True
+    op = whole_number(wanted[0]) if len(wanted) == 1 else None
+    if op is not None and op < len(ops):
+        hit[ops.row_of[op]] = True
     return hit
 
 

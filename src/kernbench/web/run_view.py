@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
+from kernbench.common.whole_numbers import whole_number
 from kernbench.report.explain.headline import all_launches, main_scope
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.parts import Floats
@@ -100,8 +101,9 @@ class RunView:
             ends = max(launch.end_ns for launch in self.run.launches)
             return min(launch.start_ns for launch in self.run.launches), min(ends, self.t_end)
         name, _, number = text.partition(":")
-        if name == "launch" and number.isdecimal() and int(number) < len(self.run.launches):
-            launch = self.run.launches[int(number)]
+        index = whole_number(number)
+        if name == "launch" and index is not None and index < len(self.run.launches):
+            launch = self.run.launches[index]
             return launch.start_ns, min(launch.end_ns, self.t_end)
         raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, kernels, or launch:0 to launch:N")
 

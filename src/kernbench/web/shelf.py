@@ -7,6 +7,7 @@ by id, and ids are of what was found here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -74,9 +75,10 @@ class Shelf:
         if seen is not None and seen[0] == mark:
             return seen[1]
         try:
-            entry: Entry = RunView(open_run(path)) if not _is_results(path) else ResultsView(path)
+            entry = RunView(open_run(path)) if not _is_results(path) else ResultsView(path)
+            entry.listed()
         except Exception as error:  # whatever is wrong with one folder, the others are shown
-            entry = Damaged(sha256(str(path).encode()).hexdigest()[:12], path, _as_told(error, path))
+            return Damaged(sha256(os.fsencode(path)).hexdigest()[:12], path, _as_told(error, path))
         self._seen[path] = (mark, entry)
         return entry
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -265,3 +266,59 @@ def test_a_folder_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[s
         main(["web", "/nowhere/at/all", "--no-open"])
     assert stopped.value.code == 2
     assert "there is no folder '/nowhere/at/all'" in capsys.readouterr().err
+
+
+def test_a_run_whose_launches_are_damaged_is_one_row_of_the_list_and_the_others_work(tmp_path: Path) -> None:
+    for n, name in enumerate(("broken", "deep", "good", "typed")):
+        write_generated_run(tmp_path / name, pes=1, rounds=n + 1)
+    (tmp_path / "broken" / "launches.json").write_bytes(
+        b"\xff" * (tmp_path / "broken" / "launches.json").stat().st_size
+    )
+    (tmp_path / "deep" / "manifest.json").write_text('{"kind":' * 100_000)
+    (tmp_path / "typed" / "manifest.json").write_text('{"schema": 1, "kind": "kernbench-run", "files": []}')
+    app = make_app(Shelf([tmp_path], tiny_machine()))
+    status, _, body = ask(app, "/api/runs")
+    assert status == 200
+    kinds = {Path(entry["dir"]).name: entry["kind"] for entry in json.loads(body)["runs"]}
+    assert kinds == {"broken": "damaged", "deep": "damaged", "good": "run", "typed": "damaged"}
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_listed(tmp_path: Path) -> None:
+    write_generated_run(tmp_path / os.fsdecode(b"run\xff"), pes=1, rounds=1)
+    (tmp_path / os.fsdecode(b"bad\xff")).mkdir()
+    (tmp_path / os.fsdecode(b"bad\xff") / "results.json").write_text("{")
+    status, _, body = ask(make_app(Shelf([tmp_path], tiny_machine())), "/api/runs")
+    assert status == 200
+    assert [entry["kind"] for entry in json.loads(body)["runs"]] == ["damaged", "run"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["op/N", "tiles?k=N&i=0&lanes=0", "tiles?k=0&i=N&lanes=0", "tiles?k=0&i=0&lanes=N", "groups?lanes=0,N",
+     "groups?lanes=0&bins=N", "heat?bins=N", "heat?t0=N", "heat?root=sipN", "heat?root=sip0.cubeN", "path?px=N",
+     "path?scope=launch:N", "answer?scope=launch:N", "at?lane=N&t=0", "at?lane=0&t=N", "totals?sel=op:N",
+     "totals?sel=line:kernel.py:N", "totals?sel=lane:N", "machine?root=sip0.cubeN",
+     "route?from=sipN&to=sip0", "node?id=sip0.cube0.peN", "flows?px=N", "explain?scope=launch:N"],
+)  # fmt: skip
+def test_a_number_of_thousands_of_digits_is_refused_and_breaks_nothing(app: Starlette, path: str) -> None:
+    run = run_id(app)
+    for digits in ("9" * 5000, "9" * 400, "9" * 30):
+        status, _, body = ask(app, f"/api/runs/{run}/{path.replace('N', digits)}")
+        assert status == 400, body
+        assert len(json.loads(body)["what"]) < 200
+
+
+def test_a_search_for_thousands_of_digits_finds_nothing(app: Starlette) -> None:
+    status, _, body = ask(app, f"/api/runs/{run_id(app)}/search?q={'9' * 5000}")
+    assert (status, json.loads(body)["ops"]["count"]) == (200, 0)
+
+
+def test_a_file_cut_short_under_an_open_server_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    write_generated_run(tmp_path / "run", pes=1, rounds=2000)
+    app = make_app(Shelf([tmp_path], tiny_machine()))
+    run = run_id(app)
+    assert ask(app, f"/api/runs/{run}/tiles?k=0&i=0&lanes=0")[0] == 200
+    os.truncate(tmp_path / "run" / "ops.parquet", 100)
+    status, _, body = ask(app, f"/api/runs/{run}/op/5")
+    assert (status, "ops.parquet" in json.loads(body)["what"]) == (400, True)
+    assert ask(app, "/api/runs")[0] == 200

@@ -82,7 +82,7 @@ class AddressResolver:
             return node_id
         sizes = self._sizes
         raise RoutingError(
-            f"the machine has no node '{node_id}'",
+            f"the machine has no node '{node_id:.80}'",
             hint=f"it has SIPs 0..{sizes.n_sips - 1}, each with cubes 0..{sizes.n_cubes - 1} "
             f"of PEs 0..{sizes.n_pes - 1}, and {sizes.n_io_chiplets} IO chiplets",
         )

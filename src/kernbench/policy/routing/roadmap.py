@@ -304,7 +304,7 @@ class Roadmap:
             return self.index[node_id]
         except KeyError:
             raise RoutingError(
-                f"the machine has no node '{node_id}'", hint="`kernbench topology --nodes` lists what there is"
+                f"the machine has no node '{node_id:.80}'", hint="`kernbench topology --nodes` lists what there is"
             ) from None
 
     def halves(self, vertex: int) -> tuple[int, ...]:

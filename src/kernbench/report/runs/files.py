@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.report.runs.layout import FILES, KIND, MANIFEST, SCHEMA
+from kernbench.common.plain_json import parse_json
+from kernbench.common.regular_files import check_regular, open_regular, read_regular
+from kernbench.report.runs.digests import column_digests, digest, footer
+from kernbench.report.runs.layout import (
+    FEWEST_ROWS,
+    FEWEST_VALUES,
+    FILES,
+    KIND,
+    MANIFEST,
+    ROWS_PER_BYTE,
+    SCHEMA,
+    VALUES_PER_BYTE,
+)
 
 GROUP_ROWS = 1 << 16  # a reader that wants one row reads so many
+_OPENINGS = 100  # times that a run is opened anew when it is replaced just then
 SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 
 
@@ -30,19 +43,123 @@ def arrow() -> Any:  # pyarrow has no types
     return pyarrow
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+class RunFiles:
+    """The files of a run folder. Raises UsageError for a folder that is none, is not whole, or is newer.
+
+    A file is opened only while it is read, and never mapped into memory: others may cut it short meanwhile.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        for _ in range(_OPENINGS):
+            self._identity = _identity(path)
+            try:
+                self.manifest = _read_manifest(path)
+                break
+            except UsageError:
+                if _identity(path) == self._identity:
+                    raise  # else another process has replaced the run meanwhile
+        else:
+            raise UsageError("the run is being replaced all the time", where=str(path), hint="try again")
+        digests = self.manifest.get("digests")
+        self._digests: dict[str, Any] = digests if isinstance(digests, dict) else {}
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the folder."""
+        with self.damage(name):
+            data = read_regular(self.path / name)
+            self._check(name, digest(data), self._digests.get(name))
+            return parse_json(data)
+
+    def table(self, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> Table:
+        """A Parquet file that has these columns, of these types; `words` are those of few different strings."""
+        own = self._digests.get(name, {})
+        with self.damage(name), open_regular(self.path / name) as file:
+            if own:
+                self._check(name, digest(footer(file)), own.get("footer"))
+            size = file.seek(0, 2)
+            metadata = arrow().parquet.read_metadata(file)
+        self._check_rows(name, metadata, size)
+        types = {field.name: _type_name(field.type) for field in metadata.schema.to_arrow_schema()}
+        for column, kind in columns.items():
+            if types.get(column) != kind:
+                was = (
+                    f"column {column} is {types[column]}, not {kind}" if column in types else f"has no column {column}"
+                )
+                raise self.damaged(f"{name}: {was}")
+        return Table(self, name, metadata, words, own.get("columns", {}))
+
+    def _check_rows(self, name: str, metadata: Any, size: int) -> None:
+        """Raise UsageError for a table that says it has far more rows or values than its bytes can be worth."""
+        most_rows = max(FEWEST_ROWS, ROWS_PER_BYTE[name] * size)
+        if metadata.num_rows > most_rows:
+            raise self.damaged(
+                f"{name} has {metadata.num_rows:,} rows in {size:,} bytes; a file of that size may have {most_rows:,}"
+            )
+        most_values = max(FEWEST_VALUES, VALUES_PER_BYTE * size)
+        for number in range(metadata.num_columns):
+            groups = range(metadata.num_row_groups)
+            values = sum(metadata.row_group(group).column(number).num_values for group in groups)
+            if values > most_values:
+                column = metadata.schema.column(number).path
+                raise self.damaged(
+                    f"{name}: {column} has {values:,} values in {size:,} bytes; a file of that size may have "
+                    f"{most_values:,}"
+                )
+
+    def check_columns(self, name: str, column: str, found: Sequence[str], expected: str, first: int) -> None:
+        """Raise UsageError unless a column has the digests that the manifest says, from a row group on."""
+        wanted = expected.split()[first : first + len(found)]
+        self._check(f"{name}: column {column}", " ".join(found), " ".join(wanted))
+
+    def _check(self, name: str, found: str, expected: object) -> None:
+        if self._digests and found != expected:
+            raise self.damaged(f"{name} is not what was saved: its digest differs from that of {MANIFEST}")
+
+    def damaged(self, what: str) -> UsageError:
+        """The error for what is wrong with a file, or with all of them: another run may have taken their place."""
+        if _identity(self.path) != self._identity:
+            return UsageError(
+                "the run was replaced while it was open", where=str(self.path), hint="open it again: load the page anew"
+            )
+        return UsageError(f"the saved run is damaged: {what}", where=str(self.path), hint=SAVE_AGAIN)
+
+    @contextmanager
+    def damage(self, name: str) -> Iterator[None]:
+        """Turns what reading a damaged file raises into an error that says so."""
+        try:
+            yield
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self.damaged(f"{name} cannot be read: {error}") from error
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Of the run that stands at a path: another one after it was replaced."""
+    try:
+        folder, manifest = path.stat(), (path / MANIFEST).stat()
+    except (OSError, ValueError):
+        return None
+    return folder.st_dev, folder.st_ino, manifest.st_ino, manifest.st_mtime_ns
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run folder, looked at: every file it names is there, and as long as it says."""
     where = str(path)
     if not path.is_dir():
         what = "a run is a folder, and this is a file" if path.exists() else "there is no such folder"
         raise UsageError(what, where=where, hint="name a folder that `kernbench run --save DIR` wrote")
-    if not (path / MANIFEST).is_file():
+    if not os.path.lexists(path / MANIFEST):
         raise UsageError(
             f"the folder holds no saved run: it has no {MANIFEST}",
             where=where,
             hint="name a folder that `kernbench run --save DIR` wrote; `kernbench runs DIR` lists those in DIR",
         )
-    manifest = read_json(path, MANIFEST)
+    try:
+        manifest = parse_json(read_regular(path / MANIFEST))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the saved run is damaged: {MANIFEST} cannot be read: {error}", where=where, hint=SAVE_AGAIN
+        ) from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise UsageError(f"{MANIFEST} is not that of a saved run", where=where, hint=SAVE_AGAIN)
     schema = manifest.get("schema")
@@ -54,13 +171,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
             hint="pip install --upgrade kernbench",
         )
     files = manifest.get("files")
-    if not isinstance(files, dict) or any(name not in files for name in FILES):
+    if not isinstance(files, dict) or any(not isinstance(files.get(name), int) for name in FILES):
         raise UsageError(f"{MANIFEST} does not name all files of a run", where=where, hint=SAVE_AGAIN)
     for name in FILES:
         file = path / name
-        if not file.is_file():
-            raise UsageError(f"the saved run is damaged: {name} is missing", where=where, hint=SAVE_AGAIN)
-        size = file.stat().st_size
+        check_regular(file)
+        try:
+            size = file.lstat().st_size
+        except OSError:
+            raise UsageError(f"the saved run is damaged: {name} is missing", where=where, hint=SAVE_AGAIN) from None
         if size != files[name]:
             raise UsageError(
                 f"the saved run is damaged: {name} has {size:,} bytes instead of {files[name]:,}",
@@ -70,54 +189,45 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_json(path: Path, name: str) -> Any:
-    """A JSON file of the folder."""
-    with _damage(path, name):
-        return json.loads((path / name).read_text(encoding="utf-8"))
-
-
 class Table:
     """A Parquet file of a run folder, of which columns are read one by one."""
 
-    def __init__(self, path: Path, name: str, file: Any) -> None:
-        self._path, self._name, self._file = path, name, file
-        sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    def __init__(
+        self, files: RunFiles, name: str, metadata: Any, words: Sequence[str], digests: Mapping[str, str]
+    ) -> None:
+        self._files, self._name, self._metadata = files, name, metadata
+        self._words, self._digests = list(words), digests
+        sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
         self._ends = list(accumulate(sizes))
-        self.rows = int(file.metadata.num_rows)
+        self.rows = int(metadata.num_rows)
 
     def column(self, name: str) -> Any:
         """A whole column, as one array."""
-        with _damage(self._path, self._name):
-            found = _joined(self._file.read(columns=[name]).column(name))
+        found = _joined(self._read(name, range(len(self._ends))))
         if found.null_count:
-            raise UsageError(
-                f"the saved run is damaged: {self._name}: column {name} has gaps",
-                where=str(self._path),
-                hint=SAVE_AGAIN,
-            )
+            raise self._files.damaged(f"{self._name}: column {name} has gaps")
         return found
 
     def cell(self, name: str, row: int) -> Any:
         """One value; only its row group is read."""
         group = bisect_right(self._ends, row)
         before = self._ends[group - 1] if group else 0
-        with _damage(self._path, self._name):
-            return self._file.read_row_group(group, columns=[name]).column(name)[row - before].as_py()
+        return self._read(name, range(group, group + 1))[row - before].as_py()
 
-
-def open_table(path: Path, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> Table:
-    """A Parquet file that has these columns, of these types; `words` are those of few different strings."""
-    pyarrow = arrow()
-    with _damage(path, name):
-        file = pyarrow.parquet.ParquetFile(
-            str(path / name), memory_map=True, read_dictionary=list(words), page_checksum_verification=True
-        )
-    types = {field.name: _type_name(field.type) for field in file.schema_arrow}
-    for column, kind in columns.items():
-        if types.get(column) != kind:
-            what = f"column {column} is {types[column]}, not {kind}" if column in types else f"has no column {column}"
-            raise UsageError(f"the saved run is damaged: {name}: {what}", where=str(path), hint=SAVE_AGAIN)
-    return Table(path, name, file)
+    def _read(self, name: str, groups: range) -> Any:
+        """A column of some row groups, checked."""
+        pyarrow = arrow()
+        with self._files.damage(self._name), open_regular(self._files.path / self._name) as file:
+            if self._digests:
+                found = list(column_digests(file, self._metadata, name, groups))
+                self._files.check_columns(self._name, name, found, self._digests.get(name, ""), groups.start)
+            opened = pyarrow.parquet.ParquetFile(
+                pyarrow.PythonFile(file, mode="r"),
+                metadata=self._metadata,
+                read_dictionary=self._words,
+                page_checksum_verification=True,
+            )
+            return opened.read_row_groups(list(groups), columns=[name]).column(name)
 
 
 def _type_name(kind: Any) -> str:
@@ -136,17 +246,6 @@ def _joined(column: Any) -> Any:
     return arrow().array([], column.type) if column.num_chunks == 0 else column.combine_chunks()
 
 
-@contextmanager
-def _damage(path: Path, name: str) -> Iterator[None]:
-    """Turns what reading a damaged file raises into an error that says so."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"the saved run is damaged: {name} cannot be read: {error}", where=str(path), hint=SAVE_AGAIN
-        ) from error
-
-
 def write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]) -> None:
     """Write columns as Parquet; changed bytes are noticed when they are read."""
     pyarrow = arrow()
@@ -159,6 +258,7 @@ def write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]
     schema = pyarrow.schema([(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in types.items()])
     arrays = [pyarrow.array(columns[field.name], field.type) for field in schema]
     table = pyarrow.Table.from_arrays(arrays, schema=schema)
-    pyarrow.parquet.write_table(
-        table, str(path), compression="zstd", row_group_size=GROUP_ROWS, write_page_checksum=True
-    )
+    with pyarrow.OSFile(os.fsencode(path), "wb") as file:
+        pyarrow.parquet.write_table(
+            table, file, compression="zstd", row_group_size=GROUP_ROWS, write_page_checksum=True
+        )

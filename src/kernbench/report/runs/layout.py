@@ -21,6 +21,14 @@ SOURCES: Final = "sources.json"
 MACHINE: Final = "machine.json"
 FILES: Final = (OPS, LANES, LAUNCHES, PLACES, ACTIVITY, SOURCES, MACHINE)  # besides the manifest
 
+# A table that has more rows for its bytes is refused before it is read: a small file could fill the memory. An op has
+# times and an id of its own, at least 20 bytes when packed; bins of a steady flow pack better. A list's values repeat.
+ROWS_PER_BYTE: Final = {OPS: 1, LANES: 1, PLACES: 1, ACTIVITY: 16}
+VALUES_PER_BYTE: Final = 16
+LARGEST_BINS: Final = 1 << 21  # `--bins` takes up to half of that
+FEWEST_ROWS: Final = 1 << 16  # that any file may have
+FEWEST_VALUES: Final = 1 << 20
+
 # Kinds of ops, and what people call them. A span (a composite as a whole) is not work of an engine.
 KINDS: Final = {
     "G": "GEMM",

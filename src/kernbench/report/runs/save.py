@@ -21,15 +21,16 @@ import numpy as np
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import Message
+from kernbench.common.plain_json import printable
 from kernbench.common.units import on_grid
 from kernbench.common.version import __version__
 from kernbench.report.run_figures import figures_of
+from kernbench.report.runs.digests import sealed
 from kernbench.report.runs.files import arrow, write_table
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
-    FILES,
     KIND,
     LANE_COLUMNS,
     LANES,
@@ -95,28 +96,32 @@ class RunFolder:
             PLACES: (place_columns(result.engine, self.activity, binned), PLACE_COLUMNS),
             ACTIVITY: (activity_columns(binned), ACTIVITY_COLUMNS),
         }
-        documents = {
-            LAUNCHES: launches,
-            SOURCES: read_sources(lines.files, lines.lines),
-            MACHINE: spec.model_dump(mode="json"),
-        }
-        content = {
-            "bench": about.bench,
-            "title": about.title or _title(about),
-            "params": {name: _plain(value) for name, value in about.params.items()},
-            "device": about.device,
-            "devices": list(result.devices),
-            "machine": spec.system.name,
-            "machine_hash": machine_hash(spec),
-            "total_ns": result.total_ns,
-            "kernels_ns": figures_of(result).kernels_ns,
-            "verified": _verified(result),
-            "ok": result.ok,
-            "launches": len(launches),
-            "ops": len(ops["id"]),
-            "bin_ns": binned.bin_ns,
-            "bins": bins,
-        }
+        documents = printable(
+            {
+                LAUNCHES: launches,
+                SOURCES: read_sources(lines.files, lines.lines),
+                MACHINE: spec.model_dump(mode="json"),
+            }
+        )
+        content = printable(
+            {
+                "bench": about.bench,
+                "title": about.title or _title(about),
+                "params": {name: _plain(value) for name, value in about.params.items()},
+                "device": about.device,
+                "devices": list(result.devices),
+                "machine": spec.system.name,
+                "machine_hash": machine_hash(spec),
+                "total_ns": result.total_ns,
+                "kernels_ns": figures_of(result).kernels_ns,
+                "verified": _verified(result),
+                "ok": result.ok,
+                "launches": len(launches),
+                "ops": len(ops["id"]),
+                "bin_ns": binned.bin_ns,
+                "bins": bins,
+            }
+        )
         digest = _digest(content, documents, tables)
         for name, (columns, types) in tables.items():
             write_table(self._path / name, columns, types)
@@ -128,18 +133,17 @@ class RunFolder:
             "version": __version__,
             "hash": digest,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": list(about.command),
-            "identifier": about.identifier,
+            "command": printable(list(about.command)),
+            "identifier": printable(about.identifier),
             **content,
-            "files": {name: (self._path / name).stat().st_size for name in FILES},
         }
-        _write_json(self._path / MANIFEST, manifest)
+        _write_json(self._path / MANIFEST, sealed(manifest, self._path, arrow()))
         return digest
 
     def _records(self) -> Iterator[dict[str, Any]]:
         """The columns of the records, some rows at a time."""
-        file = arrow().parquet.ParquetFile(str(self._path / RAW))
-        with file:
+        opened = arrow().OSFile(os.fsencode(self._path / RAW), "rb")
+        with opened, arrow().parquet.ParquetFile(opened) as file:
             for batch in file.iter_batches(batch_size=CHUNK_ROWS):
                 yield batch.to_pydict()
 

@@ -1,27 +1,34 @@
 """A saved run, as everything that looks at runs reads it; `parts.py` says what it consists of.
 
-`open_run` looks at the manifest and the sizes of files only; each file is read when it is first asked for.
+`open_run` looks at the manifest and the sizes of files only; each file is read when it is first asked for, and checked
+against the digests that the manifest has.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.report.runs.files import SAVE_AGAIN, open_table, read_json, read_manifest
+from kernbench.report.runs.digests import digest_of_manifest
+from kernbench.report.runs.files import SAVE_AGAIN, RunFiles
 from kernbench.report.runs.layout import (
     ACTIVITY,
     ACTIVITY_COLUMNS,
     LANE_COLUMNS,
     LANES,
+    LARGEST_BINS,
     LAUNCHES,
     MACHINE,
+    MANIFEST,
+    OPS,
     PLACE_COLUMNS,
     PLACES,
     SOURCES,
@@ -79,8 +86,11 @@ def _check(manifest: Manifest, path: Path) -> None:
     wrong = [name for name in _TEXTS if not isinstance(getattr(manifest, name), str)]
     for name, least in _NUMBERS.items():
         value = getattr(manifest, name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= least:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < inf:
             wrong.append(name)
+    wrong += [name for name in ("launches", "ops", "bins") if not isinstance(getattr(manifest, name), int)]
+    if not wrong and manifest.bins > LARGEST_BINS:
+        wrong.append("bins")
     if not isinstance(manifest.params, Mapping):
         wrong.append("params")
     if wrong:
@@ -93,8 +103,9 @@ class SavedRun:
     """A run folder. Raises UsageError, which says what is damaged, when a file is read that cannot be."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        raw = read_manifest(self.path)
+        self.path = _as_path(path)
+        self._files = RunFiles(self.path)
+        raw = self._files.manifest
         try:
             named = {name: raw[name] for name in Manifest.__dataclass_fields__ if name != "raw"}
             named["command"], named["devices"] = tuple(raw["command"]), tuple(raw["devices"])
@@ -104,6 +115,10 @@ class SavedRun:
                 f"the saved run is damaged: its manifest lacks {error}", where=str(self.path), hint=SAVE_AGAIN
             ) from error
         _check(self.manifest, self.path)
+        if "digest" in raw and raw["digest"] != digest_of_manifest(raw):
+            raise UsageError(
+                f"the saved run is damaged: {MANIFEST} is not what was saved", where=str(self.path), hint=SAVE_AGAIN
+            )
 
     def __repr__(self) -> str:
         return f"<SavedRun {self.id}: {self.name}, {self.total_ns} ns>"
@@ -123,7 +138,10 @@ class SavedRun:
 
     @cached_property
     def ops(self) -> Ops:
-        return StoredOps(self.path)
+        found = StoredOps(self._files)
+        if len(found) != self.manifest.ops:
+            raise self._files.damaged(f"{OPS} has {len(found):,} rows instead of {self.manifest.ops:,}")
+        return found
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -133,8 +151,8 @@ class SavedRun:
 
     @cached_property
     def launches(self) -> tuple[SavedLaunch, ...]:
-        rows = read_json(self.path, LAUNCHES)
-        with self._damage(LAUNCHES):
+        rows = self._files.json(LAUNCHES)
+        with self._files.damage(LAUNCHES):
             return tuple(launch_of_row(i, row) for i, row in enumerate(rows))
 
     @cached_property
@@ -143,14 +161,14 @@ class SavedRun:
 
     @cached_property
     def activity(self) -> Activity:
-        table = open_table(self.path, ACTIVITY, ACTIVITY_COLUMNS)
+        table = self._files.table(ACTIVITY, ACTIVITY_COLUMNS)
         columns = {name: table.column(name).to_numpy(zero_copy_only=False) for name in ACTIVITY_COLUMNS}
         return Activity(self.manifest.bin_ns, self.manifest.bins, **columns)
 
     @cached_property
     def _source_data(self) -> tuple[tuple[SourceFile, ...], tuple[SourceLine, ...]]:
-        data = read_json(self.path, SOURCES)
-        with self._damage(SOURCES):
+        data = self._files.json(SOURCES)
+        with self._files.damage(SOURCES):
             files = tuple(SourceFile(i, str(row["name"]), row["text"]) for i, row in enumerate(data["files"]))
             lines = tuple(SourceLine(i, files[file], int(number)) for i, (file, number) in enumerate(data["lines"]))
             return files, lines
@@ -168,12 +186,12 @@ class SavedRun:
     @cached_property
     def machine_values(self) -> dict[str, object]:
         """Every value of the machine's description, by its key with dots."""
-        return dict(_values(read_json(self.path, MACHINE)))
+        return dict(_values(self._files.json(MACHINE)))
 
     @cached_property
     def graph(self) -> TopologyGraph:
         """The machine, compiled."""
-        data = read_json(self.path, MACHINE)
+        data = self._files.json(MACHINE)
         try:
             return load_topology(MachineSpec.model_validate(data))
         except (KernBenchError, ValueError) as error:
@@ -184,12 +202,9 @@ class SavedRun:
             ) from error
 
     def _rows(self, name: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:
-        table = open_table(self.path, name, columns)
+        table = self._files.table(name, columns)
         values = [table.column(column).to_pylist() for column in columns]
         return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
-
-    def _damage(self, name: str) -> _Damage:
-        return _Damage(self.path, name)
 
 
 def launch_of_row(index: int, row: Mapping[str, Any]) -> SavedLaunch:
@@ -198,20 +213,11 @@ def launch_of_row(index: int, row: Mapping[str, Any]) -> SavedLaunch:
     return SavedLaunch(**{**row, "index": index, "sips": tuple(row["sips"]), "pes": pes})
 
 
-class _Damage:
-    """Turns what a damaged JSON file makes of a reader into an error that says so."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._path, self._name = path, name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | IndexError):
-            raise UsageError(
-                f"the saved run is damaged: {self._name} lacks {error}", where=str(self._path), hint=SAVE_AGAIN
-            ) from error
+def _as_path(path: object) -> Path:
+    """Raises UsageError for what names no place on the disk."""
+    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+        raise UsageError(f"a saved run is named by its path, not by {path!r:.60}", hint="open_run('out/qkv')")
+    return Path(path)
 
 
 def open_run(path: str | Path) -> SavedRun:
@@ -221,7 +227,7 @@ def open_run(path: str | Path) -> SavedRun:
 
 def find_runs(folder: str | Path) -> Iterator[Path]:
     """The run folders at and below a folder, in order of name; folders of runs are not looked into."""
-    root = Path(folder)
+    root = _as_path(folder)
     if not root.is_dir():
         raise UsageError("there is no such folder", where=str(folder), hint="name a folder with saved runs in it")
     pending = [root]

@@ -6,26 +6,26 @@ single ops only (`params`) is read by row group and not kept.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.report.runs.files import arrow, open_table
+from kernbench.common.plain_json import parse_json
+from kernbench.report.runs.files import RunFiles, arrow
 from kernbench.report.runs.layout import OP_COLUMNS, OPS
 from kernbench.report.runs.parts import Lists, Ops, Words
 
-_WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string" and name != "params"]
+_WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string"]
 
 
 class StoredOps(Ops):
     """Columns of a file. Raises UsageError for a file that is no table of ops, and for a column that is damaged."""
 
-    def __init__(self, path: Path) -> None:
-        self.__dict__["_file"] = open_table(path, OPS, OP_COLUMNS, _WORDS)
+    def __init__(self, files: RunFiles) -> None:
+        self.__dict__["_files"] = files
+        self.__dict__["_file"] = files.table(OPS, OP_COLUMNS, _WORDS)
         self.__dict__["_reading"] = RLock()
 
     def __len__(self) -> int:
@@ -42,7 +42,8 @@ class StoredOps(Ops):
             return self.__dict__[name]
 
     def params(self, row: int) -> dict[str, Any]:
-        return dict(json.loads(self.__dict__["_file"].cell("params", int(row))))
+        with self.__dict__["_files"].damage(OPS):
+            return dict(parse_json(self.__dict__["_file"].cell("params", int(row))))
 
 
 def _as_numpy(column: Any, kind: str) -> Any:
