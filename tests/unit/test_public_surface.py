@@ -142,7 +142,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert " ".join(manifest) == (
         "schema kind version hash created command identifier bench title params device devices machine machine_hash "
-        "total_ns kernels_ns verified ok launches ops bin_ns bins files"
+        "total_ns kernels_ns verified ok launches ops bin_ns bins files digests digest"
     )
     explained = printed("explain", folder)
     assert " ".join(explained) == ("schema command scope total_ns sentence bound finish path lanes stalls run what_if")
