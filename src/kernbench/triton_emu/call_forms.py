@@ -81,7 +81,7 @@ class CallForms:
         if isinstance(x, _HANDLES):
             if x.came_from is None or x.tl is not self._tl:
                 raise IncomparableError
-            return x.came_from
+            return x.came_from.key
         if kind is slice:
             a, b, step = x.start, x.stop, x.step
             return "slice", self.of(a), self.of(b), None if step is None else self.of(step)

@@ -5,9 +5,10 @@ of a `Trace`, each at its own place; that costs a small part of what the calls t
 
 So a kernel is run for PEs on which nothing is simulated, and several times for some. It must be one of which that can
 be said (`repeatable`): its calls depend on its arguments and its place in the grid only, not on time, on chance, on
-contents of tensors or on what another run of it left behind; how long it holds tensors between calls depends on nothing
-but these calls; and it leaves nothing behind but what `tl` does. Contents that it looks at are those that the traced
-kernel saw, which must not be able to look at what differs from place to place: numbers that it has loaded.
+contents of tensors or on what another run of it left behind; and it leaves nothing behind but what `tl` does. Handles
+that it drops between two calls are compared, too, since that decides when TCM is free. Contents that it looks at are
+those that the traced kernel saw, which must not be able to look at what differs from place to place: numbers that it
+has loaded.
 
 A kernel that touches of its `tl` or its tensors what was not recorded (where a tensor lies in TCM, which ops made it,
 `out` of a transfer that was not waited for) does not follow.
@@ -15,7 +16,7 @@ A kernel that touches of its `tl` or its tensors what was not recorded (where a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
 from inspect import isgenerator
 from math import prod
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
 from kernbench.triton_emu.call_forms import CallForms, IncomparableError, PlaceOf, Pointer
-from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelIds
 from kernbench.triton_emu.traced import (
@@ -67,6 +68,7 @@ class FollowingTl(TLContext):
         self._env = ids  # type: ignore[assignment]  # of it only where the kernel runs
         self._calls = trace.calls
         self._at = 0
+        self._dropped: list[Hashable] = []  # handles, since the last call
         self._differs = False
         self._forms = CallForms(self, place_of)
 
@@ -84,9 +86,10 @@ class FollowingTl(TLContext):
         at = self._at
         if at < len(self._calls):
             self._at = at + 1
-            expected, form, result = self._calls[at]
+            expected, form, dropped, result = self._calls[at]
             try:
-                if name == expected and self._forms.of_call(pointer, args, named) == form:
+                if name == expected and self._dropped == dropped and self._forms.of_call(pointer, args, named) == form:
+                    self._dropped.clear()
                     return result
             except IncomparableError:
                 pass
@@ -98,7 +101,7 @@ class FollowingTl(TLContext):
         if type(seen) is SeenPending:
             kind = CompletionStandIn if seen.is_composite else TransferStandIn
             pending = kind.__new__(kind)
-            pending._tl, pending.came_from = self, seen.came_from
+            pending._tl, pending.came_from = self, Origin(seen.came_from, self._dropped)
             if seen.is_composite:
                 out = pending._kept = None if seen.out is None else _stand_in_tensor(self, seen.out)
                 pending._result = None if out is None else ref(out)
@@ -207,8 +210,8 @@ def _differ(tl: object) -> NoReturn:
 
 def _stand_in_tensor(tl: FollowingTl, seen: SeenTensor) -> TensorStandIn:
     made = TensorStandIn.__new__(TensorStandIn)
-    made.came_from, made.shape, made.dtype, made.space, made.refers = seen
-    made.tl = tl
+    key, made.shape, made.dtype, made.space, made.refers = seen
+    made.tl, made.came_from = tl, Origin(key, tl._dropped)
     return made
 
 

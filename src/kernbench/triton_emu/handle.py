@@ -47,6 +47,20 @@ class TensorOps(Protocol):
     def evaluate(self, x: TensorHandle) -> Array: ...
 
 
+class Origin:
+    """Which call a handle came from, where calls are recorded or compared. It belongs to one handle, and notes in
+    `dropped` that the handle was dropped.
+    """
+
+    __slots__ = ("_dropped", "key")
+
+    def __init__(self, key: Hashable, dropped: list[Hashable]) -> None:
+        self.key, self._dropped = key, dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self.key)
+
+
 class TensorHandle:
     """A tensor: in TCM, or (from `tl.ref`) where it lies in memory. Operators are elementwise with numpy's
     broadcasting; `@` is `tl.dot`. `&`, `|`, `^`, `~`, `<<` and `>>` work on the bits of integers and on the truth of
@@ -84,9 +98,9 @@ class TensorHandle:
         self.transposed = transposed
         self.segments = segments  # where a reference lies in memory
         self.block = block
-        self.composite: CompletionHandle | None = None  # that has yet to write it
+        self.composite: PendingCommand | None = None  # that has yet to write it
         self._operand: Operand | None = None  # once a command has named it
-        self.came_from: Hashable = None  # which call, where calls are recorded
+        self.came_from: Origin | None = None  # which call, where calls are recorded
 
     @property
     def ndim(self) -> int:
@@ -287,6 +301,38 @@ class TensorHandle:
         return self.tl.bit_not(self)
 
 
+class PendingCommand:
+    """A command that its kernel did not wait for, under way or done.
+
+    Engines keep this, and the blocks of TCM that the command needs, but no handle: so a handle is dropped when the
+    kernel drops it, and where handles are dropped can be compared with a recorded kernel.
+    """
+
+    __slots__ = ("_handle", "_held", "_out", "number", "records")
+
+    def __init__(self, handle: PendingHandle, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
+        kept = held if out is None else (*held, out)
+        self._held = tuple([x.block for x in kept if x.block is not None])  # stay in TCM until it is done
+        self._handle = ref(handle)
+        self._out = None if out is None else ref(out)
+        self.number = -1  # until it is issued
+        self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
+
+    def finish(self, records: tuple[int, ...], brought: TensorHandle | None = None) -> None:
+        """It is done: its operands may go, and its result may be used. `brought` is what a load or a receive brought,
+        which is dropped where the kernel has dropped the handle.
+        """
+        self._held = ()
+        self.records = records
+        out = None if self._out is None else self._out()
+        if out is not None:
+            out.records = records
+            out.composite = None
+        handle = self._handle()
+        if brought is not None and handle is not None:
+            handle.keep(brought)
+
+
 class PendingHandle:
     """A command under way, or done, that the kernel did not wait for.
 
@@ -294,16 +340,19 @@ class PendingHandle:
     kernel's alone, and its TCM is free when the kernel drops it, whether the handle is still there or not.
     """
 
-    __slots__ = ("_held", "_kept", "_result", "_tl", "came_from", "number", "records")
+    __slots__ = ("__weakref__", "_kept", "_result", "_tl", "came_from", "command")
 
-    def __init__(self, tl: object, held: tuple[TensorHandle, ...], out: TensorHandle | None) -> None:
+    def __init__(self, tl: object, held: tuple[TensorHandle, ...] = (), out: TensorHandle | None = None) -> None:
         self._tl = tl
-        self._held = held  # operands stay in TCM until it is done
-        self.number = -1  # until it is issued
-        self.records: tuple[int, ...] = ()  # its op-log ids, once it is done
-        self.came_from: Hashable = None  # which call, where calls are recorded
+        self.came_from: Origin | None = None  # which call, where calls are recorded
         self._kept = out
         self._result = None if out is None else ref(out)
+        self.command = PendingCommand(self, held, out)
+
+    def keep(self, out: TensorHandle) -> None:
+        """The command has brought a tensor."""
+        self._kept = out
+        self._result = ref(out)
 
     @property
     def tl(self) -> object:
@@ -351,26 +400,8 @@ class CompletionHandle(PendingHandle):
 
     __slots__ = ()
 
-    def finish(self, records: tuple[int, ...]) -> None:
-        """It is done: its operands may go, and its result may be used."""
-        self._held = ()
-        self.records = records
-        if self._kept is not None:
-            self._kept.records = records
-            self._kept.composite = None
-
 
 class TransferHandle(PendingHandle):
     """A load, a store, a send or a receive, from `tl.load_async` and its like."""
 
     __slots__ = ()
-
-    def __init__(self, tl: object, held: tuple[TensorHandle, ...] = ()) -> None:
-        super().__init__(tl, held, None)
-
-    def finish(self, records: tuple[int, ...], out: TensorHandle | None) -> None:
-        """It is done; `out` is what a load or a receive brought."""
-        self._held = ()
-        self.records = records
-        self._kept = out
-        self._result = None if out is None else ref(out)

@@ -75,23 +75,24 @@ class TlAccess(TlCore):
         source, block, fill = self._source("load_async", ptr, shape, dtype, mask, other, strides, rows)
         tcm = self._arena.alloc(source.nbytes)
         handle, line = TransferHandle(self), kernel_line()
+        command = handle.command
 
         def arrived(records: Records) -> None:  # outside the kernel, whose line is `line`
-            self._under_way.end(handle)
+            self._under_way.end(command)
             try:
                 value = self._filled(self._read_block(block), fill, line)
             except KernBenchError as error:
                 raise KernelError(f"load_async at {line}: {error.what}", hint=error.hint) from None
             out = self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
-            handle.finish(records, out)
+            command.finish(records, out)
 
         if not block.requests:
             arrived(())
             return handle
         self._settle(block.segments)
         cmd = DmaReadCmd(source, self._next_name(), block.requests, self._writers_of(block))
-        self._under_way.begin_reading(handle, block.segments)
-        handle.number = self._issue_command(cmd, arrived)
+        self._under_way.begin_reading(command, block.segments)
+        command.number = self._issue_command(cmd, arrived)
         return handle
 
     def store(
@@ -126,17 +127,18 @@ class TlAccess(TlCore):
         """As `store`, without waiting for it: `tl.wait` does. What is written is what `value` holds now."""
         cmd, block, known = self._target_of("store_async", ptr, value, mask, strides, rows)
         handle = TransferHandle(self, (value,))
+        command = handle.command
 
         def written(records: Records) -> None:
             self._write_block(block, known, records)
-            self._under_way.end(handle)
-            handle.finish(records, None)
+            self._under_way.end(command)
+            command.finish(records)
 
         if cmd is None:
-            handle.finish((), None)
+            command.finish(())
         else:
-            self._under_way.begin(handle, block.segments)
-            handle.number = self._issue_command(cmd, written)
+            self._under_way.begin(command, block.segments)
+            command.number = self._issue_command(cmd, written)
         return handle
 
     def ref(self, ptr: int, shape: object = None, dtype: object = None) -> TensorHandle:

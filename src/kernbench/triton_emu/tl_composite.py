@@ -69,7 +69,7 @@ class TlComposite(TlCore):
         result = self._new(value) if out is None else None
         handle = CompletionHandle(inputs[0].tl, used, result)
         if not value.type.size:
-            handle.finish(())
+            handle.command.finish(())
             return handle
         target = out if result is None else result.operand()
         assert target is not None
@@ -83,21 +83,22 @@ class TlComposite(TlCore):
 
     def _issue(self, cmd: CompositeCmd, handle: CompletionHandle, pieces: list[Segment], value: Value) -> None:
         """Hand a composite to the PE; what it writes to memory is there when it is done."""
+        command = handle.command
 
         def done(records: Records) -> None:
             if pieces:
                 self._write(pieces, value, records)
-                self._under_way.end(handle)
-            handle.finish(records)
+                self._under_way.end(command)
+            command.finish(records)
 
         try:
-            handle.number = self._runner.issue(cmd, done)
+            command.number = self._runner.issue(cmd, done)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
         if pieces:
-            self._under_way.begin(handle, pieces)
+            self._under_way.begin(command, pieces)
         if handle.out is not None:
-            handle.out.composite = handle
+            handle.out.composite = command
 
     def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
         """Wait for a composite, a load, a store, a send or a receive, or for all under way. Engine: none.
@@ -115,7 +116,7 @@ class TlComposite(TlCore):
                 f"wait: {handle!r} is nothing of this kernel that is under way",
                 "give what tl.composite, tl.load_async, tl.store_async, tl.send_async or tl.recv_async returned",
             )
-        self._await(handle)
+        self._await(handle.command)
         return handle.hand_over()
 
     # ---- what a composite is given

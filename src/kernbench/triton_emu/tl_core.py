@@ -20,7 +20,7 @@ from kernbench.common.launch import KernelLaunchMsg
 from kernbench.common.whole_numbers import is_whole
 from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
-from kernbench.triton_emu.handle import PendingHandle, Scalar, TensorHandle, TensorOps
+from kernbench.triton_emu.handle import PendingCommand, PendingHandle, Scalar, TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
@@ -239,13 +239,13 @@ class TlCore:
         assert x.value is not None
         return x.value
 
-    def _await(self, handle: PendingHandle) -> None:
+    def _await(self, command: PendingCommand) -> None:
         """Let time pass until a command is done; what it leaves in TCM stays with its handle."""
-        if not self._runner.is_done(handle.number):
-            self._call(WaitCmd((handle.number,)))
-        self._runner.note_waited(handle.number)
-        self._receives.pop(handle.number, None)
-        self._raise_failure(handle.number)
+        if not self._runner.is_done(command.number):
+            self._call(WaitCmd((command.number,)))
+        self._runner.note_waited(command.number)
+        self._receives.pop(command.number, None)
+        self._raise_failure(command.number)
 
     def _raise_failure(self, number: int | None = None) -> None:
         """Raise what went wrong at the end of a command that was waited for, or of any."""

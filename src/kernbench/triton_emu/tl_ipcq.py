@@ -46,7 +46,7 @@ class TlIpcq(TlAccess):
         cmd = self._sending("send_async", dir, src)
         handle = TransferHandle(self, (src,))
         self._has_pending = True
-        handle.number = self._issue_message(cmd, lambda records: handle.finish(records, None))
+        handle.command.number = self._issue_message(cmd, handle.command.finish)
         return handle
 
     def _sending(self, op: str, dir: str, src: TensorHandle) -> SendCmd:
@@ -92,6 +92,7 @@ class TlIpcq(TlAccess):
         size = self._values.type_of(cmd.shape, self._dtype(cmd.dtype)).nbytes
         tcm = self._arena.alloc(size)
         handle = TransferHandle(self)
+        command = handle.command
 
         def arrived(records: Records) -> None:  # outside the kernel
             if not cmd.received:  # it was cancelled
@@ -100,11 +101,11 @@ class TlIpcq(TlAccess):
             self._check_received("recv_async", cmd, message)
             value = message.value
             assert isinstance(value, Value)
-            handle.finish(records, self._handle(cmd.shape, cmd.dtype, "tcm", tcm.address, value, tcm, records))
+            command.finish(records, self._handle(cmd.shape, cmd.dtype, "tcm", tcm.address, value, tcm, records))
 
         self._has_pending = True
-        handle.number = self._issue_message(cmd, arrived)
-        self._receives[handle.number] = cmd.line
+        command.number = self._issue_message(cmd, arrived)
+        self._receives[command.number] = cmd.line
         return handle
 
     def ended(self, returned: object) -> object:

@@ -1,9 +1,9 @@
 """Kernels whose `tl` calls are recorded: `TracingTl` notes in a `Trace` what a kernel asks for, and what it gets as far
 as it may look at it.
 
-Noted are the outermost calls, also those behind operators of tensors. A trace is not usable where something of the
-kernel cannot be compared: atomics, an address that has no place, an argument of a type that nobody knows, or
-a call that raises. It holds no tensor, so TCM is taken and given back as without it.
+Noted are the outermost calls, also those behind operators of tensors, and which handles were dropped between them. A
+trace is not usable where something of the kernel cannot be compared: atomics, an address that has no place, an argument
+of a type that nobody knows, or a call that raises. It holds no tensor, so TCM is taken and given back as without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from kernbench.common.commands import Space
 from kernbench.triton_emu.call_forms import MOST_ELEMENTS, CallForms, IncomparableError, PlaceOf, Pointer, pointer_of
-from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, TensorHandle
+from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle
 from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_core import KernelEnv
@@ -90,10 +90,11 @@ KEPT = _Kept()
 
 
 class Call(NamedTuple):
-    """A call that a kernel has made."""
+    """A call that a kernel has made, and the handles that it has dropped since the call before: their TCM is free."""
 
     name: str
     args: Hashable
+    dropped: list[Hashable]
     result: object
 
 
@@ -125,57 +126,58 @@ class Trace:
         self._is_comparable = False
         self.calls = []
 
-    def note(self, name: str, args: Hashable, result: object) -> None:
-        """A call has returned."""
-        try:
-            seen = self._seen(name, result, ("result", len(self.calls)))
-        except IncomparableError:
-            self.give_up()
-        else:
-            self.calls.append(Call(name, args, seen))
-
-    def _seen(self, name: str, result: object, key: tuple[Hashable, ...]) -> object:
-        if result is None:
-            return None
-        if isinstance(result, TensorHandle):
-            if result.came_from is None:
-                return _seen_tensor(result, key)
-            if name == "wait":
-                return KEPT
-        elif isinstance(result, PendingHandle) and result.came_from is None:
-            result.came_from = key
-            if not isinstance(result, CompletionHandle):
-                return SeenPending(key, False, None)
-            out = result.out
-            return SeenPending(key, True, None if out is None else _seen_tensor(out, (*key, "out")))
-        elif type(result) is tuple:
-            return SeenSeveral(tuple(self._seen(name, item, (*key, at)) for at, item in enumerate(result)))
-        elif type(result) is np.ndarray and result.size <= MOST_ELEMENTS:
-            return _seen_array(result.copy())
-        raise IncomparableError
-
-
-def _seen_tensor(x: TensorHandle, key: Hashable) -> SeenTensor:
-    x.came_from = key
-    return SeenTensor(key, x.shape, x.dtype, x.space, x.is_reference)
-
 
 # ---- recording
 
 
 class TracingTl(TLContext):
-    """A `tl` that notes its calls."""
+    """A `tl` that notes its calls, and which handles are dropped between them."""
 
     def __init__(self, env: KernelEnv, trace: Trace, place_of: PlaceOf) -> None:
         super().__init__(env)
         self._trace = trace
         self._forms = CallForms(self, place_of)
+        self._dropped: list[Hashable] = []  # handles, since the last call
         self._is_inside = False  # in a call: those that methods make of each other are not noted
 
     def ended(self, returned: object) -> object:
         result = super().ended(returned)
         self._trace.is_over = True
         return result
+
+    def _note(self, name: str, args: Hashable, dropped: list[Hashable], result: object) -> None:
+        """A call has returned."""
+        calls = self._trace.calls
+        try:
+            seen = self._seen(name, result, ("result", len(calls)))
+        except IncomparableError:
+            self._trace.give_up()
+        else:
+            calls.append(Call(name, args, dropped, seen))
+
+    def _seen(self, name: str, result: object, key: tuple[Hashable, ...]) -> object:
+        if result is None:
+            return None
+        if isinstance(result, TensorHandle):
+            if result.came_from is None:
+                return self._seen_tensor(result, key)
+            if name == "wait":
+                return KEPT
+        elif isinstance(result, PendingHandle) and result.came_from is None:
+            result.came_from = Origin(key, self._dropped)
+            if not isinstance(result, CompletionHandle):
+                return SeenPending(key, False, None)
+            out = result.out
+            return SeenPending(key, True, None if out is None else self._seen_tensor(out, (*key, "out")))
+        elif type(result) is tuple:
+            return SeenSeveral(tuple(self._seen(name, item, (*key, at)) for at, item in enumerate(result)))
+        elif type(result) is np.ndarray and result.size <= MOST_ELEMENTS:
+            return _seen_array(result.copy())
+        raise IncomparableError
+
+    def _seen_tensor(self, x: TensorHandle, key: Hashable) -> SeenTensor:
+        x.came_from = Origin(key, self._dropped)
+        return SeenTensor(key, x.shape, x.dtype, x.space, x.is_reference)
 
 
 def _traced(about: TlMethod) -> object:
@@ -194,6 +196,8 @@ def _traced(about: TlMethod) -> object:
         except (IncomparableError, RecursionError):
             trace.give_up()
             return method(self, *args, **named)
+        dropped = self._dropped[:]
+        self._dropped.clear()
         self._is_inside = True
         try:
             result = method(self, *args, **named)
@@ -202,7 +206,7 @@ def _traced(about: TlMethod) -> object:
             raise
         finally:
             self._is_inside = False
-        trace.note(about.name, form, result)
+        self._note(about.name, form, dropped, result)
         return result
 
     return call

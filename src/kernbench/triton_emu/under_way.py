@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 from kernbench.common.commands import Segment
 from kernbench.common.writers import Writers
-from kernbench.triton_emu.handle import PendingHandle
+from kernbench.triton_emu.handle import PendingCommand
 
 
 class ReadRanges(NamedTuple):
     """The bytes that a command has yet to read, so that an overlap is found by bisection."""
 
-    pending: PendingHandle
+    pending: PendingCommand
     starts: list[int]  # in ascending order
     ends: list[int]  # the end of all ranges up to each of them
 
     @classmethod
-    def of(cls, pending: PendingHandle, segments: Sequence[Segment]) -> ReadRanges:
+    def of(cls, pending: PendingCommand, segments: Sequence[Segment]) -> ReadRanges:
         """Of these segments, of which some may overlap."""
         ordered = sorted(segments)
         ends = accumulate((address + nbytes for address, nbytes in ordered), max)
@@ -45,24 +45,24 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._writing: dict[int, tuple[PendingHandle, Sequence[Segment]]] = {}  # in the order of issue
+        self._writing: dict[int, tuple[PendingCommand, Sequence[Segment]]] = {}  # in the order of issue
         self._reading: dict[int, ReadRanges] = {}
-        self._number_of: dict[PendingHandle, int] = {}
+        self._number_of: dict[PendingCommand, int] = {}
         self._bytes = Writers()
 
-    def begin(self, pending: PendingHandle, segments: Sequence[Segment]) -> None:
+    def begin(self, pending: PendingCommand, segments: Sequence[Segment]) -> None:
         """A command will write these bytes."""
         number = self._number_of[pending] = next(self._numbers)
         self._writing[number] = (pending, segments)
         for address, nbytes in segments:
             self._bytes.note(address, nbytes, number)
 
-    def begin_reading(self, pending: PendingHandle, segments: Sequence[Segment]) -> None:
+    def begin_reading(self, pending: PendingCommand, segments: Sequence[Segment]) -> None:
         """A command will read these bytes."""
         number = self._number_of[pending] = next(self._numbers)
         self._reading[number] = ReadRanges.of(pending, segments)
 
-    def end(self, pending: PendingHandle) -> None:
+    def end(self, pending: PendingCommand) -> None:
         """It has."""
         number = self._number_of.pop(pending, None)
         if number is None or self._reading.pop(number, None) is not None:
@@ -70,14 +70,14 @@ class UnderWay:
         for address, nbytes in self._writing.pop(number)[1]:
             self._bytes.note(address, nbytes, None)
 
-    def writers_of(self, segments: Sequence[Segment]) -> list[PendingHandle]:
+    def writers_of(self, segments: Sequence[Segment]) -> list[PendingCommand]:
         """The commands that have yet to write some of these bytes, in the order of issue."""
         if not self._writing:
             return []
         found = {number for address, nbytes in segments for number in self._bytes.of(address, nbytes)}
         return [self._writing[number][0] for number in sorted(found)]
 
-    def readers_of(self, segments: Sequence[Segment]) -> list[PendingHandle]:
+    def readers_of(self, segments: Sequence[Segment]) -> list[PendingCommand]:
         """The commands that have yet to read some of these bytes, in the order of issue."""
         if not self._reading or not segments:
             return []

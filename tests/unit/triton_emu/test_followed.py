@@ -115,6 +115,8 @@ def work(x, y, z, *, tl, changed=""):  # type: ignore[no-untyped-def]
     kept = tl.composite("math", streamed, math_op="exp", epilogue=steps, out_dtype="f32")
     out = kept.out if changed != "waits" else tl.wait(kept)
     tl.wait(tl.composite("math", out, math_op="exp", out_ptr=z.local if changed != "place" else z.local + 64))
+    if changed == "drops":
+        del a
     if changed == "cycles":
         tl.cycles(3)
     tl.wait()
@@ -125,7 +127,7 @@ def work(x, y, z, *, tl, changed=""):  # type: ignore[no-untyped-def]
 
 CHANGES = (
     "shape", "offset", "type of scalar", "scalar", "sign of zero", "operator", "dtype", "one more", "one less",
-    "no part", "view", "handle", "fill", "epilogue", "waits", "place", "cycles", "looks",
+    "no part", "view", "handle", "fill", "epilogue", "waits", "place", "cycles", "looks", "drops",
 )  # fmt: skip
 
 

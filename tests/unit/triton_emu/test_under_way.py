@@ -7,16 +7,16 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.triton_emu.handle import CompletionHandle
+from kernbench.triton_emu.handle import PendingCommand
 from kernbench.triton_emu.under_way import UnderWay
 
 
 class Composite:
-    """Stands for a handle: only which one it is matters here."""
+    """Stands for a command: only which one it is matters here."""
 
 
-def handles(n: int) -> list[CompletionHandle]:
-    return [cast("CompletionHandle", Composite()) for _ in range(n)]
+def handles(n: int) -> list[PendingCommand]:
+    return [cast("PendingCommand", Composite()) for _ in range(n)]
 
 
 def test_a_composite_is_found_by_any_byte_it_will_write_until_it_has() -> None:
@@ -35,7 +35,7 @@ def test_a_composite_is_found_by_any_byte_it_will_write_until_it_has() -> None:
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12), st.integers(0, 50), st.integers(1, 9))
 def test_those_found_are_those_that_share_a_byte(writes: list[tuple[int, int]], at: int, nbytes: int) -> None:
     under_way = UnderWay()
-    issued: list[tuple[CompletionHandle, tuple[int, int]]] = []
+    issued: list[tuple[PendingCommand, tuple[int, int]]] = []
     for piece, composite in zip(writes, handles(len(writes)), strict=True):
         for earlier in under_way.writers_of([piece]):  # as a kernel does, which waits for them
             under_way.end(earlier)
