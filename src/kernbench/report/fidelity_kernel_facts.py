@@ -65,7 +65,8 @@ APPROXIMATED = (
     Fact(
         "MAC array",
         "a systolic array fills and drains, and a side that its geometry does not divide leaves MACs idle",
-        "m * k * n / rate, for the tile actually computed; adding to an accumulator (`tl.dot(a, b, acc)`) is free",
+        "m * k * n / rate in whole cycles, for the tile actually computed; adding to an accumulator "
+        "(`tl.dot(a, b, acc)`) is free",
         "approximated",
         "optimistic",
         "small and narrow products, tiles much smaller than the native one",
@@ -73,7 +74,7 @@ APPROXIMATED = (
     Fact(
         "vector functions",
         "exp, erf or a division take several passes; a reduction ends in a tree; a sort takes log2(n) passes or more",
-        "one pass over the elements for every function, softmax, gelu, sort, topk and cumsum included",
+        "one pass over the elements in whole cycles for every function, softmax, gelu, sort, topk and cumsum included",
         "approximated",
         "optimistic",
         "softmax, normalisation, activations and sorting that are not hidden behind memory",

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from kernbench.common.commands import Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
+from kernbench.common.units import GRID_NS, on_grid
+from kernbench.components.builtin.engine_cycles import compute_ns, compute_ns_each
 from kernbench.components.builtin.pe_gemm import gemm_ns
 from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TileToken, lanes_ns
 from kernbench.components.builtin.stages import MoveStage, RunsStage, StageType
@@ -17,6 +19,7 @@ from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.op_log import OpLog
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
@@ -31,13 +34,45 @@ class TestRules:
     def test_a_product_takes_its_multiplications_over_the_rate(self, dtype, ns):
         assert gemm_ns(32, 64, 32, 4096.0, dtype) == ns
 
-    def test_a_product_of_one_is_still_time(self):
-        assert gemm_ns(1, 1, 1, 1e9, "i8") > 0
+    @pytest.mark.parametrize(("m", "ns"), [(1, 1.0), (2, 1.0), (3, 2.0), (33, 17.0)])
+    def test_a_product_takes_whole_cycles_rounded_up(self, m, ns):
+        """m * 64 * 32 multiplications at 4096 per cycle of 1 ns are m / 2 cycles."""
+        assert gemm_ns(m, 64, 32, 4096.0, "f16") == ns
+
+    def test_a_product_of_one_takes_a_cycle(self):
+        assert gemm_ns(1, 1, 1, 1e9, "i8") == 1.0
+
+    @pytest.mark.parametrize("amount", [1, 1024, 1025, 10 * 1024])
+    def test_the_clock_cuts_time_and_leaves_the_rate(self, amount):
+        """1024 per cycle at 1.25 GHz are 1280 per ns; a cycle is 0.8 ns. Products and lanes follow one rule."""
+        cycles = -(-amount // 1024)
+        assert gemm_ns(amount, 1, 1, 1280.0, "f16", 1.25) == on_grid(0.8 * cycles)
+        assert lanes_ns(amount, 1280.0, "f16", 1.25) == on_grid(0.8 * cycles)
+
+    @given(st.integers(0, 10**7), st.floats(0.5, 1e5), st.sampled_from(["f16", "f32", "i8"]), st.floats(0.1, 10.0))
+    def test_the_tile_model_rounds_as_the_engines_do(self, amount, per_ns, dtype, clock_ghz):
+        each = compute_ns_each(np.array([amount]), per_ns, dtype, clock_ghz)
+        assert abs(float(each[0]) - compute_ns(amount, per_ns, dtype, clock_ghz)) <= GRID_NS
+
+    @pytest.mark.parametrize(("ghz", "gemm", "math"), [(1.0, 1.0, 1.0), (4.0, 0.5, 0.25)])
+    def test_the_clocks_of_a_machine_act_on_both_engines(self, ghz, gemm, math):
+        """1 x 64 x 32 products are 0.5 ns at the full rate, 64 elements 0.25 ns: 2 cycles and 1 cycle of 4 GHz."""
+
+        def kernel(a, b, tl):
+            tl.exp(tl.load(a))
+            tl.dot(tl.load(a), tl.load(b))
+
+        clocks = {f"{PE}.pe_gemm.attrs.clock_ghz": ghz, f"{PE}.pe_math.attrs.clock_ghz": ghz}
+        log = OpLog()
+        arrays = np.zeros((1, 64), np.float16), np.zeros((64, 32), np.float16)
+        run_kernel(kernel, *arrays, topology=load_topology(None, {**TINY, **clocks}), op_log=log)
+        took = {record.component_id.split(".")[-1]: record.t_end - record.t_start for record in log.records}
+        assert (took["pe_gemm"], took["pe_math"]) == (gemm, math)
 
     @pytest.mark.parametrize(
         ("elements", "dtype", "ns"), [(1, "f16", 1), (256, "f16", 1), (257, "f16", 2), (256, "f32", 2), (513, "i8", 2)]
     )
-    def test_lanes_start_a_row_every_ns(self, elements, dtype, ns):
+    def test_lanes_start_a_row_every_cycle(self, elements, dtype, ns):
         assert lanes_ns(elements, 256.0, dtype) == ns
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=20))

@@ -9,15 +9,15 @@ which lets tokens in, is held up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
 from typing import Protocol
 
-from kernbench.common.dtypes import dtype_of
+from kernbench.common.dtypes import F16
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
 from kernbench.common.messages import LaunchStream, Request, stream_of
-from kernbench.common.units import GRID_NS, on_grid
+from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context
+from kernbench.components.builtin.engine_cycles import compute_ns
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.stages import GemmStage, MathStage, Stage
 from kernbench.components.builtin.tile_plan import TilePlan
@@ -27,7 +27,7 @@ from kernbench.topology.graph import Node
 # What an engine of a user's own is made from, stages too.
 __all__ = [
     "CommandContext", "GemmStage", "MathStage", "PeEngine", "PipelineContext", "ServerQueue", "StageServer",
-    "TileToken", "lanes_ns", "work_ns",
+    "TileToken", "compute_ns", "lanes_ns", "work_ns",
 ]  # fmt: skip
 
 
@@ -182,13 +182,11 @@ class ServerQueue:
 
 
 def work_ns(amount: int, per_ns: float) -> float:
-    """How long `amount` of work takes at `per_ns`, on the grid."""
-    return max(on_grid(amount / per_ns), GRID_NS)
+    """`compute_ns` of work whose rate does not depend on a type."""
+    return compute_ns(amount, per_ns, F16)
 
 
-def lanes_ns(elements: int, lanes_per_ns: float, dtype: str) -> float:
-    """A vector op: whole ns, as a row of lanes starts every ns; f32 at half the lanes, one-byte types at double."""
-    return float(max(ceil(elements / (lanes_per_ns * dtype_of(dtype).compute_scale)), 1))
+lanes_ns = compute_ns  # the name by which engines of a user's own know it
 
 
 class StageServer(Protocol):

@@ -81,6 +81,8 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
         math_overhead_ns=math.overhead_ns,
         register_bytes=int(move.attrs["register_file_bytes"]),
         tcm_bytes=cube.tcm_reserved_bytes,
+        gemm_ghz=float(gemm.attrs.get("clock_ghz", 1.0)),
+        math_ghz=float(math.attrs.get("clock_ghz", 1.0)),
     )
 
 

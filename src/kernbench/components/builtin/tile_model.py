@@ -26,6 +26,7 @@ from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
+from kernbench.components.builtin.engine_cycles import compute_ns_each
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
 
 Floats = NDArray[np.float64]
@@ -47,6 +48,8 @@ class PeRates:
     math_overhead_ns: float
     register_bytes: int
     tcm_bytes: int  # for tile buffers
+    gemm_ghz: float = 1.0
+    math_ghz: float = 1.0
 
 
 def composite_ns(cmd: CompositeCmd, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> Floats:
@@ -160,6 +163,7 @@ class _Tiled:
             first.read + self._register_ns() + last.store + last.write + late_ns,
             self._buffer_ns(first) + last.store + last.write,
             *self._memory_ns(last),
+            self._edge_row_ns(first),
         ]
         wider = self._counts[2] > 1
         before = self._chain(np.where(wider, m, self._tile[0]), k, np.where(wider, self._tile[2], n))
@@ -189,7 +193,7 @@ class _Tiled:
         fetched = sum((nbytes for _, nbytes in self._inputs(m, k, n, last=False)), np.zeros(len(m)))
         result = m * n * dtype_of(work.out.dtype).itemsize
         out = self._path(work.out)
-        macs = m * k * n / self._mac_rate() if work.mac_dtype else np.zeros(len(m))
+        macs = self._macs_ns(m * k * n) if work.mac_dtype else np.zeros(len(m))
         product = macs + rates.gemm_overhead_ns if work.mac_dtype else macs
         return _Chain(
             read,
@@ -226,14 +230,14 @@ class _Tiled:
     def _path(self, operand: Operand) -> PathTiming | None:
         return None if operand.pinned else self._paths[operand.address]
 
-    def _mac_rate(self) -> float:
-        return self._rates.macs_per_ns * dtype_of(self._work.mac_dtype).compute_scale
+    def _macs_ns(self, macs: Ints) -> Floats:
+        return compute_ns_each(macs, self._rates.macs_per_ns, self._work.mac_dtype, self._rates.gemm_ghz)
 
     def _lanes_ns(self, ops: tuple[LaneOp, ...], elements: Ints, overhead_ns: float = 0.0) -> Floats:
         total = np.zeros(len(elements))
         for _, dtype in ops:
-            lanes = self._rates.lanes_per_ns * dtype_of(dtype).compute_scale
-            total = total + np.maximum(np.ceil(elements / lanes), 1.0) + overhead_ns
+            ns = compute_ns_each(elements, self._rates.lanes_per_ns, dtype, self._rates.math_ghz)
+            total = total + ns + overhead_ns
         return total
 
     # ---- all tiles
@@ -309,18 +313,33 @@ class _Tiled:
         return rows * cols * dtype_of(self._work.out.dtype).itemsize
 
     def _compute_ns(self) -> Floats:
-        """The compute slot; lanes work whole ns, so edge tiles count by themselves."""
-        work, (m, _, n) = self._work, self._tile
+        """The compute slot; engines work whole cycles, so edge tiles count by themselves."""
         total = np.zeros(len(self._tiles))
-        if work.mac_dtype:
-            rows, depth, cols = work.sizes
-            total = total + rows * depth * cols / self._mac_rate()
-        steps = self._counts[1] - 1
-        for high, times_high in self._parts(work.sizes[0], m):
-            for wide, times_wide in self._parts(work.sizes[2], n):
-                every, last = self._lanes_ns(work.every_ops, high * wide), self._lanes_ns(work.last_ops, high * wide)
-                total = total + times_high * times_wide * (steps * every + last)
+        for high, times in self._parts(self._work.sizes[0], self._tile[0]):
+            total = total + times * self._row_compute_ns(high)
         return total
+
+    def _row_compute_ns(self, high: Ints) -> Floats:
+        """The compute slot over one row of output tiles."""
+        work, (_, k, n), steps = self._work, self._tile, self._counts[1] - 1
+        total = np.zeros(len(self._tiles))
+        for wide, times in self._parts(work.sizes[2], n):
+            every, last = self._lanes_ns(work.every_ops, high * wide), self._lanes_ns(work.last_ops, high * wide)
+            if work.mac_dtype:
+                every = every + self._macs_ns(high * k * wide)
+                last = last + self._macs_ns(high * self._edges[1] * wide)
+            total = total + times * (steps * every + last)
+        return total
+
+    def _edge_row_ns(self, first: _Chain) -> Floats:
+        """A last row of low tiles: its writes, each with its latency, begin when all rows before it are computed."""
+        path, whole_rows = self._path(self._work.out), self._work.sizes[0] // self._tile[0]
+        if path is None:
+            return np.zeros(len(self._tiles))
+        edge_bytes = self._stored_bytes() * self._edges[0] / self._work.sizes[0]
+        writes = (self._counts[2] * path.latency_ns + edge_bytes / path.gbs) / self._rates.dma_places
+        before = first.read + first.fetch + whole_rows * self._row_compute_ns(self._tile[0])
+        return np.where(self._edges[0] < self._tile[0], before + writes, 0.0)
 
     @staticmethod
     def _parts(size: int, tile: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:

@@ -25,6 +25,7 @@ from kernbench.topology.machine_hash import machine_hash
 
 FAST_GBS = 1e6  # the most that a description may say
 FAST_PER_NS = 1e9
+FAST_GHZ = 1000.0
 _PE = "cube.pe_template.components"
 
 
@@ -39,10 +40,20 @@ TARGETS: Mapping[str, Target] = {
         overlaps=True,
     ),
     "pe_gemm": Target(
-        {f"{_PE}.pe_gemm.attrs.overhead_ns": 0.0, f"{_PE}.pe_gemm.attrs.macs_per_ns": FAST_PER_NS}, engine="pe_gemm"
+        {
+            f"{_PE}.pe_gemm.attrs.overhead_ns": 0.0,
+            f"{_PE}.pe_gemm.attrs.macs_per_ns": FAST_PER_NS,
+            f"{_PE}.pe_gemm.attrs.clock_ghz": FAST_GHZ,
+        },
+        engine="pe_gemm",
     ),
     "pe_math": Target(
-        {f"{_PE}.pe_math.attrs.overhead_ns": 0.0, f"{_PE}.pe_math.attrs.lanes_per_ns": FAST_PER_NS}, engine="pe_math"
+        {
+            f"{_PE}.pe_math.attrs.overhead_ns": 0.0,
+            f"{_PE}.pe_math.attrs.lanes_per_ns": FAST_PER_NS,
+            f"{_PE}.pe_math.attrs.clock_ghz": FAST_GHZ,
+        },
+        engine="pe_math",
     ),
     "pe_fetch_store": Target(
         {
@@ -64,7 +75,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "pe_scheduler": Target({f"{_PE}.pe_scheduler.attrs.overhead_ns": 0.0}, classes=(ISSUE,)),
     "pe_cpu": Target(
-        {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": 1000.0},
+        {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": FAST_GHZ},
         nodes=("pe_cpu",),
         classes=(ISSUE,),
         commands=True,

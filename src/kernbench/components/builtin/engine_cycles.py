@@ -1,0 +1,34 @@
+"""How long a compute engine takes for an amount of work: whole cycles of its clock, rounded up, at least one.
+
+The one rule of PE_GEMM, PE_MATH and further compute engines, and of the closed tile model. Rates are per ns and for
+f16, whatever the clock is: the clock sets only how finely time is cut. An engine works on one op at a time, so what is
+left of an op's last cycle is idle.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.engine_declaration import Attribute
+from kernbench.common.units import on_grid
+
+CLOCK_GHZ = Attribute(0.001, 1000.0, default=1.0)
+_WHOLE = 1.0 - 2.0**-40  # work that is a whole number of cycles stays one, though the division may round up
+
+
+def compute_ns(amount: int, per_ns: float, dtype: str, clock_ghz: float = 1.0) -> float:
+    """How long `amount` of work takes at `per_ns` for f16: f32 runs at half the rate, one-byte types at double."""
+    cycles = amount * clock_ghz / (per_ns * dtype_of(dtype).compute_scale)
+    return on_grid(max(ceil(cycles * _WHOLE), 1) / clock_ghz)
+
+
+def compute_ns_each(
+    amounts: NDArray[np.int64], per_ns: float, dtype: str, clock_ghz: float = 1.0
+) -> NDArray[np.float64]:
+    """`compute_ns` of each of several amounts, without the rounding to the grid."""
+    cycles = amounts * clock_ghz / (per_ns * dtype_of(dtype).compute_scale)
+    return np.asarray(np.maximum(np.ceil(cycles * _WHOLE), 1.0) / clock_ghz)
