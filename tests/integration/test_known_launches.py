@@ -269,6 +269,33 @@ def sized(x: Any, y: Any, scale: float, tl: Any) -> None:
         tl.store(y.local, tl.load(x.local, x.local_shape) * scale)
 
 
+def test_a_launch_with_other_text_types_or_tuples_is_not_a_replay_of_an_earlier_one() -> None:
+    def program(run: Run) -> None:
+        x, y = run.tensors()
+        for op, dtype, rows in (
+            ("exp", "f32", (8, 8)),
+            ("neg", "f32", (8, 8)),
+            ("neg", None, (8, 8)),
+            ("neg", None, (4,)),
+        ):
+            run.launch(chosen, x, y, op, dtype=dtype, rows=rows)
+        run.launch(chosen, x, y, "exp", dtype="f32", rows=(8, 8))
+
+    assert same(program) == 5 * CUBES
+    times = [end - start for start, end in outcome(program, machine()).outcome()["times"]]
+    assert times[0] == times[4]  # the same arguments again
+    assert len(dict.fromkeys(times)) == 4
+
+
+@repeatable
+def chosen(x: Any, y: Any, op: str, *, dtype: str | None, rows: tuple[int, ...], tl: Any) -> None:
+    for count in rows:
+        block = tl.load(x.local, (count, 256))
+        if op == "exp":
+            block = tl.exp(tl.exp(block))
+        tl.store(y.local, (block if dtype is None else -block.to(dtype)).to("f16"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"system.address_model": "pa"}, {PENALTY: 7.5}, {"sip.cube_mesh.w": 1, "system.sips.count": 1}],

@@ -140,7 +140,31 @@ class ScalarArg:
         )
 
 
-KernelArg = TensorArg | ScalarArg
+PlainValue = str | bool | int | float | None | tuple["PlainValue", ...]
+"""What a kernel may be given besides tensors; an element type is text, its own name."""
+
+
+@frozen
+class ConstArg:
+    """A plain value that is no number: text, None, an element type or a tuple of plain values; the kernel gets `value`
+    exactly as it is.
+    """
+
+    value: PlainValue
+
+    def __post_init__(self) -> None:
+        hint = "give text, None, numbers or tuples of these"
+        require(is_plain(self.value), f"ConstArg.value is {self.value!r}", hint)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value can be a kernel's argument as it is: it never changes, and every process writes it alike."""
+    if isinstance(value, tuple):
+        return type(value) is tuple and all(is_plain(item) for item in value)
+    return value is None or isinstance(value, str | bool | int | float)
+
+
+KernelArg = TensorArg | ScalarArg | ConstArg
 
 
 @frozen(kw_only=True)
@@ -178,8 +202,8 @@ class KernelLaunchMsg(CubeCommand):
         if not isinstance(self.args, tuple):
             require(False, f"KernelLaunchMsg.args is {self.args!r}", "give a tuple")
         for arg in self.all_args:
-            if not isinstance(arg, TensorArg | ScalarArg):
-                require(False, f"KernelLaunchMsg.args holds {arg!r}", "give TensorArg and ScalarArg")
+            if not isinstance(arg, TensorArg | ScalarArg | ConstArg):
+                require(False, f"KernelLaunchMsg.args holds {arg!r}", "give TensorArg, ScalarArg and ConstArg")
         check_choice("KernelLaunchMsg", "failure_policy", self.failure_policy, FAILURE_POLICIES)
         check_choice("KernelLaunchMsg", "stream", self.stream, STREAMS)
         require(

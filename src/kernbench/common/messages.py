@@ -21,6 +21,7 @@ from kernbench.common.envelope import (
 )
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import (
+    ConstArg,
     FailurePolicy,
     KernelAbortMsg,
     KernelArg,
@@ -41,6 +42,7 @@ from kernbench.common.launch import (
 
 __all__ = [
     "Completion",
+    "ConstArg",
     "CubeCommand",
     "CubeDmaMsg",
     "FailurePolicy",

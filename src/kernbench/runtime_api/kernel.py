@@ -2,6 +2,7 @@
 
 from kernbench.common.messages import (
     Completion,
+    ConstArg,
     CubeDmaMsg,
     KernelAbortMsg,
     KernelArg,
@@ -24,6 +25,7 @@ from kernbench.common.messages import (
 
 __all__ = [
     "Completion",
+    "ConstArg",
     "CubeDmaMsg",
     "KernelAbortMsg",
     "KernelArg",

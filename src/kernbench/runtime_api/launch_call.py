@@ -17,9 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from kernbench.common.errors import UsageError
+from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import DataError, UsageError
 from kernbench.common.frozen import frozen
-from kernbench.common.messages import FailurePolicy, KernelArg, LaunchStream, ScalarArg, Targets
+from kernbench.common.launch import PlainValue
+from kernbench.common.messages import ConstArg, FailurePolicy, KernelArg, LaunchStream, ScalarArg, Targets
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton_emu.binding import positional_names, signature_of
 from kernbench.triton_emu.registry import Kernel
@@ -169,7 +171,24 @@ def _as_arg(kernel: str, which: str, arg: object) -> KernelArg:
         return ScalarArg(dtype, arg)  # type: ignore[arg-type]  # as it was passed
     if isinstance(arg, Real):
         return ScalarArg("fp32", arg)  # type: ignore[arg-type]  # as it was passed
+    return ConstArg(_constant(kernel, which, arg))
+
+
+def _constant(kernel: str, which: str, arg: object) -> PlainValue:
+    """A plain value as the kernel gets it: an element type by tl's own name for it, numbers of numpy as Python's."""
+    if isinstance(arg, tuple):
+        return tuple(_constant(kernel, which, item) for item in arg)
+    if isinstance(arg, np.generic):
+        arg = arg.item()
+    if arg is None or isinstance(arg, str | bool | int | float):
+        return arg
+    if isinstance(arg, type | np.dtype) or type(arg).__name__ == "dtype":  # a Python type, numpy's, or PyTorch's
+        try:
+            return dtype_of(arg)
+        except DataError:
+            pass
     raise UsageError(
         f"argument {which} of kernel '{kernel}' is a {type(arg).__name__}",
-        hint="give tensors and numbers; torch.from_numpy makes a tensor of an array",
+        hint="give tensors, numbers, text, None, element types and tuples of these, without tensors in them; "
+        "torch.from_numpy makes a tensor of an array",
     )

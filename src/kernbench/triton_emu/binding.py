@@ -1,5 +1,5 @@
 """Which argument goes to which parameter of a kernel. `tl` goes where the kernel has a parameter of that name; one that
-is annotated `tl.constexpr` takes a plain Python number.
+is annotated `tl.constexpr` takes a plain Python value, not a tensor.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _plain(kernel: Callable[..., object], name: str, arg: object) -> object:
     if isinstance(arg, Address):
         raise KernelError(
             f"kernel {getattr(kernel, '__name__', kernel)}: '{name}' is a constexpr, got the tensor '{arg.base.name}'",
-            hint="pass a number there, or take the annotation away",
+            hint="pass a plain value there, or take the annotation away",
         )
     return arg.item() if isinstance(arg, np.generic) else arg
 

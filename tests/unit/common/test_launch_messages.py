@@ -8,6 +8,7 @@ import pytest
 
 from kernbench.common.errors import MessageError
 from kernbench.common.messages import (
+    ConstArg,
     CubeDmaMsg,
     KernelLaunchMsg,
     KernelRef,
@@ -36,6 +37,8 @@ ARG = TensorArg("a", (4, 2), "f16", 0x1000, SHARDS, {(0, 0, 0): (2, 2), (0, 0, 1
         (lambda: TensorArg("a", (-4,), "f16", None, SHARDS), r"TensorArg 'a' has shape \(-4,\)"),
         (lambda: ScalarArg("i8", 3), "ScalarArg.dtype is 'i8'"),
         (lambda: ScalarArg("i32", "3"), "ScalarArg.value is '3'"),
+        (lambda: ConstArg([3]), r"ConstArg.value is \[3\]"),
+        (lambda: ConstArg(("a", {})), r"ConstArg.value is \('a', {}\)"),
         (lambda: KernelLaunchMsg(sip=-1, kernel_ref=REF), "KernelLaunchMsg.sip is -1"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref="k"), "KernelLaunchMsg.kernel_ref is 'k'"),
         (lambda: KernelLaunchMsg(sip=0, kernel_ref=REF, args=[]), "KernelLaunchMsg.args is"),

@@ -142,9 +142,22 @@ def test_a_tensor_argument_knows_its_local_shape(torch: RuntimeContext) -> None:
     assert shapes == [((6, 2), (local, 2), "f16") for local in (2, 2, 1, 1)]
 
 
-@pytest.mark.parametrize("bad", [np.zeros(3), "text", None, [1]])
+def test_text_none_types_and_tuples_reach_the_kernel_as_plain_values(torch: RuntimeContext) -> None:
+    given = ("relu", None, "f32", ("gelu", (1, 2.5, None), True), ())
+    seen: list[tuple[object, ...]] = []
+
+    def kernel(*args: object, tl: Any) -> None:
+        seen.append(args)
+
+    torch.launch("k", kernel, *given, np.float32, np.dtype("int8"), (np.int64(3), float), target_cubes=0, target_pes=0)
+    assert seen == [(*given, "f32", "i8", (3, "f32"))]
+    torch.launch(lambda x, act="", dtype=None: seen.append((act, dtype)), torch.zeros(4), act="relu", dtype=np.int32)
+    assert seen[-1] == ("relu", "i32")
+
+
+@pytest.mark.parametrize("bad", [np.zeros(3), [1], {"a": 1}, object, ("a", [1])])
 def test_what_cannot_be_an_argument_is_refused(torch: RuntimeContext, bad: object) -> None:
-    with pytest.raises(UsageError, match="argument 1 of kernel 'k' is a"):
+    with pytest.raises(UsageError, match=r"argument 1 of kernel 'k' is a (ndarray|list|dict|type)"):
         torch.launch("k", nothing, 1, bad)
     with pytest.raises(UsageError, match="argument 'y' of kernel 'k' is a"):
         torch.launch("k", lambda x, y: None, 1, bad)

@@ -229,7 +229,7 @@ class TestConstexpr:
     def test_a_tensor_is_refused(self):
         found = failure(annotated, X, X)
         assert found.message == "kernel annotated: 'n' is a constexpr, got the tensor 't1'"
-        assert found.hint == "pass a number there, or take the annotation away"
+        assert found.hint == "pass a plain value there, or take the annotation away"
 
     def test_called_it_gives_back_what_it_got(self):
         assert kl.constexpr(16) == 16
