@@ -65,3 +65,8 @@ def _too_deep() -> ValueError:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def json_number(number: float) -> float | str:
+    """A number as JSON may hold it without losing what it is: infinity and NaN as "inf", "-inf" and "nan"."""
+    return number if isfinite(number) else str(float(number))

@@ -249,8 +249,8 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
         checks = [_check_row(check, paint) for check in result.data]
         yield from _table(checks, left=(0, 1, 2), mark=True)
         for check in result.data:
-            if check.reason is not None:
-                yield f"    {check.tensor}: {check.reason}"
+            if (why := check.reason or check.mismatch) is not None:
+                yield f"    {check.tensor}: {why}"
     elif not result.completion.ok:
         yield f"  {paint('[x] FAIL', 'fail')} {result.completion.error_message}"
     else:
@@ -260,7 +260,8 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
         state = paint("[x] FAIL", "fail") if wrong else paint("[v] PASS", "pass")
         yield f"  {state} {len(result.ops):,} intermediate ops checked, {len(wrong):,} wrong"
         for check in wrong[:MOST_ROWS]:
-            yield f"    {check.tensor} {check.dtype}: off by {check.max_abs_err:.3g}"
+            first = "" if check.mismatch is None else f"; {check.mismatch}"
+            yield f"    {check.tensor} {check.dtype}: off by {check.max_abs_err:.3g}{first}"
 
 
 def _races(figures: RunFigures, paint: Paint) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from kernbench.common.dtypes import I64, DType
 from kernbench.common.errors import DataError
 from kernbench.common.frozen import frozen
+from kernbench.common.plain_json import json_number
 from kernbench.values.backend import ArrayBackend
 from kernbench.values.backends import backend_named
 from kernbench.values.estimate import seconds_for, work_of
@@ -28,6 +29,42 @@ from kernbench.values.op import Array, BackendName
 from kernbench.values.plain import expected
 
 LONG_S = 10.0  # a pass over this is announced
+
+
+@frozen
+class Mismatch:
+    """The elements of a tensor that are wrong: how many, and the first of them, with its error over |want|."""
+
+    wrong: int
+    elements: int
+    index: tuple[int, ...]
+    got: float
+    want: float
+    rel_err: float
+
+    @classmethod
+    def of(cls, differs: Array, actual: Array, expected: Array) -> Mismatch | None:
+        """What differs; None where nothing does."""
+        wrong = int(np.count_nonzero(differs))
+        if not wrong:
+            return None
+        index = tuple(int(at) for at in np.unravel_index(int(np.argmax(differs)), np.shape(differs)))
+        got, want = (x.item() if x.dtype.kind in "biu" else float(x) for x in (actual[index], expected[index]))
+        off = abs(got - want)
+        relative = inf if not isfinite(off) or not want else off / abs(want)
+        return cls(wrong, differs.size, index, got, want, relative)
+
+    def __str__(self) -> str:
+        where = f"element {list(self.index)}" if self.index else "it"
+        return (
+            f"{self.wrong:,} of {self.elements:,} elements differ, the first {where}: got {self.got:.8g}, "
+            f"want {self.want:.8g}, relative error {self.rel_err:.3g}"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        numbers = {"got": self.got, "want": self.want, "rel_err": self.rel_err}
+        written = {name: json_number(number) for name, number in numbers.items()}
+        return {"wrong": self.wrong, "elements": self.elements, "index": list(self.index), **written}
 
 
 @frozen
@@ -43,12 +80,15 @@ class DataCheck:
     rtol: float
     atol: float
     reason: str | None = None
+    mismatch: Mismatch | None = None
 
     def as_json(self) -> dict[str, object]:
-        """JSON knows no infinity: an error without bound is null there."""
-        error = self.max_abs_err if isfinite(self.max_abs_err) else None
+        """JSON knows no infinity: an error without bound is "inf" there, and null where nothing was compared."""
+        error = json_number(self.max_abs_err) if self.reason is None else None
         fields = {"tensor": self.tensor, "dtype": self.dtype, "ok": self.ok, "max_abs_err": error}
-        why = {} if self.reason is None else {"reason": self.reason}
+        why: dict[str, object] = {} if self.reason is None else {"reason": self.reason}
+        if self.mismatch is not None:
+            why["mismatch"] = self.mismatch.as_json()
         return {**fields, "rtol": self.rtol, "atol": self.atol, **why}
 
 
@@ -64,9 +104,11 @@ def compare(
     rtol = float(dtype.rtol if rtol is None else rtol)  # numpy's own floats are no JSON
     atol = float(dtype.atol if atol is None else atol)
     if dtype is I64 and expected.dtype.kind in "biu":  # doubles do not hold all of them
-        differs = np.not_equal(actual, expected)
-        error = max([abs(int(a) - int(b)) for a, b in zip(actual[differs], expected[differs], strict=True)], default=0)
-        return DataCheck(name, dtype.name, error <= atol, float(error), rtol, atol)
+        differs = np.asarray(np.not_equal(actual, expected))
+        off = [abs(int(a) - int(b)) for a, b in zip(actual[differs], expected[differs], strict=True)]
+        differs[differs] = np.array(off, np.float64) > atol
+        wrong = Mismatch.of(differs, actual, expected)
+        return DataCheck(name, dtype.name, wrong is None, float(max(off, default=0)), rtol, atol, None, wrong)
     got, want = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         errors = np.asarray(np.abs(got - want))  # of single numbers too
@@ -74,8 +116,8 @@ def compare(
     errors[np.isnan(errors)] = np.inf
     with np.errstate(invalid="ignore"):
         bound = atol + rtol * np.where(np.isfinite(want), np.abs(want), 0.0)  # NaN for an infinite rtol of 0
-    ok = bool(np.all((errors == 0) | (errors <= bound)))
-    return DataCheck(name, dtype.name, ok, float(errors.max(initial=0.0)), rtol, atol)
+    wrong = Mismatch.of(~((errors == 0) | (errors <= bound)), got, want)
+    return DataCheck(name, dtype.name, wrong is None, float(errors.max(initial=0.0)), rtol, atol, None, wrong)
 
 
 class DataExecutor:
@@ -126,7 +168,8 @@ class DataExecutor:
             inside = np.less_equal(wanted.low, got) & np.less_equal(got, wanted.high) | np.isnan(got) & np.isnan(
                 wanted.answer
             )
-            self.ops.append(replace(same, ok=bool(np.all(inside))))
+            wrong = Mismatch.of(np.asarray(~inside), held, wanted.answer)
+            self.ops.append(replace(same, ok=wrong is None, mismatch=wrong))
 
     def _title(self, value: Value) -> str:
         site = self._sites.get(value.id)

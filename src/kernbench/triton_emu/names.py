@@ -12,7 +12,9 @@ from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I8, I1
 
 
 class constexpr:  # noqa: N801  # as Triton spells it
-    """Triton's annotation of a parameter that is a plain Python value: a number, text, None, a type, a tuple. Called, it gives back what it got."""
+    """Triton's annotation of a parameter that is a plain Python value: a number, text, None, a type, a tuple. Called,
+    it gives back what it got.
+    """
 
     def __new__(cls, value: Any) -> Any:
         return value

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from kernbench.common.dtypes import BF16, F16, F32, I32, DType
+from kernbench.common.dtypes import BF16, F16, F32, I32, I64, DType
 from kernbench.common.errors import DataError, UsageError
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
 from kernbench.values.graph import ValueGraph
@@ -49,10 +49,38 @@ def test_nan_agrees_with_nan_and_infinity_with_itself() -> None:
         assert wrong.max_abs_err == INF
 
 
-def test_an_error_without_bound_is_null_in_json() -> None:
-    assert json.dumps(check([NAN], [1.0]).as_json(), allow_nan=False) == (
-        '{"tensor": "t", "dtype": "f32", "ok": false, "max_abs_err": null, "rtol": 1e-05, "atol": 1e-05}'
+def test_an_error_without_bound_is_inf_in_json_and_nan_is_nan() -> None:
+    data = json.loads(json.dumps(check([NAN], [1.0]).as_json(), allow_nan=False))
+    assert (data["ok"], data["max_abs_err"]) == (False, "inf")
+    assert data["mismatch"] == {"wrong": 1, "elements": 1, "index": [0], "got": "nan", "want": 1.0, "rel_err": "inf"}
+    assert "mismatch" not in check([1.0], [1.0]).as_json()
+    assert json.loads(json.dumps(check([-INF], [INF]).as_json()))["mismatch"]["got"] == "-inf"
+
+
+def test_a_wrong_result_says_how_many_elements_differ_and_shows_the_first() -> None:
+    got = np.array([[1, 2, 5], [4, 5, 9]], np.float32)
+    wrong = compare("t", F32, got, [[1, 2, 4], [4, 5, 6]]).mismatch
+    assert str(wrong) == (
+        "2 of 6 elements differ, the first element [0, 2]: got 5, want 4, relative error 0.25"  # 1 / 4
     )
+    assert wrong is not None
+    assert (wrong.wrong, wrong.elements, wrong.index, wrong.got, wrong.want, wrong.rel_err) == (
+        2,
+        6,
+        (0, 2),
+        5,
+        4,
+        0.25,
+    )
+    close = compare("t", F32, got, [[1, 2, 4], [4, 5, 6]], rtol=0.0, atol=1.0).mismatch  # 5 for 4 is close enough now
+    assert close is not None
+    assert (close.wrong, close.index) == (1, (1, 2))
+
+
+def test_large_integers_are_shown_exactly() -> None:
+    wrong = compare("t", I64, np.array([1, 2**60 + 1]), np.array([1, 2**60])).mismatch
+    assert wrong is not None
+    assert (wrong.wrong, wrong.index, wrong.got - wrong.want) == (1, (1,), 1)
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:
