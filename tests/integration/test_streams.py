@@ -290,6 +290,23 @@ def test_kernels_of_both_streams_have_tcm_of_their_own(torch: RuntimeContext) ->
         torch.launch(fills("too much", COLLECTIVES + 1), stream="communication", **HERE)
 
 
+def test_an_overflow_says_what_rings_and_other_holders_took(torch: RuntimeContext) -> None:
+    kept = torch.empty(4096, dtype="f16", space="tcm")  # 8 KiB
+
+    def hoards(tl: Any) -> None:
+        first = tl.zeros((256 * KIB,), "i8")
+        tl.zeros((TCM,), "i8")
+        del first
+
+    with pytest.raises(LaunchError) as caught:
+        torch.launch(hoards, **HERE)
+    assert caught.value.what.endswith(
+        "; taken by this kernel's tensors 256 KiB, tile buffers of the scheduler 1 MiB, communication kernels 128 KiB, "
+        "ring buffers of messages 64 KiB, tensors that the host placed there 8 KiB"
+    )
+    assert kept.shape == (4096,)  # alive until here
+
+
 def test_ring_buffers_are_placed_in_their_part_only(torch: RuntimeContext) -> None:
     rings = torch.engine.communication_rings(0, 0, 1)
     first, second = rings.alloc(RINGS // 2), rings.alloc(RINGS // 2, 4096)

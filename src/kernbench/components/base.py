@@ -218,6 +218,9 @@ class Context(Protocol):
         it. Raises AllocationError where nothing is reserved.
         """
 
+    def tcm_holders(self, sip: int, cube: int, pe: int) -> list[tuple[str, int]]:
+        """What of a PE's TCM is not for its kernels, and how many bytes each takes."""
+
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
 

@@ -113,7 +113,12 @@ class CommunicationTcm:
 
     def bytes_of(self, sip: int) -> int:
         """How much each PE of a SIP has."""
-        return self._reserved[sip].nbytes if sip in self._reserved else 0
+        return sum(self.parts_of(sip))
+
+    def parts_of(self, sip: int) -> tuple[int, int]:
+        """How much of it is for ring buffers, and how much for tensors of kernels."""
+        found = self._reserved.get(sip)
+        return (0, 0) if found is None else (found.ring_bytes, found.work_bytes)
 
     def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """See `Machine.communication_rings`."""

@@ -165,6 +165,19 @@ class Machine:
         self.end_lease(sip, cube, pe, stream)
         return lease
 
+    def tcm_holders(self, sip: int, cube: int, pe: int) -> list[tuple[str, int]]:
+        """What of a PE's TCM is not for its kernels, and how many bytes each takes, in the order of their size."""
+        rings, work = self._communication_tcm.parts_of(sip)
+        memory = self._pe_memories.get((sip, cube, pe))
+        placed = 0 if memory is None else memory.tcm.used_bytes - rings - work
+        found = [
+            ("tile buffers of the scheduler", self.graph.spec.cube.tcm_reserved_bytes),
+            ("ring buffers of messages", rings),
+            ("communication kernels", work),
+            ("tensors that the host placed there", placed),
+        ]
+        return sorted(((name, nbytes) for name, nbytes in found if nbytes), key=lambda holder: -holder[1])
+
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
         """The kernel is over, if there was one."""
         if stream != "compute":

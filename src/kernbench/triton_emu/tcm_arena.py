@@ -6,7 +6,7 @@ always fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.units import format_bytes
@@ -33,8 +33,11 @@ class TcmBlock:
 class TcmArena:
     """`capacity_bytes` from a base address on, for the length of one kernel."""
 
-    def __init__(self, find_base: Callable[[], int], capacity_bytes: int) -> None:
+    def __init__(
+        self, find_base: Callable[[], int], capacity_bytes: int, holders: Callable[[], Sequence[tuple[str, int]]]
+    ) -> None:
         self._find_base = find_base  # many kernels never ask for TCM
+        self._holders = holders  # what else takes of the PE's TCM, for the report of an overflow
         self._base = 0
         self._capacity_bytes = capacity_bytes
         self._space: SlotList | None = None  # while nothing was ever taken
@@ -48,7 +51,7 @@ class TcmArena:
         try:
             at = space.alloc(size, ALIGN_BYTES)
         except AllocationError:
-            raise _overflow(nbytes, space) from None
+            raise self._overflow(nbytes, space) from None
         if space.used_bytes > self.peak_bytes:
             self.peak_bytes = space.used_bytes
         return TcmBlock(self, self._base + at, size)
@@ -56,7 +59,7 @@ class TcmArena:
     def check_size(self, nbytes: int) -> None:
         """Raise the KernelError that `alloc` would, for a block that could not fit an empty TCM either."""
         if nbytes > self._capacity_bytes:
-            raise _overflow(nbytes, self._opened())
+            raise self._overflow(nbytes, self._opened())
 
     def _opened(self) -> SlotList:
         if self._closed:
@@ -74,11 +77,12 @@ class TcmArena:
         """The kernel is over: everything is free, whoever still holds a handle."""
         self._space, self._closed = None, True
 
-
-def _overflow(nbytes: int, space: SlotList) -> KernelError:
-    return kernel_error(
-        f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
-        f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}",
-        "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
-        "or raise cube.memory_map.tcm_mb_per_pe",
-    )
+    def _overflow(self, nbytes: int, space: SlotList) -> KernelError:
+        held = [(name, n) for name, n in (("this kernel's tensors", space.used_bytes), *self._holders()) if n]
+        taken = ", ".join(f"{name} {format_bytes(n)}" for name, n in held)
+        return kernel_error(
+            f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
+            f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}; taken by {taken}",
+            "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
+            "or raise cube.memory_map.tcm_mb_per_pe",
+        )

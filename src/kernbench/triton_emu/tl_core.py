@@ -89,6 +89,7 @@ class KernelEnv:
     writers: Writers | None = None  # where there is an op log
     place: PeKey = (0, 0, 0)  # SIP, cube and PE as the machine counts them
     communicator: Communicator | None = None  # whose directions the kernel means
+    tcm_holders: Callable[[], Sequence[tuple[str, int]]] = tuple  # what of the PE's TCM is not for its kernels
 
 
 class TlCore:
@@ -98,7 +99,7 @@ class TlCore:
         self._env = env
         self._runner = env.runner
         self._values = env.values
-        self._arena = TcmArena(env.tcm_base, env.tcm_bytes)
+        self._arena = TcmArena(env.tcm_base, env.tcm_bytes, env.tcm_holders)
         self._has_pending = False  # whether anything was ever under way that the kernel did not wait for
         self._tensors_made = 0
         self._receives: dict[int, str] = {}  # lines of those that the kernel has not waited for, by command

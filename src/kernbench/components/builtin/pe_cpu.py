@@ -336,6 +336,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.writers,
             place,
             communicator,
+            lambda: self.ctx.tcm_holders(*self.key),
         )
 
     def _watch(self, launch: KernelLaunchMsg, kernel: Kernel) -> KernelWatch | None:
