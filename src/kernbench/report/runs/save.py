@@ -1,16 +1,16 @@
 """Writes a run folder: what was recorded and seen while the run went on, put into columns when it is over.
 
-The folder is made under another name next to its place and takes its name at the end: it is whole or not there. A run
-that is saved does without most fast paths, so that what links and channels did is seen (docs/adr/0031).
+The folder is made under another name next to its place and takes its name at the end: it is whole or not there
+(`replaced.py`). A run that is saved does without most fast paths, so that what links and channels did is seen
+(docs/adr/0031).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -46,6 +46,7 @@ from kernbench.report.runs.layout import (
 )
 from kernbench.report.runs.op_table import Lines, Split, op_columns, received
 from kernbench.report.runs.place_table import activity_columns, place_columns
+from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_runner import BenchResult
@@ -155,36 +156,18 @@ def run_folder(name: str | Path, *, most_bins: int = MOST_BINS) -> Iterator[RunF
     Raises UsageError for a place where no folder can be, and for one that holds something else.
     """
     target = Path(os.path.realpath(name))
-    _check(target, str(name))
+
+    def check() -> None:
+        _check(target, str(name))
+
+    check()
     arrow()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    made = [folder for folder in target.parents if not folder.exists()]  # innermost first
-    part.mkdir(parents=True)
-    folder: RunFolder | None = None
-    try:
+    with replaced(target, check, lambda part: (part / MANIFEST).is_file()) as part:
         folder = RunFolder(part, most_bins)
-        yield folder
-        folder.log.close()
-        if (part / MANIFEST).is_file():
-            _take_place(part, target)
-    finally:
-        if folder is not None:
+        try:
+            yield folder
+        finally:
             folder.log.close()
-        shutil.rmtree(part, ignore_errors=True)
-        for empty in made:
-            with suppress(OSError):  # it holds the run
-                empty.rmdir()
-
-
-def _take_place(part: Path, target: Path) -> None:
-    if not target.exists():
-        part.rename(target)
-        return
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
-    target.rename(old)
-    part.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check(target: Path, name: str) -> None:
