@@ -12,7 +12,7 @@ import click
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec
 from kernbench.cli.options import load_machine, print_json, stdout_for_json
-from kernbench.cli.terminal import ProgressLine
+from kernbench.cli.terminal import ProgressLine, indented
 from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 OUT = "kernbench-out"
 STOPPED = 130
-FAILED_SHOWN = 5
 
 
 class EvaluationOptions(NamedTuple):
@@ -34,6 +33,7 @@ class EvaluationOptions(NamedTuple):
     fast: bool
     workers: int | None
     cluster: str | None
+    resume_anyway: bool
 
 
 def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs: Mapping[str, object]) -> bool:
@@ -59,7 +59,7 @@ def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs:
 def evaluate_bench(spec: BenchSpec, options: EvaluationOptions, as_json: bool) -> int:
     """Evaluate it; returns the exit code."""
     out = _folder(spec, options)
-    bar = ProgressLine()
+    bar = ProgressLine(on_pipe=True)
     try:
         with stdout_for_json(as_json):
             report = _redraw(spec, options, out) if options.fast else _evaluate(spec, options, out, bar)
@@ -87,6 +87,7 @@ def _redraw(spec: BenchSpec, options: EvaluationOptions, out: Path) -> Evaluatio
 
     given: dict[str, object] = {"--topology": options.topology, "--set": options.settings, "--param": options.params}
     given |= {"--workers": options.workers, "--cluster": options.cluster}
+    given |= {"--resume-anyway": options.resume_anyway}
     for option, value in given.items():
         if value:
             raise UsageError(f"{option} with --fast", hint="--fast draws the results that are there; leave one out")
@@ -107,6 +108,7 @@ def _evaluate(spec: BenchSpec, options: EvaluationOptions, out: Path, bar: Progr
         out=out,
         workers=options.workers,
         cluster=options.cluster,
+        resume_anyway=options.resume_anyway,
     )
 
     def announce(estimate: Estimate) -> None:
@@ -117,8 +119,7 @@ def _evaluate(spec: BenchSpec, options: EvaluationOptions, out: Path, bar: Progr
         click.echo(f"{spec.name}: {estimate.points} points{there}{long}; into {out}", err=True)
 
     def show(now: Progress) -> None:
-        if bar.wanted:
-            bar.show(f"{now.done}/{now.total} points, {now.failed} failed, about {duration_text(now.left_s)} left")
+        bar.show(f"{now.done}/{now.total} points, {now.failed} failed, about {duration_text(now.left_s)} left")
 
     return evaluate(request, announce, show)
 
@@ -136,8 +137,8 @@ def _as_text(report: EvaluationReport, out: Path) -> list[str]:
     lines += [f"note: {note}" for note in report.notes]
     if failed:
         lines += [f"{len(failed)} failed, so no figures are drawn"]
-        lines += [f"  {row['point']}  {str(row['error']).splitlines()[0][:100]}" for row in failed[:FAILED_SHOWN]]
-        lines += [f"  ... and {len(failed) - FAILED_SHOWN} more"] if len(failed) > FAILED_SHOWN else []
+        for row in failed:
+            lines += [f"  {row['point']}", *indented(str(row["error"]))]
     lines += [f"wrote {file}" for file in report.files]
     lines += [f"drew  {figure}" for figure in report.figures if figure.suffix == ".png"]
     if report.figures:

@@ -86,6 +86,9 @@ BINS = 4096
 @click.option("--workers", type=click.IntRange(min=1), help="Of an evaluation: processes.  [default: one per core]")
 @click.option("--cluster", metavar="ADDRESS", help="Of an evaluation: run on the workers of a dask scheduler.")
 @click.option(
+    "--resume-anyway", is_flag=True, help="Of an evaluation: keep rows that were made with another source of KernBench."
+)
+@click.option(
     "--save",
     metavar="DIR",
     default=None,
@@ -113,6 +116,7 @@ def run(
     fast: bool,
     workers: int | None,
     cluster: str | None,
+    resume_anyway: bool,
     save: str | None,
     bins: int | None,
     as_json: bool,
@@ -125,13 +129,14 @@ def run(
     with stdout_for_json(as_json):
         spec = resolve(identifier)
     of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
+    of_evaluations["--resume-anyway"] = resume_anyway
     of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
     of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
     if bins is not None and save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
-        asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster)
+        asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster, resume_anyway)
         return evaluate_bench(spec, asked, as_json)
     with stdout_for_json(as_json):
         options = RunOptions(

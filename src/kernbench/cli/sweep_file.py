@@ -14,6 +14,7 @@
     device: sip:0
     verify_data: true
     workers: 4
+    point_timeout: 600                 # seconds
     cluster: tcp://host:8786
     out: results
 
@@ -31,7 +32,7 @@ from kernbench.sweep.points import Value, plain_value
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
 
 TEXTS = ("bench", "topology", "cost", "device", "cluster", "out", "mode")
-KEYS = (*TEXTS, "over", "points", "param", "set", "search", "objective", "verify_data", "workers")
+KEYS = (*TEXTS, "over", "points", "param", "set", "search", "objective", "verify_data", "workers", "point_timeout")
 SEARCH_KEYS = ("method", "trials", "seed", "batch", "storage")
 
 
@@ -49,6 +50,7 @@ class SweepFile:
     objective: str | None = None
     verify_data: bool = False
     workers: int | None = None
+    point_timeout: float | None = None
     places: dict[str, str] = field(default_factory=dict)
 
     def near(self, name: str) -> str:
@@ -110,6 +112,10 @@ def _take(found: SweepFile, key: str, node: Marked) -> None:
         if not isinstance(value, bool):
             raise _wrong(node, key, f"verify_data is {value!r}", "give true or false")
         found.verify_data = value
+    elif key == "point_timeout":
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise _wrong(node, key, f"point_timeout is {value!r}", "give seconds, more than 0")
+        found.point_timeout = float(value)
     else:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise _wrong(node, key, f"workers is {value!r}", "give a whole number, 1 or more")

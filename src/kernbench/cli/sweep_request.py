@@ -46,6 +46,8 @@ class SweepOptions:
     cluster: str | None
     out: str | None
     retry_failed: bool
+    resume_anyway: bool
+    point_timeout: float | None
     plot: bool
 
 
@@ -87,6 +89,8 @@ def request_of(options: SweepOptions) -> SweepRequest:
         cluster=options.cluster or texts.get("cluster"),
         out=_out(options, file, spec),
         retry_failed=options.retry_failed,
+        resume_anyway=options.resume_anyway,
+        point_timeout_s=file.point_timeout if options.point_timeout is None else options.point_timeout,
         plot=options.plot,
     )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, table_columns, table_rows, varying
 
-FAILED_SHOWN = 5
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
-TEXT_WIDTH = 100
 
 
 def report_as_text(report: SweepReport, paint: Paint) -> str:
@@ -37,9 +36,7 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
         lines += _more(len(tables) - TABLE_SHOWN)
     if failed:
-        lines += ["", paint(f"{len(failed)} failed", "fail")]
-        lines += [f"  {row.point}  {_first_line(row)}" for row in failed[:FAILED_SHOWN]]
-        lines += _more(len(failed) - FAILED_SHOWN)
+        lines += ["", paint(f"{len(failed)} failed", "fail"), *_failures(failed, varying(rows))]
     if report.files:
         names = ", ".join(file.name for file in report.files)
         lines += ["", f"wrote {report.files[0].parent}: {names}"]
@@ -50,8 +47,14 @@ def _more(count: int) -> list[str]:
     return [f"  ... and {count} more"] if count > 0 else []
 
 
-def _first_line(row: SweepRow) -> str:
-    return (row.error or "failed").splitlines()[0][:TEXT_WIDTH]
+def _failures(failed: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
+    """Of each point: its number and key, its values under `names`, and the whole of its error."""
+    lines: list[str] = []
+    for row in failed:
+        settings = row.settings()
+        own = ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
+        lines += [f"  {row.point}  key {row.key}  {own}".rstrip(), *indented(row.error or "failed")]
+    return lines
 
 
 def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:

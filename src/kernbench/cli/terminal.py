@@ -1,4 +1,4 @@
-"""What a terminal is shown in addition to the output: colour where it is wanted, and one line of progress."""
+"""What is shown in addition to the output: colour where it is wanted, and one line of progress; lines on a pipe."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from kernbench.report.paint import Paint, plain
 
 PATIENCE_S = 2.0  # a run longer than this shows how far it is
+PIPE_S = 10.0  # between two lines where they stay: a log file, another program
 LINE_WIDTH = 79
 
 
@@ -29,16 +30,28 @@ def paint(text: str, role: str) -> str:
     return click.style(text, fg=colours.get(role), bold=role != "pass")
 
 
-class ProgressLine:
-    """One line on a terminal that says how far a long run is, and is wiped when it is over."""
+def indented(error: str) -> list[str]:
+    """The lines of an error below the line that says whose it is."""
+    return [f"     {line}" for line in error.splitlines()]
 
-    def __init__(self) -> None:
-        self.wanted = sys.stderr.isatty()
-        self._since_s = time.monotonic()
+
+class ProgressLine:
+    """One line on a terminal that says how far a long run is, and is wiped when it is over. Elsewhere nothing is shown,
+    or with `on_pipe` a plain line now and then, for who reads a log.
+    """
+
+    def __init__(self, *, on_pipe: bool = False) -> None:
+        self._in_place = sys.stderr.isatty()
+        self.wanted = self._in_place or on_pipe
+        self._next_s = time.monotonic() + (PATIENCE_S if self._in_place else PIPE_S)
         self._width = 0
 
     def show(self, text: str) -> None:
-        if time.monotonic() - self._since_s < PATIENCE_S:
+        if not self.wanted or time.monotonic() < self._next_s:
+            return
+        if not self._in_place:
+            self._next_s = time.monotonic() + PIPE_S
+            click.echo(text, err=True)
             return
         line = text[:LINE_WIDTH]
         click.echo("\r" + line.ljust(self._width), err=True, nl=False)

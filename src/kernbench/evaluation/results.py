@@ -29,7 +29,7 @@ from kernbench.topology.graph import TopologyGraph
 SCHEMA = 1
 COMMAND = "evaluation"
 JSON, CSV = "results.json", "results.csv"
-NOT_SHOWN = ("ok", "wrong")  # of a sweep's row; `error` says it
+NOT_SHOWN = ("ok", "wrong", "fits", "made_with")  # of a sweep's row; `error` says the first two
 _KINDS = dict.fromkeys(("bench", "description", "version", "topology", "topology_hash"), str) | {
     "parameters": dict, "machine": dict, "facts": list, "rows": list,
 }  # fmt: skip

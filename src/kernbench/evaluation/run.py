@@ -22,7 +22,7 @@ from kernbench.evaluation.results import (
     write_results,
 )
 from kernbench.runtime_api.bench_runner import WHOLE
-from kernbench.sweep.context import SweepContext, machine_tree
+from kernbench.sweep.context import SweepContext, digest_of, machine_tree
 from kernbench.sweep.driver import FixedPlan, Progress, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.points import Value, listed, point_of
@@ -46,6 +46,7 @@ class EvaluationRequest:
     out: Path
     workers: int | None = None
     cluster: str | None = None
+    resume_anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,16 @@ def evaluate(
     tree = machine_tree(request.machine, None)
     context = SweepContext(target_of(evaluation.point), request.name, tree, WHOLE)
     points = listed(settings, {})
+    identity = context.identity([list(setting.values()) for setting in settings])
     with (
-        closing(SweepFolder(request.out / POINTS, context.identity())) as folder,
+        closing(SweepFolder(request.out / POINTS, identity, resume_anyway=request.resume_anyway)) as folder,
         closing(pool_of(context, request.workers, request.cluster)) as pool,
     ):
         folder.forget_failed()
         missing = [setting for setting in settings if folder.get(point_of(setting, {})) is None]
         if announce is not None:
             announce(_estimate(request, settings, missing))
-        driven = drive(FixedPlan(points), pool, folder, progress)
+        driven = drive(FixedPlan(points), pool, folder, progress, digest_of(identity))
         notes = tuple(folder.notes)
     results = EvaluationResults(
         bench=request.name,

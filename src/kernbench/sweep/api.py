@@ -42,6 +42,8 @@ def sweep(
     cluster: str | None = None,
     out: str | os.PathLike[str] | None = None,
     retry_failed: bool = False,
+    resume_anyway: bool = False,
+    point_timeout_s: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[SweepRow]:
     """Run `fn(torch, **params)` once for each point and return a row for each, in order of the points.
@@ -53,7 +55,9 @@ def sweep(
 
     Points run in `workers` processes, by default one per core; 0 is this process. A function that other processes
     cannot import runs in this one. `cluster` is the address of a dask scheduler. With `out`, every row is kept in that
-    folder as soon as it is there, a second call runs only what is missing, and tables and a plot are written.
+    folder as soon as it is there, a second call runs only what is missing, and tables and a plot are written. Rows
+    there that were made with another source of the function or of KernBench are refused, unless `resume_anyway`. A
+    point that runs longer than `point_timeout_s` is ended and is a row with an error; that needs worker processes.
     Raises UsageError or TopologyError for what is wrong with all points.
     """
     shared = {key: plain_value(value, f"params['{key}']") for key, value in (params or {}).items()}
@@ -76,6 +80,8 @@ def sweep(
         cluster=cluster,
         out=None if out is None else Path(out),
         retry_failed=retry_failed,
+        resume_anyway=resume_anyway,
+        point_timeout_s=point_timeout_s,
     )
     return run_sweep(request, progress).rows
 

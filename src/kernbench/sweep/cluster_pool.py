@@ -1,8 +1,8 @@
 """Points on a dask.distributed cluster: a scheduler at an address, and workers that reach it from anywhere.
 
-Workers need the same version of KernBench. A bench that is a file must lie at the same path there, as on a shared file
-system. A worker runs one point at a time, whatever number of threads it has. When one dies, the scheduler gives its
-points to others; a point that has ended several workers is a row with an error.
+Workers need the same source of KernBench, and the same `ccl.yaml`. A bench that is a file must lie at the same path
+there, as on a shared file system. A worker runs one point at a time, whatever number of threads it has. When one dies,
+the scheduler gives its points to others; a point that has ended several workers is a row with an error.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import UsageError
-from kernbench.common.version import __version__
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.pool import Waiting
+from kernbench.sweep.provenance import source_here
 from kernbench.sweep.rows import failed_row
 from kernbench.sweep.work import Outcome, PointRunner, Task
 
@@ -121,9 +121,19 @@ _runners: list[tuple[SweepContext, PointRunner]] = []  # in a worker: that of th
 
 def run_on_worker(context: SweepContext, task: Task) -> Outcome:
     """Run a point in a worker of the cluster; it keeps its machines from one point to the next."""
-    if context.version != __version__:
-        raise RuntimeError(f"a worker has KernBench {__version__}, the sweep is of {context.version}")
     with _lock:
         if not _runners or _runners[0][0] != context:
+            _check_source(context)
             _runners[:] = [(context, PointRunner(context))]
         return _runners[0][1].run(task)
+
+
+def _check_source(context: SweepContext) -> None:
+    """Raise RuntimeError in a worker that would make rows with another simulator or another `ccl.yaml`."""
+    for name, wanted in context.source_here.items():
+        found = source_here()[name]
+        if found != wanted:
+            raise RuntimeError(
+                f"a worker has {name} {found}, the sweep has {wanted}; workers need the same source of KernBench, "
+                "and the same ccl.yaml where they were started"
+            )

@@ -1,23 +1,27 @@
 """What all points of a sweep share: the function, the machine they change, how they are run and what they cost.
 
-Rows are reused from a folder only when all of it is the same: `identity` says what "all" is.
+Rows are reused from a folder only when all of it is the same: `identity` says what "all" is, `provenance.py` how much
+of the source it covers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 
+from kernbench.ccl.config import load_ccl_config
 from kernbench.common.version import __version__
 from kernbench.sweep.points import Value, plain_value
+from kernbench.sweep.provenance import modules_digest, source_here
 from kernbench.sweep.target import Target
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source, stacked
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 
+MADE_WITH = ("source", "modules", "simulator", "ccl", "cost", "version")  # of an identity: how, not what, was simulated
 WORKER = "kernbench-sweep-worker"  # the name of processes that run points
 
 
@@ -32,14 +36,23 @@ class SweepContext:
     verify_data: bool = False
     cost: Target | None = None
     version: str = __version__
+    source_here: Mapping[str, str] = field(
+        default_factory=source_here
+    )  # what the process that began the sweep makes rows with
 
-    def identity(self) -> dict[str, str]:
-        """What a row depends on besides its point, by names that a person knows."""
+    def identity(self, values: Iterable[object] = ()) -> dict[str, str]:
+        """What a row depends on besides its point, by names that a person knows. `values` are those that points set:
+        the files and classes that they name count too. Raises CclConfigError for a `ccl.yaml` that is wrong.
+        """
         cost = f"{self.cost}, {self.cost.digest()}" if self.cost is not None else "default"
+        config = load_ccl_config()
+        fns = [target.load() for target in (self.target, self.cost) if target is not None]
         return {
             "bench": self.title,
             "function": str(self.target),
             "source": self.target.digest(),
+            "modules": modules_digest(fns, [self.machine, *values], config),
+            **self.source_here,
             "machine": machine_hash(load_spec(self.machine)),
             "device": self.device,
             "verify_data": "yes" if self.verify_data else "no",

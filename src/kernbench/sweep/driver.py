@@ -89,8 +89,14 @@ class Driven:
     run_s: float
 
 
-def drive(plan: Plan, pool: Pool, store: RowStore, progress: Callable[[Progress], None] | None = None) -> Driven:
-    """Run a plan to its end."""
+def drive(
+    plan: Plan,
+    pool: Pool,
+    store: RowStore,
+    progress: Callable[[Progress], None] | None = None,
+    made_with: str | None = None,
+) -> Driven:
+    """Run a plan to its end. `made_with` goes into the rows that are run now."""
     began = time.monotonic()
     numbers: dict[str, int] = {}
     rows: dict[int, SweepRow] = {}
@@ -105,9 +111,10 @@ def drive(plan: Plan, pool: Pool, store: RowStore, progress: Callable[[Progress]
             elif number not in rows:
                 missing[number] = Task(number, point)
         for outcome in pool.run(list(missing.values())):
-            store.add(outcome.task.point, outcome.row, outcome.run_s)
-            rows[outcome.task.number] = outcome.row
-            ran, failed, run_s = ran + 1, failed + (not outcome.row.ok), run_s + outcome.run_s
+            row = replace(outcome.row, made_with=made_with)
+            store.add(outcome.task.point, row, outcome.run_s)
+            rows[outcome.task.number] = row
+            ran, failed, run_s = ran + 1, failed + (not row.ok), run_s + outcome.run_s
             if progress is not None:
                 left = max(plan.total - len(rows), 0)
                 progress(Progress(len(rows), plan.total, failed, (time.monotonic() - began) / ran * left))

@@ -1,8 +1,9 @@
 """A sweep on disk: every finished point is a line of `rows.jsonl` at once, so that stopping loses nothing.
 
 A line is whole or it is not counted: it has a checksum, and says of which sweep it is. Lines that are damaged are put
-aside and their points run again. Rows of another bench, machine or version in the folder are not mixed with new ones:
-that is refused. Points may come and go between calls: a row is found again by its point.
+aside and their points run again. Rows of another bench or machine, or made with another source, are not mixed with new
+ones: that is refused. `resume_anyway` keeps rows that were made with another source; each says by which identity it was
+made, and `sweep.json` has those. Points may come and go between calls: a row is found again by its point.
 One process at a time writes; the lock goes with the process.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 from zlib import crc32
@@ -19,8 +22,9 @@ from zlib import crc32
 from kernbench.common.errors import UsageError
 from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import check_regular, open_regular, read_regular
-from kernbench.sweep.context import digest_of
+from kernbench.sweep.context import MADE_WITH, digest_of
 from kernbench.sweep.points import Point
+from kernbench.sweep.provenance import differing_modules
 from kernbench.sweep.rows import SweepRow, row_of_json
 
 SCHEMA = 1
@@ -34,22 +38,30 @@ class SweepFolder:
     Raises UsageError when the folder holds something else, another sweep, or a sweep that is running.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, str], *, resume_anyway: bool = False) -> None:
         self.path = path
         self.notes: list[str] = []
         self._identity = dict(identity)
         self._digest = digest_of(identity)
+        self._resume_anyway = resume_anyway
+        self._made_with = {self._digest: self._identity}  # identities of the rows that are kept, by their digests
         self._rows: dict[str, SweepRow] = {}
         _check_place(path)
         path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(path)
         try:
             self._read()
-            write_atomically(path / ABOUT, _pretty({"schema": SCHEMA, "command": "sweep", "identity": self._identity}))
+            about = {"schema": SCHEMA, "command": "sweep", "identity": self._identity, "made_with": self._made_with}
+            write_atomically(path / ABOUT, _pretty(about))
             self._file: IO[bytes] = (path / ROWS).open("ab", buffering=0)
         except BaseException:
             self._lock.close()
             raise
+
+    @property
+    def made_with(self) -> Mapping[str, Mapping[str, str]]:
+        """The identities that rows of this folder were made with, by the digests that rows have."""
+        return self._made_with
 
     def close(self) -> None:
         self._file.close()
@@ -76,14 +88,17 @@ class SweepFolder:
         lines = data.split(b"\n")
         torn = lines.pop()  # empty, unless the last write was cut off
         good: list[bytes] = []
+        others: Counter[str] = Counter()
         for line in lines:
             found = _opened(line)
             if found is None:
                 continue
             if found["sweep"] != self._digest:
-                raise self._another()
-            self._rows[found["key"]] = row_of_json(found["row"])
+                others[found["sweep"]] += 1
+            self._rows[found["key"]] = replace(row_of_json(found["row"]), made_with=found["sweep"])
             good.append(line)
+        if others:
+            self._admit(others)
         damaged = len(lines) - len(good) + bool(torn)
         if damaged:
             aside = _free_name(self.path / DAMAGED)
@@ -91,23 +106,54 @@ class SweepFolder:
             write_atomically(file, b"".join(line + b"\n" for line in good))
             self.notes.append(f"{damaged} damaged of {len(good) + damaged} rows: their points run again ({aside.name})")
 
-    def _another(self) -> UsageError:
-        """What is different from the sweep whose rows these are, as far as it can be told."""
-        try:
-            theirs = parse_json(read_regular(self.path / ABOUT))["identity"]
-            named = [f"{name} {theirs.get(name)} there, {ours} now" for name, ours in self._identity.items()]
-            differs = [
-                text
-                for text, (name, ours) in zip(named, self._identity.items(), strict=True)
-                if theirs.get(name) != ours
-            ]
-        except (UsageError, OSError, ValueError, KeyError, TypeError, AttributeError):
-            differs = []
-        return UsageError(
-            f"the folder has rows of another sweep{': ' if differs else ''}{'; '.join(differs)}",
-            where=str(self.path),
-            hint="give another folder (--out), or delete this one",
-        )
+    def _admit(self, others: Mapping[str, int]) -> None:
+        """Keep rows of other identities where that is wanted; raises UsageError where it is not, or makes no sense."""
+        known = _identities(self.path / ABOUT)
+        differs = [self._differences(known.get(digest, {})) for digest in others]
+        if not self._resume_anyway or any(not parts or not set(parts) <= set(MADE_WITH) for parts in differs):
+            raise _another(self.path, differs[0])
+        self._made_with |= {digest: known[digest] for digest in others}
+        parts = ", ".join(dict.fromkeys(name for each in differs for name in each))
+        self.notes.append(f"{sum(others.values())} rows kept that were made with another source ({parts})")
+
+    def _differences(self, theirs: Mapping[str, str]) -> dict[str, str]:
+        """What is not the same there and now; nothing where it cannot be known."""
+        return {
+            name: _difference(name, theirs.get(name, "?"), now)
+            for name, now in self._identity.items()
+            if theirs and theirs.get(name) != now
+        }
+
+
+def _difference(name: str, there: str, now: str) -> str:
+    if name == "modules":
+        return f"modules {', '.join(differing_modules(there, now)) or 'unknown there'}"
+    return f"{name} {there} there, {now} now"
+
+
+def _another(path: Path, differs: Mapping[str, str]) -> UsageError:
+    hint = "give another folder (--out), or delete this one"
+    if differs and set(differs) <= set(MADE_WITH):
+        hint += "; --resume-anyway keeps its rows as they are"
+    return UsageError(
+        f"the folder has rows of another sweep{': ' if differs else ''}{'; '.join(differs.values())}",
+        where=str(path),
+        hint=hint,
+    )
+
+
+def _identities(about: Path) -> dict[str, dict[str, str]]:
+    """Identities that rows of a folder were made with, by their digests, as far as the file is whole."""
+    try:
+        data = parse_json(read_regular(about))
+    except (UsageError, OSError, ValueError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    made_with = data.get("made_with")
+    found = [data.get("identity"), *(made_with.values() if isinstance(made_with, dict) else [])]
+    whole = [each for each in found if isinstance(each, dict) and all(isinstance(part, str) for part in each.values())]
+    return {digest_of(each): each for each in whole}
 
 
 def _sealed(data: Mapping[str, object]) -> bytes:
@@ -124,7 +170,7 @@ def _opened(line: bytes) -> dict[str, Any] | None:
     try:
         data: dict[str, Any] = parse_json(text)
         row_of_json(data["row"])
-        return data if {"sweep", "key"} <= set(data) else None
+        return data if isinstance(data["sweep"], str) and isinstance(data["key"], str) else None
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -2,7 +2,8 @@
 
 A worker runs one point at a time. While many wait, the next one is already in its pipe, so that it does not wait for
 this process. A worker that dies takes down only the point it was running: that is tried once more by another worker,
-and becomes a row with an error when it ends that one too. Workers end by themselves when this process does.
+and becomes a row with an error when it ends that one too. With a time limit, a worker whose point runs longer is
+killed, and the point is a row with an error at once. Workers end by themselves when this process does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -42,9 +44,10 @@ def all_cores() -> int:
 class LocalPool:
     """A pool of `workers` processes. They live until `close`."""
 
-    def __init__(self, context: SweepContext, workers: int) -> None:
+    def __init__(self, context: SweepContext, workers: int, point_timeout_s: float | None = None) -> None:
         self._context = context
         self._size = workers
+        self._limit_s = point_timeout_s
         self._workers: list[_Worker] = []
         self._died = Counter[int]()  # how often the worker died that ran a task, by its number
         self._false_starts = 0
@@ -55,13 +58,14 @@ class LocalPool:
             self._start(min(self._size, len(waiting) + sum(1 for worker in self._workers if worker.tasks)))
             self._hand_out(waiting)
             busy = {worker.pipe: worker for worker in self._workers if worker.tasks}
-            for pipe in wait(list(busy)):
+            for pipe in wait(list(busy), self._patience_s()):
                 worker = busy[pipe]  # type: ignore[index]  # one of the connections it was given
                 try:
                     answer = worker.pipe.recv()
                 except (EOFError, OSError):
                     yield from self._bury(worker, waiting)
                     continue
+                worker.began_s = time.monotonic()  # of the next point that it has
                 if isinstance(answer, Outcome):
                     worker.tasks.popleft()
                     yield answer
@@ -70,6 +74,7 @@ class LocalPool:
                     self._false_starts = 0
                 else:
                     raise UsageError(*answer[:1], where=answer[1], hint=answer[2])
+            yield from self._end_overdue(waiting)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -88,6 +93,27 @@ class LocalPool:
                 if waiting and len(worker.tasks) == depth:
                     others = [other.machine for other in self._workers if other is not worker]
                     worker.give(waiting.take(worker.machine, others))
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for an answer: until the first worker's point is overdue."""
+        if self._limit_s is None:
+            return None
+        ends = [worker.began_s + self._limit_s for worker in self._workers if worker.is_running]
+        return max(min(ends) - time.monotonic(), 0.0) if ends else None
+
+    def _end_overdue(self, waiting: Waiting) -> Iterator[Outcome]:
+        """Kill workers whose points run longer than they may; the points that wait behind those go back."""
+        for worker in [*self._workers] if self._limit_s is not None else []:
+            ran_s = time.monotonic() - worker.began_s
+            if not worker.is_running or ran_s < (self._limit_s or 0.0) or worker.pipe.poll():
+                continue
+            self._workers.remove(worker)
+            worker.kill()
+            overdue, *others = worker.tasks
+            for task in reversed(others):
+                waiting.put_back(task)
+            what = f"it ran longer than the time limit of {self._limit_s:g} s (--point-timeout)"
+            yield Outcome(overdue, failed_row(overdue.point, what, overdue.number), ran_s)
 
     def _bury(self, worker: _Worker, waiting: Waiting) -> Iterator[Outcome]:
         """A worker is dead: its points go back, except one that has killed too many."""
@@ -122,12 +148,19 @@ class _Worker:
         self.tasks: deque[Task] = deque()
         self.machine: str | None = None
         self.is_ready = False
+        self.began_s = 0.0  # when the point that it runs was begun, or a little later
         self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), name=WORKER, daemon=True)
         with _one_blas_thread(), _without_main():
             self._process.start()
         theirs.close()
 
+    @property
+    def is_running(self) -> bool:
+        return self.is_ready and bool(self.tasks)
+
     def give(self, task: Task) -> None:
+        if not self.tasks:
+            self.began_s = time.monotonic()
         self.tasks.append(task)
         self.machine = task.point.machine_key
         with suppress(OSError):  # it is dead: reading from it says so

@@ -1,7 +1,7 @@
 """What is best: objectives over the columns of rows, the Pareto front, the rows in order.
 
-A row is on the front when no other is at least as good in every objective and better in one. Rows that failed, and
-rows without a number in one of the columns, take no part.
+A row is on the front when no other is at least as good in every objective and better in one. Rows that failed, rows
+of what does not fit its machine's memory, and rows without a number in one of the columns take no part.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from kernbench.common.errors import UsageError
-from kernbench.sweep.points import Point
-from kernbench.sweep.rows import SweepRow, columns_of
+from kernbench.sweep.points import Point, Value
+from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
+
+FROM_BENCH = ("returned:", TABLE)  # begin the names of columns that a bench fills
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Objective:
     def worth(self, row: SweepRow) -> float | None:
         """The less, the better; None when the row has no number there."""
         value = row.value(self.column)
-        if not row.ok or isinstance(value, bool) or not isinstance(value, int | float):
+        if not row.ok or not row.fits or isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return -float(value) if self.maximize else float(value)
 
@@ -52,9 +54,35 @@ def default_objectives(points: Sequence[Point]) -> tuple[Objective, ...]:
     return (Objective("total_ns"), *([Objective("cost")] if len(machines) > 1 else []))
 
 
+def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) -> None:
+    """Before anything is run: raise UsageError for an objective that no row can have a number for. What a bench
+    returns is not known before it has run.
+    """
+    settings = [SweepRow(0, point.params, point.machine).settings() for point in examples]
+    numeric = [
+        name
+        for name in dict.fromkeys(name for each in settings for name in each)
+        if any(_is_number(each.get(name)) for each in settings)
+    ]
+    known = [*numeric, *NUMBERS]
+    for objective in objectives:
+        if objective.column not in known and not objective.column.startswith(FROM_BENCH):
+            close = get_close_matches(objective.column, known, n=1)
+            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            raise UsageError(
+                f"no row can have a number for the objective '{objective.column[:60]}'{suggestion}",
+                hint=f"use one of {', '.join(name for name in known if name != 'point')}, or what the bench returns: "
+                "returned:NAME, table:COLUMN[NAME]",
+            )
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) -> None:
     """Raise UsageError for one that is no column, or that no row has a number for."""
-    ok = [row for row in rows if row.ok]
+    ok = [row for row in rows if row.ok and row.fits]
     columns = columns_of(rows)
     for objective in objectives:
         if ok and all(objective.worth(row) is None for row in ok):

@@ -16,6 +16,7 @@ from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Plan, Progres
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.objectives import (
     Objective,
+    check_columns,
     check_objectives,
     default_objectives,
     pareto_front,
@@ -34,6 +35,7 @@ from kernbench.topology.load import load_spec
 
 Mode = Literal["grid", "zip"]
 MODES: tuple[Mode, ...] = ("grid", "zip")
+MadeWith = Mapping[str, Mapping[str, str]]  # identities by their digests
 BEST = 10
 STUDY = "optuna.db"
 
@@ -42,7 +44,8 @@ STUDY = "optuna.db"
 class SweepRequest:
     """What to run over what, where, and where to write it. `points` are used instead of `axes` when they are given.
 
-    `workers` is 0 for this process alone, None for as many processes as there are cores.
+    `workers` is 0 for this process alone, None for as many processes as there are cores. `resume_anyway` keeps rows
+    that were made with another source of the bench or of the simulator.
     """
 
     target: Target
@@ -62,6 +65,8 @@ class SweepRequest:
     cluster: str | None = None
     out: Path | None = None
     retry_failed: bool = False
+    resume_anyway: bool = False
+    point_timeout_s: float | None = None
     plot: bool = True
 
 
@@ -76,12 +81,13 @@ class SweepReport:
     best: list[SweepRow]
     front: list[SweepRow]
     identity: Mapping[str, str]
+    made_with: MadeWith
     notes: list[str]
     files: list[Path]
 
     def as_json(self) -> dict[str, object]:
         """As in `results.json`, and what happened now."""
-        data = results_as_json(self.identity, self.rows, self.objectives, self.best, self.front)
+        data = results_as_json(self.identity, self.made_with, self.rows, self.objectives, self.best, self.front)
         rows = data.pop("rows")
         return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
 
@@ -96,30 +102,31 @@ def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None
     tree = machine_tree(request.topology, request.overrides)
     context = SweepContext(request.target, request.title, tree, request.device, request.verify_data, request.cost)
     _check(request, context)
-    identity = context.identity()
+    identity = context.identity(_values(request))
     objectives = request.objectives or default_objectives(_examples(request))
-    if request.out is None:
-        driven = _drive(request, context, identity, objectives, NothingKept(), progress)
-        return _report(request, driven, objectives, identity, [])
-    with closing(SweepFolder(request.out, identity)) as folder:
-        if request.retry_failed:
-            folder.forget_failed()
-        driven = _drive(request, context, identity, objectives, folder, progress)
-        return _report(request, driven, objectives, identity, folder.notes)
+    check_columns(objectives, _examples(request))
+    with closing(pool_of(context, request.workers, request.cluster, request.point_timeout_s)) as pool:
+        if request.out is None:
+            driven = _drive(request, pool, identity, objectives, NothingKept(), progress)
+            return _report(request, driven, objectives, identity, {digest_of(identity): identity}, [])
+        with closing(SweepFolder(request.out, identity, resume_anyway=request.resume_anyway)) as folder:
+            if request.retry_failed:
+                folder.forget_failed()
+            driven = _drive(request, pool, identity, objectives, folder, progress)
+            return _report(request, driven, objectives, identity, folder.made_with, folder.notes)
 
 
 def _drive(
     request: SweepRequest,
-    context: SweepContext,
+    pool: Pool,
     identity: Mapping[str, str],
     objectives: tuple[Objective, ...],
     store: RowStore,
     progress: Callable[[Progress], None] | None,
 ) -> Driven:
-    with closing(pool_of(context, request.workers, request.cluster)) as pool:
-        if request.out is not None and request.plot:
-            progress = _prepare_at_first(progress)
-        return drive(_plan(request, identity, objectives), pool, store, progress)
+    if request.out is not None and request.plot:
+        progress = _prepare_at_first(progress)
+    return drive(_plan(request, identity, objectives), pool, store, progress, digest_of(identity))
 
 
 def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
@@ -136,9 +143,20 @@ def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[
     return show
 
 
-def pool_of(context: SweepContext, workers: int | None = None, cluster: str | None = None) -> Pool:
-    """Who runs points: see SweepRequest. Raises UsageError for a function that no other process can find."""
+def pool_of(
+    context: SweepContext,
+    workers: int | None = None,
+    cluster: str | None = None,
+    point_timeout_s: float | None = None,
+) -> Pool:
+    """Who runs points: see SweepRequest. Raises UsageError for a function that no other process can find, and for a
+    time limit where points do not run in processes of this computer: only those can be ended.
+    """
     local = [target for target in (context.target, context.cost) if target is not None and target.is_local]
+    if point_timeout_s is not None:
+        _check_timeout(
+            point_timeout_s, "on a cluster" if cluster else "in this process" if local or workers == 0 else ""
+        )
     if cluster is not None and not local:
         from kernbench.sweep.cluster_pool import ClusterPool
 
@@ -154,7 +172,17 @@ def pool_of(context: SweepContext, workers: int | None = None, cluster: str | No
 
     if workers is not None and workers < 0:
         raise UsageError(f"{workers} workers", hint="give 1 or more")
-    return LocalPool(context, workers_of(workers))
+    return LocalPool(context, workers_of(workers), point_timeout_s)
+
+
+def _check_timeout(seconds: float, elsewhere: str) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise UsageError(f"the time limit of a point is {seconds!r}", hint="give a number of seconds above 0")
+    if elsewhere:
+        raise UsageError(
+            f"points that run {elsewhere} have no time limit",
+            hint="leave --point-timeout out, or run a function of a file with --workers",
+        )
 
 
 def workers_of(asked: int | None) -> int:
@@ -172,6 +200,12 @@ def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[
 
     storage = search.storage or (str(request.out / STUDY) if request.out is not None else None)
     return OptunaPlan(request.axes, request.params, search, objectives, storage, digest_of(identity))
+
+
+def _values(request: SweepRequest) -> list[object]:
+    """What points set, each value once or more."""
+    listed_values = [list(setting.values()) for setting in request.points or []]
+    return [*request.params.values(), *request.axes.values(), *listed_values]
 
 
 def _points(request: SweepRequest) -> list[Point]:
@@ -232,27 +266,31 @@ def _report(
     driven: Driven,
     objectives: tuple[Objective, ...],
     identity: Mapping[str, str],
+    made_with: MadeWith,
     notes: Sequence[str],
 ) -> SweepReport:
     rows = driven.rows
     check_objectives(objectives, rows)
     best, front = ranked(rows, objectives)[:BEST], pareto_front(rows, objectives)
-    files, said = _write(request, rows, objectives, best, front, identity)
-    return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, [*notes, *said], files)
+    results = results_as_json(identity, made_with, rows, objectives, best, front)
+    files, said = _write(request, rows, objectives, front, results)
+    unfit = sum(not row.fits for row in rows)
+    if unfit:
+        said.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
+    notes = [*notes, *said]
+    return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files)
 
 
 def _write(
     request: SweepRequest,
     rows: Sequence[SweepRow],
     objectives: Sequence[Objective],
-    best: Sequence[SweepRow],
     front: Sequence[SweepRow],
-    identity: Mapping[str, str],
+    results: Mapping[str, object],
 ) -> tuple[list[Path], list[str]]:
     """The result files, and what could not be made."""
     if request.out is None:
         return [], []
-    results = results_as_json(identity, rows, objectives, best, front)
     files, changed = write_results(request.out, results, rows)
     notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
     drawn = plot_files(request.out)

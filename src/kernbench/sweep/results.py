@@ -24,6 +24,7 @@ TABLES_CSV, TABLES_PARQUET = "tables.csv", "tables.parquet"
 
 def results_as_json(
     identity: Mapping[str, str],
+    made_with: Mapping[str, Mapping[str, str]],
     rows: Sequence[SweepRow],
     objectives: Sequence[Objective],
     best: Sequence[SweepRow],
@@ -34,11 +35,13 @@ def results_as_json(
         "schema": SCHEMA,
         "command": "sweep",
         **identity,
+        "made_with": {digest: dict(parts) for digest, parts in made_with.items()},
         "points": len(rows),
         "failed": sum(1 for row in rows if not row.ok),
         "objectives": [str(objective) for objective in objectives],
         "best": [row.point for row in best],
         "front": [row.point for row in front],
+        "does_not_fit": [row.point for row in rows if not row.fits],
         "rows": [row.as_json() for row in rows],
     }
 

@@ -40,20 +40,35 @@ class SweepRow:
     cost: float | None = None
     returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
     wrong: bool = False  # it ran, and its data was not as stated
+    fits: bool = True  # False where the bench says so of what it models: such a row is never called best
+    made_with: str | None = None  # digest of the sweep's identity when it was made: see `sweep.json`
     error: str | None = None
     table: tuple[Mapping[str, Value], ...] = ()  # rows that the bench returned
+
+    @property
+    def key(self) -> str:
+        """Of its point: what it is found by in `rows.jsonl`."""
+        return Point(self.params, self.machine).key
 
     def as_json(self) -> dict[str, object]:
         data = {name: getattr(self, name) for name in _KEYS}
         data["table"] = [dict(row) for row in self.table]
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+        return {"point": self.point, "key": self.key, **plain}
 
     def value(self, column: str) -> Value:
-        """What `flat` has under that name, None where it has nothing."""
+        """What `flat` has under that name, or the bench's table as `table:COLUMN[NAME]`; None where neither has."""
         if column in FIXED or column == "point":
             found: Value = getattr(self, column)
             return found
+        if column.startswith(TABLE):
+            return self._cell(*column.removeprefix(TABLE).removesuffix("]").partition("[")[::2])
         return self.flat().get(column)
+
+    def _cell(self, column: str, name: str) -> Value:
+        """Of the table's row whose first value is `name`."""
+        found = [row for row in self.table if column in row and next(iter(row.values())) == name]
+        return found[0][column] if found else None
 
     def flat(self) -> dict[str, Value]:
         """By the names of columns; without the table."""
@@ -72,13 +87,19 @@ _KEYS = [part.name for part in fields(SweepRow)]
 FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "returned", "error", "table")]
 
 
+NUMBERS = [name for name in FIXED if name not in ("machine_hash", "ok", "bound", "wrong", "fits", "made_with")]
+
+
 def param_column(name: str) -> str:
     return f"param:{name}" if name in _KEYS else name
 
 
 def row_of_json(data: Mapping[str, Any]) -> SweepRow:
     """The row that `as_json` gave; raises TypeError or ValueError for anything else."""
+    data = {"fits": True, "made_with": None, **{name: value for name, value in data.items() if name != "key"}}
     if set(data) != set(_KEYS) or not all(isinstance(data[name], dict) for name in ("params", "machine", "returned")):
+        raise ValueError("not a row")
+    if not all(isinstance(data[name], bool) for name in ("ok", "wrong", "fits")) or not isinstance(data["point"], int):
         raise ValueError("not a row")
     if not isinstance(data["table"], list) or not all(isinstance(row, dict) for row in data["table"]):
         raise ValueError("not a row")

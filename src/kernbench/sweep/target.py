@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from hashlib import sha256
 from pathlib import Path
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.user_module import PREFIX, is_file, load_user_module, split_identifier
+from kernbench.sweep.provenance import function_digest
 
 Function = Callable[..., object]
 
@@ -68,11 +68,7 @@ class Target:
 
     def digest(self) -> str:
         """Of the file that the function is written in: rows made by another text are not this one's."""
-        code = getattr(self.load(), "__code__", None)
-        file = Path(getattr(code, "co_filename", ""))
-        if file.is_file():
-            return sha256(file.read_bytes()).hexdigest()[:16]
-        return sha256(getattr(code, "co_code", repr(self).encode())).hexdigest()[:16]
+        return function_digest(self.load())
 
 
 def target_of(fn: Function) -> Target:

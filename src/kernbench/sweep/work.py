@@ -134,6 +134,7 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
         cost=machine.cost,
         returned=_numbers(result.returned[0] if result.returned else None),
         wrong=any(not check.ok for check in result.data),
+        fits=_fits(result.returned[0] if result.returned else None),
         error=_why_not(result),
         table=_table(result.returned[0] if result.returned else None),
     )
@@ -149,6 +150,14 @@ def _why_not(result: BenchResult) -> str | None:
     first = wrong[0]
     more = f" (and {len(wrong) - 1} more tensors)" if len(wrong) > 1 else ""
     return f"tensor '{first.tensor}' is wrong: {first.reason or f'largest error {first.max_abs_err:g}'}{more}"
+
+
+def _fits(returned: object) -> bool:
+    """Whether the bench does not say `fits: False`, in what it returned by name or in a row of its table."""
+    rows = returned if isinstance(returned, list | tuple) else [returned]
+    named = [row for row in rows if isinstance(row, Mapping)]
+    said = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
+    return not any(_scalar(value) is False for value in said)
 
 
 def _numbers(returned: object) -> dict[str, float]:

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from kernbench.cli import terminal
 from kernbench.cli.main import main
+from kernbench.sweep.points import Point
 
 SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
 GEMM = ["--bench", "gemm-single-pe", "--over", "m=32,64", "--param", "k=64", "--param", "n=32", "--workers", "1"]
 JSON_KEYS = [
-    "schema", "command", "bench", "function", "source", "machine", "device", "verify_data", "cost", "version", "points",
-    "failed", "objectives", "best", "front", "ran", "notes", "files", "rows",
+    "schema", "command", "bench", "function", "source", "modules", "simulator", "ccl", "machine", "device",
+    "verify_data", "cost", "version", "made_with", "points", "failed", "objectives", "best", "front", "does_not_fit",
+    "ran", "notes", "files", "rows",
 ]  # fmt: skip
 ROW_KEYS = [
-    "point", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm",
-    "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "area_mm2", "cost", "returned", "wrong", "error",
-    "table",
+    "point", "key", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops",
+    "bytes_hbm", "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "area_mm2", "cost", "returned", "wrong",
+    "fits", "made_with", "error", "table",
 ]  # fmt: skip
 
 
@@ -78,7 +81,8 @@ def test_rows_that_a_bench_returns_are_kept(capsys, tmp_path: Path) -> None:
 
 def test_json_keys_are_a_contract(capsys) -> None:
     code, out, err = sweep(capsys, *SMALL, *GEMM, "--out", "s", "--json")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all(line.startswith("sweep gemm-single-pe: ") for line in err.splitlines())  # a slow machine shows progress
     report = json.loads(out)
     assert list(report) == JSON_KEYS
     assert [list(row) for row in report["rows"]] == [ROW_KEYS, ROW_KEYS]
@@ -125,14 +129,21 @@ def test_a_file_may_list_points(capsys) -> None:
     assert Path("here/results.csv").exists()
 
 
-def test_a_bad_point_is_a_row_and_a_bad_sweep_is_exit_code_1(capsys) -> None:
+def test_a_failed_point_is_listed_whole_and_the_exit_code_is_1_unless_failures_are_allowed(capsys) -> None:
     args = ["--bench", "gemm-single-pe", *SMALL, "--param", "k=64", "--param", "n=32", "--workers", "1", "--out", "s"]
     code, out, _ = sweep(capsys, *args, "--over", "m=0,32")
-    assert code == 0
-    assert "1 failed" in out
-    assert "m is 0" in out
-    code, out, _ = sweep(capsys, *args, "--over", "m=0")
     assert code == 1
+    key = Point({"m": 0, "k": 64, "n": 32, "dtype": "f16", "seed": 0}, {}).key  # defaults too
+    at = out.splitlines().index("1 failed")
+    assert out.splitlines()[at + 1 : at + 5] == [
+        f"  0  key {key}  m=0",
+        "     m is 0",
+        "       where: params['m']",
+        "       hint:  give 1 or more",
+    ]
+    assert sweep(capsys, *args, "--over", "m=0,32", "--allow-failures")[0] == 0
+    code, out, _ = sweep(capsys, *args, "--over", "m=0", "--allow-failures")
+    assert code == 1  # not one of its points was right
     assert "Best" not in out
 
 
@@ -216,10 +227,19 @@ def test_faults_of_a_file_are_named_with_their_line(capsys, text: str, said: str
     assert [file.name for file in Path.cwd().iterdir()] == ["f.yaml"]
 
 
-def test_an_objective_that_no_row_has_leaves_the_rows(capsys) -> None:
-    code, _, err = sweep(capsys, *SMALL, *GEMM, "--objective", "totl_ns", "--out", "s")
+@pytest.mark.parametrize("objective", ["totl_ns", "bound", "ok:max", "machine:system.sips.count", "variant"])
+def test_an_objective_that_no_row_can_have_is_refused_before_the_first_point(capsys, objective: str) -> None:
+    code, _, err = sweep(capsys, *SMALL, *GEMM, "--objective", objective, "--out", "s")
     assert code == 2
-    assert "did you mean 'total_ns'" in err
+    assert "no row can have a number for the objective" in err
+    assert objective != "totl_ns" or "did you mean 'total_ns'" in err
+    assert not Path("s").exists()
+
+
+def test_an_objective_that_the_bench_does_not_return_leaves_the_rows(capsys) -> None:
+    code, _, err = sweep(capsys, *SMALL, *GEMM, "--objective", "returned:token", "--out", "s")
+    assert code == 2
+    assert "no row has a number for the objective 'returned:token'" in err
     code, out, _ = sweep(capsys, *SMALL, *GEMM, "--out", "s")
     assert out.splitlines()[0] == "gemm-single-pe: 2 points, 0 run now, 2 kept"
 
@@ -234,3 +254,76 @@ def test_damaged_rows_are_said_and_run_again(capsys) -> None:
         "gemm-single-pe: 2 points, 1 run now, 1 kept",
         "note: 1 damaged of 2 rows: their points run again (rows.damaged-1.jsonl)",
     ]
+
+
+# ---------------------------------------------------------------------------------------- time limits, progress, memory
+
+SLOW = """
+import time
+
+def run(torch, *, n: int = 1):
+    torch.zeros(4)
+    if n == 2:
+        time.sleep(600)
+"""
+
+
+def test_a_point_that_runs_past_its_time_limit_is_a_failed_row_and_the_others_are_run(capsys) -> None:
+    Path("slow.py").write_text(SLOW)
+    args = [*SMALL, "--bench", "slow.py", "--over", "n=1,2,3", "--workers", "1", "--out", "s", "--no-plot", "--json"]
+    code, out, _ = sweep(capsys, *args, "--point-timeout", "3")
+    assert code == 1
+    assert [row["error"] for row in json.loads(out)["rows"]] == [
+        None, "it ran longer than the time limit of 3 s (--point-timeout)", None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--point-timeout", "0"], "the time limit of a point is 0"),
+        (["--point-timeout", "-1"], "the time limit of a point is -1"),
+        (["--point-timeout", "nan"], "the time limit of a point is nan"),
+        (["--point-timeout", "5", "--cluster", "tcp://127.0.0.1:1"], "points that run on a cluster have no time limit"),
+    ],
+)
+def test_a_time_limit_that_cannot_be_is_refused(capsys, args: list[str], said: str) -> None:
+    code, _, err = sweep(capsys, *SMALL, *GEMM, *args)
+    assert code == 2
+    assert said in err
+    assert [*Path.cwd().iterdir()] == []
+
+
+def test_progress_on_a_pipe_is_plain_lines_now_and_then(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "PIPE_S", 0.0)
+    _, out, err = sweep(capsys, *SMALL, *GEMM, "--out", "s", "--no-plot", "--json")
+    assert json.loads(out)["ran"] == 2
+    assert [line.rpartition(", ")[0] for line in err.splitlines()] == [
+        "sweep gemm-single-pe: 1 of 2 points", "sweep gemm-single-pe: 2 of 2 points",
+    ]  # fmt: skip
+    assert "\r" not in err
+
+
+def test_progress_on_a_pipe_leaves_time_between_its_lines(capsys) -> None:
+    line = terminal.ProgressLine(on_pipe=True)
+    line.show("too early")
+    assert capsys.readouterr().err == ""
+
+
+TOO_LARGE = """
+def run(torch, *, n: int = 1):
+    torch.zeros(4)
+    return [{"part": "layer", "time_us": 9.0 - n}, {"figure": "memory", "value": 1.0 * n, "fits": n < 3}]
+"""
+
+
+def test_what_does_not_fit_its_memory_is_never_best(capsys) -> None:
+    Path("layer.py").write_text(TOO_LARGE)
+    args = [*SMALL, "--bench", "layer.py", "--over", "n=1,2,3", "--workers", "1", "--out", "s", "--no-plot"]
+    code, out, _ = sweep(capsys, *args, "--objective", "table:time_us[layer]:min", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert [row["fits"] for row in report["rows"]] == [True, True, False]
+    assert (report["best"], report["front"], report["does_not_fit"]) == ([1, 0], [1], [2])
+    said = "note: 1 of 3 points do not fit the memory of their machine, and are not ranked"
+    assert said in sweep(capsys, *args, "--objective", "table:time_us[layer]")[1].splitlines()

@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 
 from kernbench.common.errors import UsageError
+from kernbench.sweep.context import digest_of
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.points import Point
 from kernbench.sweep.rows import SweepRow
@@ -19,7 +20,8 @@ POINTS = [Point({"m": m}, {}) for m in range(3)]
 
 
 def row(m: int) -> SweepRow:
-    return SweepRow(m, {"m": m}, {}, ok=m != 1, total_ns=float(m), error="no\nmore" if m == 1 else None)
+    made_with = digest_of(IDENTITY)
+    return SweepRow(m, {"m": m}, {}, ok=m != 1, total_ns=float(m), made_with=made_with, error="a\nb" * (m == 1) or None)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ ROWS = [
 def test_columns_are_what_is_set_then_figures_then_the_error() -> None:
     assert FIXED == [
         "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops", "bytes_hbm", "bytes_hbm_requested",
-        "bound", "roofline_share", "energy_j", "area_mm2", "cost", "wrong",
+        "bound", "roofline_share", "energy_j", "area_mm2", "cost", "wrong", "fits", "made_with",
     ]  # fmt: skip
     names = ["point", "m", "param:ok", "machine:a.b", "machine:a.c", *FIXED, "returned:tokens", "error"]
     assert columns_of(ROWS) == names
@@ -38,7 +38,7 @@ def test_a_row_survives_json() -> None:
 
 
 def test_the_three_tables_say_the_same(tmp_path: Path) -> None:
-    results = results_as_json({"version": "1", "machine": "h"}, ROWS, [], ROWS[:1], ROWS[:1])
+    results = results_as_json({"version": "1", "machine": "h"}, {"d": {"version": "1"}}, ROWS, [], ROWS[:1], ROWS[:1])
     files, changed = write_results(tmp_path, results, ROWS)
     assert [file.name for file in files] == ["results.json", "results.csv", "results.parquet"]
     assert changed
@@ -53,10 +53,11 @@ def test_the_three_tables_say_the_same(tmp_path: Path) -> None:
     assert table["machine:a.c"].to_pylist() == [None, "[1, 2]"]
     about = json.loads(table.schema.metadata[b"kernbench"])
     assert (about["schema"], about["version"], about["machine"]) == (1, "1", "h")
+    assert about["made_with"] == {"d": {"version": "1"}}
 
 
 def test_same_rows_same_bytes(tmp_path: Path) -> None:
-    results = results_as_json({}, ROWS, [], [], [])
+    results = results_as_json({}, {}, ROWS, [], [], [])
     first = {file.name: file.read_bytes() for file in write_results(tmp_path, results, ROWS)[0]}
     files, changed = write_results(tmp_path, results, ROWS)
     assert not changed
@@ -72,7 +73,7 @@ def test_tables_that_a_bench_returned_have_files_of_their_own(tmp_path: Path) ->
         SweepRow(2, {"m": 3}, {"a.b": 1}, error="bad"),
     ]
     assert [row_of_json(json.loads(json.dumps(row.as_json()))) for row in rows] == rows
-    files, _ = write_results(tmp_path, results_as_json({}, rows, [], [], []), rows)
+    files, _ = write_results(tmp_path, results_as_json({}, {}, rows, [], [], []), rows)
     assert [file.name for file in files[3:]] == ["tables.csv", "tables.parquet"]
     assert files[3].read_text().splitlines() == [
         "point,m,machine:a.b,table:m,table:us,table:by",
