@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.argument_types import SWITCH, check_arguments, instance_of
 from kernbench.common.errors import RaceError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -38,6 +39,13 @@ class KernelRun(NamedTuple):
     time_ns: float
 
 
+_KINDS = {
+    "topology": instance_of(TopologyGraph, "a machine: load_topology(...) gives one"),
+    "op_log": instance_of(OpLog, "an OpLog"),
+    "check_races": SWITCH,
+}
+
+
 def run_kernel(
     fn: Callable[..., object],
     *args: object,
@@ -55,6 +63,7 @@ def run_kernel(
     the kernel's own line, when the kernel fails, and with `check_races` RaceError when PEs touch the same bytes in no
     order.
     """
+    check_arguments("run_kernel", _KINDS, locals())
     for name in named:
         if name in OPTIONS:
             raise UsageError(f"'{name}' is an option of launch", hint="pass the kernel's argument by position")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TextIO
 
 import click
@@ -92,6 +93,7 @@ def kernbench() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback for what a user can fix."""
+    _prepare_output()
     end_without_gc()
     if args is None and sys.argv[1:2] == ["run"]:
         collect_seldom()
@@ -117,6 +119,18 @@ def main(args: list[str] | None = None) -> None:
             raise  # our own mistake: the traceback is what a report needs
         code = _refuse(outside)
     sys.exit(_end_output(code if isinstance(code, int) else 0))
+
+
+def _prepare_output() -> None:
+    """Refuse to work for nothing where stdout is closed; do without stderr. What an encoding lacks is written as an
+    escape: names that are not UTF-8.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lasts
+    if sys.stdout is None:
+        sys.exit(_refuse(UsageError("stdout is closed", hint="let it lead to a file, or to /dev/null")))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _end_output(code: int) -> int:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import get_args
 
+from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, one_of
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
@@ -39,6 +41,22 @@ Bench = Callable[..., object]
 JSON_SCHEMA = 1
 WHOLE = "whole"  # as a device: all of them, for one run of the bench
 NO_REFERENCE = "NO_REFERENCE"  # a run was to be verified, and its bench never called `torch.check`
+
+
+_KINDS = {
+    "overrides": NAMED,
+    "name": TEXT,
+    "params": NAMED,
+    "verify_data": SWITCH,
+    "debug_ops": SWITCH,
+    "op_log": instance_of(OpLog, "an OpLog"),
+    "data": SWITCH,
+    "check_races": SWITCH,
+    "mode": one_of(*get_args(Mode)),
+    "fast": SWITCH,
+    "backend": one_of(*get_args(BackendName)),
+    "progress": CALLED,
+}
 
 
 @dataclass(eq=False)
@@ -141,6 +159,7 @@ def run(
     parameters that the function does not take and for the torch backend where PyTorch is missing, LaunchError when a
     kernel fails, and whatever the function raises.
     """
+    check_arguments("kernbench.run", _KINDS, locals())
     if isinstance(topology, TopologyGraph):
         if overrides:
             raise UsageError("overrides for a machine that is compiled already", hint="load_topology takes overrides")

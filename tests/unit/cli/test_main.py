@@ -159,3 +159,40 @@ def test_strict_probe_fails_on_a_machine_that_breaks_an_invariant(
     assert "[x] FAIL h2d latency grows with hops" in out
     assert code == 1
     assert run(capsys, *args)[0] == 0
+
+
+def _without(number: int) -> Any:
+    """What closes a stream in the new process, as `>&-` of a shell does."""
+    return lambda: os.close(number)
+
+
+@pytest.mark.parametrize("args", [["run", "--bench", "gemm-single-pe"], ["--help"]])
+def test_a_closed_stdout_is_one_message(args: list[str]) -> None:
+    done = command(*args, stderr=subprocess.PIPE, preexec_fn=_without(1))
+    assert done.returncode == 2
+    assert done.stderr == b"error: stdout is closed\n  hint:  let it lead to a file, or to /dev/null\n"
+
+
+def test_a_closed_stderr_is_done_without() -> None:
+    args = ["run", "--bench", "gemm-single-pe", "--param", "m=32", *SMALL]
+    done = command(*args, stdout=subprocess.PIPE, preexec_fn=_without(2))
+    assert (done.returncode, b"gemm-single-pe" in done.stdout) == (0, True)
+
+
+def test_names_that_are_not_utf_8_are_read_written_and_shown(tmp_path: Path) -> None:
+    run = os.fsdecode(bytes(tmp_path) + b"/run\xff")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8:strict"}
+
+    def call(*args: str) -> tuple[int, bytes, bytes]:
+        done = subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, capture_output=True)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = call("run", "--bench", "gemm-single-pe", "--param", "m=32", *SMALL, "--save", run)
+    assert (code, err) == (0, b"")
+    assert b"wrote " + bytes(tmp_path) + b"/run\\udcff: " in out
+    code, out, err = call("runs", str(tmp_path))
+    assert (code, err) == (0, b"")
+    assert out.rstrip().endswith(b"/run\\udcff")
+    code, out, err = call("report", run)
+    assert (code, out) == (2, b"")
+    assert err.startswith(b"error: no results.json in this folder\n")
