@@ -2,9 +2,9 @@
 
 A rank runs until it must wait for something on the device. Then it gives way, and the next rank runs at the same
 instant; when none can run, the main greenlet lets time pass until something happens that a rank waits for. So ranks
-submit their requests as if each had a processor of its own, and what they submit contends. Ranks that become able to
-run at one instant run in the order in which what they waited for happened, ranks that set out together in their own
-order.
+submit their requests as if each had a processor of its own, and what they submit contends. Ranks whose requests are
+answered at one instant run in the order in which those were submitted, once all else of that instant has happened;
+ranks that set out together run in their own order.
 
 A rank that raises ends those that it was started with, once what else was to happen at that instant has happened: who
 fails at the same time is heard too. When nothing can move, the report says of each rank what it waits for.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Protocol
 
 import simpy
@@ -100,6 +101,7 @@ class GraphEngine(Machine):
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
         self._command_order = CommandOrder(self)
         self._handles: list[Handle] = []
+        self._answered: list[tuple[int, simpy.Event]] = []  # at this instant: number of the request, what it waits for
 
     @property
     def now_ns(self) -> float:
@@ -308,6 +310,22 @@ class GraphEngine(Machine):
                 self._leave_in_memory(handle, handle.request, op)
             elif self.data:
                 handle.contents = read_contents(self.memory, self.graph.spec, handle.request)
+        yield self._in_order(handle.number)
+
+    def _in_order(self, number: int) -> simpy.Event:
+        """Happens at the end of this instant: requests that are answered at one instant are done in the order in which
+        they were submitted, whatever the order of their last messages.
+        """
+        if not self._answered:
+            self.env.at_end_of_instant(self._end_answered)
+        done = self.env.event()
+        self._answered.append((number, done))
+        return done
+
+    def _end_answered(self, _: simpy.Event) -> None:
+        answered, self._answered = sorted(self._answered, key=itemgetter(0)), []
+        for _number, done in answered:
+            done.succeed()
 
     def _record(self, handle: Handle) -> int | None:
         """Write a request down that is done; returns the id of its record, if it has one."""

@@ -3,7 +3,8 @@
 Before each SimPy event the fabric runs ahead to that event's time, and stops at every completion before that, whose
 `on_done` is called at its exact time; that of `transfer` makes it a SimPy event. What the fabric does at time t comes
 before what processes do at t, and between the two what `at` was asked for, in the order of asking. Calls asked for at
-one instant are kept together: many PEs in step cost one look at the clock.
+one instant are kept together: many PEs in step cost one look at the clock. `at_end_of_instant` comes last of all: host
+programs go on there, so that no order among simultaneous events of the machine decides which of them is first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kernbench.sim_engine.fabric.past import PastFabric, past_of
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
+_AFTER_PROCESSES = EventPriority(NORMAL + 1)  # and of what comes when all else of an instant has happened
 
 T = TypeVar("T")
 SimProcess = Generator[Event, Any, Any]
@@ -43,6 +45,7 @@ class FabricEnvironment(simpy.Environment):
         self.ends_at = self.calls_at = self.processes_at = -1.0
         self._is_before_calls = False  # and whether the last of these is one that goes on before calls are made,
         self._follows_calls = False  # of which there were some already: it was started by one.
+        self.ended_at = -1.0  # the last instant at which `at_end_of_instant` was reached
         if fabric is not None:
             self.fabric = fabric
 
@@ -64,6 +67,12 @@ class FabricEnvironment(simpy.Environment):
             heappush(self._call_times, at_ns)
         else:
             calls.append((action, subject))
+
+    def at_end_of_instant(self, action: Callable[[Event], None]) -> None:
+        """Have `action` called now, when all that happens at this instant without it has happened."""
+        event = Event(self)
+        event._ok, event._value, event.callbacks = True, None, [action]
+        heappush(self._queue, (self._now, _AFTER_PROCESSES, next(self._eid), event))
 
     def begin_at(self, now: float) -> None:
         """Set the clock, before anything has happened."""
@@ -106,10 +115,11 @@ class FabricEnvironment(simpy.Environment):
         What it sets going must have been by itself until now: whatever it uses is idle since, and owned by a claim that
         is over now. May be called whenever something happens, and between steps. At this very instant, what would have
         happened before what happens now does: transfers that set out before the newcomer on whose behalf an owner is
-        called; all that the fabric does, where calls are being made; calls, too, where processes go on.
+        called; all that the fabric does, where calls are being made; calls, too, where processes go on; everything,
+        once the end of the instant is reached.
         """
         now = self.fabric.engine.now
-        if begin_ns >= now:
+        if begin_ns >= now != self.ended_at:
             self.at(begin_ns, _begin, start)
             self.fabric.engine.recalled = True
             return
@@ -137,6 +147,8 @@ class FabricEnvironment(simpy.Environment):
 
     def _moment(self, now: float) -> Callable[[float, PastFabric], None]:
         """How to let that happen which comes before what happens now, of what comes at this very instant."""
+        if self.ended_at == now:
+            return lambda now, _: self.run_calls(now)
         if self.processes_at == now and not self._is_before_calls:
             return self._run_before_processes
         if self.processes_at == now and self._follows_calls:
@@ -208,6 +220,8 @@ class FabricEnvironment(simpy.Environment):
             self.now = self.processes_at = horizon
             self._is_before_calls = queue[0][1] < NORMAL
             self._follows_calls = self.calls_at == horizon
+            if queue[0][1] > NORMAL:
+                self.ended_at = horizon
         try:
             super().step()
         except KernBenchError as copy:

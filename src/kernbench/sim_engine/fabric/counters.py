@@ -1,7 +1,8 @@
-"""What can be read after a run: what every link and memory channel did, and the times of watched transfers.
+"""What can be read of a run: what every link and memory channel did, and the times of watched transfers.
 
-Counts are of transfers that are done; while others are under way, waits may be counted before or after they are over.
-Whoever moves many transfers at once may count them when somebody asks (`count_later`).
+Counts are of transfers that are done. Waits are of all flits that are ready so far, bursts of all that have arrived:
+plans that reach beyond the present are turned into flits before a read (`Fabric.split_all`). Whoever moves many
+transfers at once may count them when somebody asks (`count_later`).
 """
 
 from __future__ import annotations

@@ -212,22 +212,31 @@ class Fabric:
         """Have `count` called once, before anybody reads a counter."""
         self._counters.count_later(count)
 
-    # ---- what can be read afterwards
+    # ---- what can be read, at any time
+
+    def _commit_to_now(self) -> None:
+        """Make counters those of what has happened: plans that reach beyond this instant become flits."""
+        if self.engine.next_time() < INFINITY:
+            self.split_all(self.engine.now, INFINITY)
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
-        """What the link from `src` to `dst` has done for transfers that are done."""
+        """What the link from `src` to `dst` has done for transfers that are done, and how long flits waited so far."""
+        self._commit_to_now()
         return self._counters.link_counters(src, dst)
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""
+        self._commit_to_now()
         return self._counters.all_link_counters()
 
     def channel_counters(self, node: Hashable) -> list[LinkCounters]:
         """What each memory channel at `node` has done, or has been given to do."""
+        self._commit_to_now()
         return self._counters.channel_counters(node, self.engine.now)
 
     def channel_bytes(self, node: Hashable) -> int:
         """What the memory channels at `node` have been given to do, in whole bursts."""
+        self._commit_to_now()
         return self._counters.channel_bytes(node, self.engine.now)
 
     def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:

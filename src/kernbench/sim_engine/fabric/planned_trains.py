@@ -31,7 +31,7 @@ class PlannedTrains:
 
     def __init__(self, engine: FlitEngine) -> None:
         self._engine = engine
-        self.active = 0
+        self.active: dict[int, Train] = {}  # by number: trains whose end is to come
         self.on_link: list[TrainQueue] = [[] for _ in engine.links.free]
         self.to_memory: dict[int, TrainQueue] = {node: [] for node in engine.groups}
 
@@ -57,7 +57,7 @@ class PlannedTrains:
             if transfer.finish_ns > end:
                 end = transfer.finish_ns
         transfer.train = train
-        self.active += 1
+        self.active[train.seq] = train
         engine.finish(transfer, end)
 
     def end(self, transfer: Transfer, train: Plan) -> None:
@@ -66,7 +66,7 @@ class PlannedTrains:
         if activity is not None:
             train.tell(activity)
         transfer.train = None
-        self.active -= 1
+        del self.active[train.seq]
         links = self._engine.links
         worst = links.worst
         for link, wait, at in train.longest_waits(worst):
@@ -107,12 +107,9 @@ class PlannedTrains:
 
     def split_all(self, now: float, order: float) -> list[Transfer]:
         """Split every train; of one that is through, its longest waits are noted. None is left."""
-        queues = [*self.on_link, *self.to_memory.values()]
-        trains = {train.seq: train for queue in queues for _, train in queue if train.transfer.train is train}
-        split = self.split(list(trains.values()), now, order)
-        for train in trains.values():
-            if train.transfer.train is train:
-                self.end(train.transfer, train)
+        split = self.split(list(self.active.values()), now, order)
+        for train in list(self.active.values()):
+            self.end(train.transfer, train)
         return split
 
     def split(self, trains: list[Train], now: float, order: float) -> list[Transfer]:
@@ -146,7 +143,7 @@ class PlannedTrains:
         transfer.slow = transfer.slow or activity is not None
         transfer.train = None
         transfer.epoch += 1  # its end as forecast no longer holds
-        self.active -= 1
+        del self.active[train.seq]
         behind = transfer.flits  # how many have passed the hop before
         for hop, link in enumerate(transfer.links):
             passed = train.passed(hop, now, order)

@@ -60,6 +60,8 @@ class Activity(Protocol):
 class Plan(Protocol):
     """How a transfer is moved whole, as the fast path has planned it (`train.py`)."""
 
+    seq: int
+
     def longest_waits(self, known: Sequence[float]) -> list[tuple[int, float, float]]:
         """Of every link where a flit waits: the link, the longest wait and when it began. Those that are shorter than
         what is `known` of a link may be left out.

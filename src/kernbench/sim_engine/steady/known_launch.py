@@ -60,13 +60,15 @@ class KnownLaunch:
         self._under_way = under_way
         self._begin_ns = machine.env.now
         self._copies: list[Copy] = []
+        self._turns: Turns = []
         self._claim: Claim | None = None
         self._quiet_ns = 0.0  # when the last kernel has ended, and all that it has sent is there but late credits
         self._is_disturbed = False
 
-    def begin(self, claim: Claim, copies: list[Copy]) -> None:
+    def begin(self, claim: Claim, copies: list[Copy], turns: Turns) -> None:
+        """Replay recordings; `turns` are those of all copies, in the order in which their kernels would start."""
         machine = self._machine
-        self._claim, self._copies = claim, copies
+        self._claim, self._copies, self._turns = claim, copies, turns
         self._under_way.update((launch.sip, self) for launch in self._launches)
         ends: dict[float, list[Ended]] = {}
         for copy in copies:
@@ -130,9 +132,8 @@ class KnownLaunch:
         self._claim = None
         for launch in self._launches:
             del self._under_way[launch.sip]
-        for copy in self._copies:
-            for cpu, _ in copy.turns:
-                self._dma_of(cpu).before_use = None
+        for cpu, _ in self._turns:
+            self._dma_of(cpu).before_use = None
 
     def _leave(self, copy: Copy) -> list[LateCredit]:
         """Write down what the kernels of a region have done; returns credits that are under way still."""
@@ -199,9 +200,8 @@ class KnownLaunch:
         self._machine.env.go_back(self._begin_ns, self._start_late)
 
     def _start_late(self) -> None:
-        for copy in self._copies:
-            for cpu, turn in copy.turns:
-                cpu.start_turn(turn)
+        for cpu, turn in self._turns:
+            cpu.start_turn(turn)
 
 
 def _moved_use(use: CompositeUse, shift: Shift) -> CompositeUse:

@@ -163,7 +163,7 @@ class KnownLaunches:
         if copies is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
             claim.release()
             return self._courses.why_not(launch) or "no recording fits, and none could be made"
-        known.begin(claim, copies)
+        known.begin(claim, copies, turns)
         for each in launches:
             machine.note_launch(each, REPLAYED if self._courses.recorded == recorded else RECORDED)
         return ""
@@ -204,9 +204,7 @@ class KnownLaunches:
 
 
 def _by_key(turns: Turns) -> TurnsByPe:
-    """By PE. Those of a collective in the order of their coming: who of several SIPs is first at one instant."""
-    if turns[0][1].launch.stream == "compute":
-        turns = sorted(turns, key=lambda turn: turn[0].key)
+    """By PE, in the order in which the launch reached them: at one instant kernels start in that order."""
     return {cpu.key: (cpu, turn) for cpu, turn in turns}
 
 

@@ -325,3 +325,39 @@ def test_what_is_done_in_a_part_of_the_network_is_asked_for_by_itself(mode: Mode
     assert fabric.busy_since(before, [0]) == {**between, ("a", "b"): 4.0}
     assert fabric.busy_since(before, [1]) == {**between, ("c", "d"): 5.0}
     assert fabric.busy_since(before, [2]).keys() == between.keys()
+
+
+# ---- counters that are read while transfers are under way
+
+
+def test_waits_that_are_read_early_are_those_of_flits_that_have_come(mode: Mode) -> None:
+    """Flit i is ready for b - c at 3.5 + i and takes it at 3.5 + 4 i, so it waits 3 i."""
+    fabric = Fabric(line(bw_gbs=(256.0, 64.0)), mode=mode)
+    transfer = fabric.inject("abc", 10 * FLIT)
+    fabric.run(until=6.0)
+    early = fabric.link_counters("b", "c")
+    assert (early.longest_queue_ns, early.longest_queue_at_ns) == (6.0, 5.5)  # of flit 2; flit 3 comes at 6.5
+    fabric.run()
+    late = fabric.link_counters("b", "c")
+    assert (late.longest_queue_ns, late.longest_queue_at_ns) == (27.0, 12.5)
+    assert transfer.done_ns == 3.5 + 10 * 4 + 2.5
+
+
+def test_waits_on_a_link_are_known_before_the_transfer_has_arrived(mode: Mode) -> None:
+    """The third of three flits waits 2 ns. All have left the link at 3 ns and arrive after 50 ns more; another transfer
+    takes the link meanwhile."""
+    fabric = Fabric(line(overhead_ns=50.0), mode=mode)
+    fabric.inject("ab", 3 * FLIT)
+    fabric.inject("ab", FLIT, 10.0)
+    fabric.run(until=20.0)
+    assert fabric.link_counters("a", "b").longest_queue_ns == 2.0
+
+
+def test_bursts_that_are_read_early_are_those_that_have_arrived(mode: Mode) -> None:
+    """Flit i of a write arrives at 1 + i."""
+    fabric = Fabric(memory(), mode=mode)
+    fabric.inject(("pe", "hbm"), 8 * FLIT, write_to=0)
+    fabric.run(until=3.5)
+    assert fabric.channel_bytes("hbm") == 3 * FLIT
+    fabric.run()
+    assert fabric.channel_bytes("hbm") == 8 * FLIT
