@@ -28,6 +28,7 @@ from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
 from kernbench.report.energy import launches_energy
+from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
@@ -75,14 +76,21 @@ def llm_layer(
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[Row]:
-    shape = load_model(model)
+    with faults_of_param("model"):
+        shape = load_model(model)
     now, before = sequence_lengths(shape, phase, tokens, context)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
     torch.distributed.init_process_group(backend="ahbm")
     world = torch.ahbm.device_count()
+    if tp and world % tp:
+        fitting = ", ".join(str(size) for size in range(1, world + 1) if world % size == 0)
+        raise UsageError(
+            f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
+        )
     routed = batch * now * shape.experts_per_token
-    chosen = mapping_of(mapping, torch, shape, routed, dtype_of(dtype).itemsize, tp or world)
+    with faults_of_param("mapping"):
+        chosen = mapping_of(mapping, torch, shape, routed, dtype_of(dtype).itemsize, tp or world)
     weights = layer_weights(torch, shape, batch, before, dtype, seed)
     job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
     ranks: list[RankRun] = []

@@ -20,7 +20,13 @@ _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCI
 
 @click.command()
 @machine_options
-@click.option("--case", default=ALL, metavar="NAME", help="One case by name; all of them if left out.")
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="NAME",
+    help="A case by name; may be repeated. All of them if left out.",
+)
 @click.option(
     "--nbytes",
     default=str(DEFAULT_BYTES),
@@ -30,7 +36,7 @@ _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCI
 )
 @click.option("--sweep/--no-sweep", default=True, help="Also measure the lone cases at 4 KiB to 1 MiB.")
 @click.option(
-    "--detail/--no-detail", default=None, help="Show routes hop by hop; the default for one case, not for all."
+    "--detail/--no-detail", default=None, help="Show routes hop by hop; the default for cases by name, not for all."
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 when a check fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -40,7 +46,7 @@ _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCI
 def probe(
     topology: str | None,
     settings: tuple[str, ...],
-    case: str,
+    cases: tuple[str, ...],
     nbytes: str,
     sweep: bool,
     detail: bool | None,
@@ -59,10 +65,10 @@ def probe(
     bar = ProgressLine()
     report = run_probe(
         graph,
-        case,
+        cases or ALL,
         size,
         sweep,
-        detail=case != ALL if detail is None else detail,
+        detail=cases not in ((), (ALL,)) if detail is None else detail,
         progress=(lambda done, total, what: bar.show(f"probe {done}/{total}  {what}")) if bar.wanted else None,
     )
     bar.clear()

@@ -113,8 +113,9 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
     axes: dict[str, list[Value]] = {}
     for name, values in file.over.items():
         where = file.places[f"over.{name}"]
+        key = _name(name, known, where)
         parts = split_values(values, where) if isinstance(values, str) else values
-        axes[_name(name, known)] = [_value(name, part, known, where) for part in parts]
+        axes[key] = [_value(name, part, known, where) for part in parts]
         if not parts:
             raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
     given: list[str] = []
@@ -123,7 +124,7 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
         where = f"--over {text}"[:80]
         if not equals or not name.strip():
             raise UsageError(f"--over takes NAME=VALUES, not '{text[:40]}'", hint="write for example --over m=128,256")
-        key = _name(name.strip(), known)
+        key = _name(name.strip(), known, where)
         if key in given:
             raise UsageError(f"axis '{key}' is given twice", where=where, hint="give all its values at once")
         given.append(key)
@@ -134,17 +135,17 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
 def _points(file: SweepFile, known: Mapping[str, Param]) -> list[dict[str, Value]]:
     where = file.places["points"]
     return [
-        {_name(name, known): _value(name, value, known, where) for name, value in point.items()}
+        {_name(name, known, where): _value(name, value, known, where) for name, value in point.items()}
         for point in file.points or []
     ]
 
 
-def _name(name: str, known: Mapping[str, Param]) -> str:
+def _name(name: str, known: Mapping[str, Param], where: str) -> str:
     """The name of an axis; raises UsageError when the bench has no such parameter."""
     if name.startswith(MACHINE):
         return name
     if name.replace("-", "_") not in known:
-        raise no_such_param(name, {param.name: param.type_name for param in known.values()})
+        raise no_such_param(name, {param.name: param.type_name for param in known.values()}, where)
     return name.replace("-", "_")
 
 

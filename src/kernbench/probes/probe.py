@@ -46,16 +46,17 @@ class ProbeReport:
 
 def run_probe(
     graph: TopologyGraph,
-    case: str | None = ALL,
+    case: str | Sequence[str] | None = ALL,
     nbytes: int = DEFAULT_BYTES,
     sweep: bool = True,
     *,
     detail: bool = False,
     progress: Progress | None = None,
 ) -> ProbeReport:
-    """Measure one case, or all; raises UsageError for a case the machine does not have or a size out of range."""
+    """Measure a case, several, or all; raises UsageError for a case that the machine does not have or a wrong size."""
     _check_size(nbytes)
-    chosen = _chosen(graph, case, nbytes)
+    names = [ALL] if case is None else [case] if isinstance(case, str) else case
+    chosen = list({one.name: one for name in names for one in _chosen(graph, name, nbytes)}.values())
     traced = chosen if detail else []
     report_step = _StepReporter(progress, len(chosen) + len(traced) + 1)
     results: list[CaseResult] = []
@@ -96,9 +97,9 @@ def _check_size(nbytes: int) -> None:
         raise UsageError(f"a transfer of {nbytes!r} bytes", hint=f"give 1 byte to {format_bytes(MAX_BYTES)}")
 
 
-def _chosen(graph: TopologyGraph, case: str | None, nbytes: int) -> list[Case]:
+def _chosen(graph: TopologyGraph, case: str, nbytes: int) -> list[Case]:
     there = cases_of(graph, nbytes)
-    if case is None or case == ALL:
+    if case == ALL:
         return list(there)
     found = [one for one in there if one.name == case]
     if found:

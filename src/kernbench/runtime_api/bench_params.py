@@ -7,13 +7,16 @@ text is for `kernbench list`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from numbers import Real
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
+
+PARAMETER = "parameter"  # begins the place of what is wrong with a parameter's value
 
 
 @frozen
@@ -57,14 +60,25 @@ def check_least(name: str, annotation: object, default: object, where: str) -> N
     raise UsageError(f"parameter '{name}' has {what}", where=where, hint=hint)
 
 
-def no_such_param(name: str, known: Mapping[str, str]) -> UsageError:
+@contextmanager
+def faults_of_param(name: str) -> Iterator[None]:
+    """What is wrong with a parameter's value stands where the parameter is set, not at a line of the bench."""
+    try:
+        yield
+    except UsageError as error:
+        error.where = error.where or f"{PARAMETER} '{name}'"
+        raise
+
+
+def no_such_param(name: str, known: Mapping[str, str], where: str | None = None) -> UsageError:
     """Names, and what each may be."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, n=1)
     suggestion = f"; did you mean '{close[0]}'?" if close else ""
     listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"
-    return UsageError(f"no parameter '{name[:40]}'{suggestion}", hint=f"parameters of this bench: {listed}")
+    what = f"no parameter '{name[:40]}'{suggestion}"
+    return UsageError(what, where=where, hint=f"parameters of this bench: {listed}")
 
 
 def check_names(fn: Callable[..., object], params: Collection[str]) -> None:

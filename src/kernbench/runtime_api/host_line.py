@@ -13,6 +13,7 @@ from traceback import walk_tb
 from types import FrameType
 
 from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException
+from kernbench.runtime_api.bench_params import PARAMETER
 
 _OURS, _PROGRAMS = "kernbench.", "kernbench.benches."
 _NAMES_A_LINE = re.compile(r":\d+\b")
@@ -36,8 +37,9 @@ def line_of_frame(frame: FrameType | None) -> str:
 
 
 def at_host_line(error: KernBenchError) -> None:
-    """Add to an error that a program raised the program's own line, unless it names one."""
-    if isinstance(error, DeadlockError | SpawnException) or _NAMES_A_LINE.search(error.where or ""):
+    """Add to an error that a program raised the program's own line, unless it names one, or a parameter."""
+    where = error.where or ""
+    if isinstance(error, DeadlockError | SpawnException) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
         return
     own = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
     if own:

@@ -156,7 +156,11 @@ def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
     texts = [(same, reason if len(same) > 1 else _reason(errors[same[0]])) for reason, same in by_reason.items()]
     reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for same, reason in texts)
     what = f"{ranks_named(ranks)} of {nprocs} failed; the others were ended\n{reasons}"
-    raise SpawnException(what if len(ranks) < nprocs else f"all {nprocs} ranks failed\n{reasons}", errors) from first
+    if len(ranks) == nprocs:
+        what = f"all {nprocs} ranks failed\n{reasons}"
+        if len(texts) == 1:  # the first line says why: lists of failures show it
+            what = f"{'the only rank' if nprocs == 1 else f'all {nprocs} ranks'} failed: {texts[0][1]}"
+    raise SpawnException(what, errors) from first
 
 
 def _reason(error: BaseException) -> str:

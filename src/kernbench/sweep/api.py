@@ -60,6 +60,9 @@ def sweep(
     point that runs longer than `point_timeout_s` is ended and is a row with an error; that needs worker processes.
     Raises UsageError or TopologyError for what is wrong with all points.
     """
+    _check_kinds(over=over, params=params, overrides=overrides, points=points, name=name, device=device, out=out,
+                 storage=storage, cluster=cluster, workers=workers, objectives=objectives,
+                 progress=progress)  # fmt: skip
     shared = {key: plain_value(value, f"params['{key}']") for key, value in (params or {}).items()}
     settings = None if points is None else [_setting(point) for point in points]
     request = SweepRequest(
@@ -84,6 +87,31 @@ def sweep(
         point_timeout_s=point_timeout_s,
     )
     return run_sweep(request, progress).rows
+
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of arguments that are not None: what they may be, in words
+    **dict.fromkeys(("over", "params", "overrides"), ((Mapping,), "a mapping of names to values")),
+    "points": ((list, tuple), "a list of mappings: [{'m': 128}, {'m': 256}]"),
+    **dict.fromkeys(("name", "storage", "cluster"), ((str,), "a text")),
+    "device": ((str, int), '"all", "whole", "sip:N" or a number'),
+    "out": ((str, os.PathLike), "the path of a folder"),
+    "workers": ((int,), "a whole number of processes, or 0 for this one"),
+    "objectives": ((str, list, tuple), "a text as total_ns:min,cost:min, or a list of Objective"),
+    "progress": ((Callable,), "a function of a Progress"),  # type: ignore[dict-item]  # isinstance takes it
+}
+
+
+def _check_kinds(**given: object) -> None:
+    """Raise UsageError for an argument of another kind."""
+    for name, value in given.items():
+        kinds, what = _KINDS[name]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise UsageError(f"{name} is {repr(value)[:80]}", where="kernbench.sweep", hint=f"give {what}")
+    objectives = given["objectives"]
+    if isinstance(objectives, list | tuple) and not all(isinstance(each, Objective) for each in objectives):
+        raise UsageError(
+            f"objectives is {repr(objectives)[:80]}", where="kernbench.sweep", hint=f"give {_KINDS['objectives'][1]}"
+        )
 
 
 def _setting(point: Mapping[str, object]) -> dict[str, Value]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
+from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
 from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Plan, Progress, RowStore, drive
 from kernbench.sweep.folder import SweepFolder
@@ -32,6 +33,7 @@ from kernbench.sweep.target import Target
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 from kernbench.topology.load import load_spec
+from kernbench.topology.spec_base import MAX_SIPS
 
 Mode = Literal["grid", "zip"]
 MODES: tuple[Mode, ...] = ("grid", "zip")
@@ -238,6 +240,7 @@ def _check(request: SweepRequest, context: SweepContext) -> None:
         raise UsageError("only axes without a search can be zipped", hint="leave zip out")
     if request.mode == "zip":
         zipped(request.axes, request.params)
+    devices_of(request.device, MAX_SIPS)  # how it is written; whether the machine has it is each point's own error
     fn = request.target.load()
     for point in _examples(request):
         check_names(fn, point.params)

@@ -71,6 +71,15 @@ def test_a_design_space_has_every_machine_once_and_the_one_as_given_among_them()
     assert links == {2: 256.0, 8: 1024.0}  # 128 GB/s each
 
 
+def test_a_design_space_leaves_out_machines_that_cannot_be() -> None:
+    """Eight connections are the most: their double is left out, and what remains can be built."""
+    machine = load_topology(None, {"cube.ucie.n_connections": 8, "sip.links.cube_to_cube.bw_gbs": 1024})
+    settings = [each for each in design_space.points(machine) if each["phase"] == "prefill"]
+    assert [each[design_space.UCIE] for each in settings if design_space.UCIE in each] == [4]
+    for each in settings:
+        load_topology(machine.spec, {name[8:]: value for name, value in each.items() if name.startswith("machine:")})
+
+
 def test_a_design_space_is_of_one_model() -> None:
     with pytest.raises(UsageError, match="no model 'tiny-llama,tiny-gpt'"):
         design_space.points(load_topology(), model="tiny-llama,tiny-gpt")

@@ -134,3 +134,13 @@ def test_fidelity_prints_text_json_and_the_page(capsys):
     assert json.loads(run(capsys, "fidelity", "--json")[1])["command"] == "fidelity"
     assert run(capsys, "fidelity", "--markdown")[1].startswith("# What the model gets right")
     assert run(capsys, "fidelity", "--json", "--markdown")[0] == 2
+
+
+def test_a_case_given_twice_is_two_cases_in_the_order_given(capsys):
+    names = ["pe-sram", "pe-local-hbm"]
+    twice = [word for name in names for word in ("--case", name)]
+    code, out, _ = probe(capsys, *twice, "--no-sweep", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert [case["name"] for case in data["cases"]] == names
+    assert len(data["routes"]) == 2

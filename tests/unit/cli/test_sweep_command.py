@@ -205,6 +205,15 @@ def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, ar
         ("bench: gemm-single-pe\nover:\n  m: {a: 1}\n", "f.yaml:3  over.m"),
         ("bench: gemm-single-pe\nover:\n  m: [x]\n", "f.yaml:3  over.m"),
         ("bench: gemm-single-pe\nover:\n  m: []\n", "f.yaml:3  over.m"),
+        (
+            "bench: gemm-single-pe\nover:\n  mm: [1]\n",
+            "no parameter 'mm'; did you mean 'm'?\n  where: f.yaml:3  over.mm",
+        ),
+        (
+            "bench: gemm-single-pe\npoints: [{mm: 1}]\n",
+            "no parameter 'mm'; did you mean 'm'?\n  where: f.yaml:2  points",
+        ),
+        ("bench: gemm-single-pe\npoint_timeout: soon\n", "f.yaml:2  point_timeout"),
         ("bench: gemm-single-pe\npoints: [{m: 1}]\nover: {m: [1]}\n", "a list of points, or axes"),
         ("bench: gemm-single-pe\npoints: 5\n", "f.yaml:2  points"),
         ("bench: gemm-single-pe\npoints: []\n", "f.yaml:2  points"),

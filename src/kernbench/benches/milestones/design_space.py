@@ -15,12 +15,15 @@ from typing import Annotated, Literal
 from kernbench.benches._numbers import Size
 from kernbench.benches.milestones._layers import PHASES, layer_seconds, timed_layer, work_of
 from kernbench.benches.registry import evaluation_bench
+from kernbench.common.errors import TopologyError
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
 from kernbench.models.shapes import load_model
 from kernbench.models.tensors import Phase
 from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sweep.points import MACHINE
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.load import load_spec
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import MAX_TCM_MB
 
@@ -76,12 +79,25 @@ def points(
 
 
 def machines(spec: MachineSpec, scale: str) -> list[Factors]:
-    """The machine as given, those that differ in one thing, and those that differ in more; addresses limit TCM."""
-    most = MAX_TCM_MB / spec.cube.memory_map.tcm_mb_per_pe
-    alone = {name: [v for v in values if name != "tcm" or v <= most] for name, values in ALONE.items()}
+    """The machine as given, those that differ in one thing, and those that differ in more; those that cannot be, as one
+    with more TCM or connections than addresses and routers have room for, are left out.
+    """
+    alone = {
+        name: [{name: value} for value in values if _can_be(spec, {name: value})] for name, values in ALONE.items()
+    }
     if scale == "small":
-        return [{}, *({name: values[-1]} for name, values in alone.items())]
-    return [{}, *({name: value} for name, values in alone.items() for value in values), *TOGETHER]
+        return [{}, *(factors[-1] for factors in alone.values() if factors)]
+    together = [factors for factors in TOGETHER if _can_be(spec, factors)]
+    return [{}, *(factors for some in alone.values() for factors in some), *together]
+
+
+def _can_be(spec: MachineSpec, factors: Factors) -> bool:
+    keys = {name.removeprefix(MACHINE): value for name, value in changed(spec, factors).items()}
+    try:
+        load_spec(spec, {"system.sips.count": 1, **keys})
+    except TopologyError:
+        return False
+    return True
 
 
 def changed(spec: MachineSpec, factors: Factors) -> Setting:
