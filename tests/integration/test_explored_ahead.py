@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -197,6 +198,41 @@ def test_one_kernel_with_several_arguments(tmp_path: Path) -> None:
     assert json.loads(ahead.stderr)["taken"] >= 2  # the first was explored before there was a worker
 
 
+PIPES = """
+import kernbench, socket
+from kernbench.policy.placement.dp import DPPolicy
+
+@kernbench.repeatable
+def again(x, times, tl):
+    for _ in range(40 + times):
+        tl.store(x.local, tl.load(x.local))
+
+asked, answers = os.pipe()
+os.write(answers, b"012345")
+ours, theirs = socket.socketpair()
+engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
+seen = []
+with RuntimeContext(engine) as torch:
+    x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
+    with torch.explore_ahead():
+        torch.launch(again, x, 9)
+        for _ in range(6):
+            seen.append(os.read(asked, 1).decode())
+            ours.send(b"!")
+            torch.launch(again, x, int(seen[-1] or 0))
+print(json.dumps([seen, theirs.recv(99).decode()]))
+print(json.dumps({"taken": sum(taken), "workers": sum(began)}), file=sys.stderr)
+"""
+
+
+def test_workers_read_and_write_no_pipes_or_sockets_of_their_process(tmp_path: Path) -> None:
+    """Six bytes are read from a pipe, and six are sent through a socket, each by the program itself."""
+    program = PROGRAM[: PROGRAM.index("engine = ")].format(change="") + PIPES
+    done = carried_out(program, tmp_path, "2")
+    assert json.loads(done.stdout) == [["0", "1", "2", "3", "4", "5"], "!!!!!!"]
+    assert json.loads(done.stderr) == {"taken": 0, "workers": 2}  # they have ended at the first read
+
+
 def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
     """A copy of a process has one thread: where there are several there are no workers."""
     change = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
@@ -243,6 +279,17 @@ explored_ahead.ExploredAhead.explores = noted
         time.sleep(0.05)
     assert not any(_runs(pid) for pid in pids)
     assert not list(tmp_path.glob("kernbench-*"))
+
+
+def test_folders_of_processes_that_were_killed_with_their_workers_are_removed(tmp_path: Path) -> None:
+    for name in ("left", "alive"):
+        (tmp_path / f"kernbench-{name}").mkdir()
+        (tmp_path / f"kernbench-{name}" / "lock").touch()
+    with (tmp_path / "kernbench-alive" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a process that lives does
+        done = run(tmp_path, "1")
+    assert json.loads(done.stderr)["workers"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["kernbench-alive"]
 
 
 def _runs(pid: int) -> bool:

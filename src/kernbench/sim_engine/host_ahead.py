@@ -32,11 +32,21 @@ def workers_wanted() -> int:
     return int(wanted) if wanted else min(cores, MOST_WORKERS) if cores > 1 else 0
 
 
+def _why_none(allowed: bool) -> str:
+    """Why no process may run ahead."""
+    if not allowed:
+        return "this fast path is off"
+    if sys.platform != "linux":
+        return "worker processes are made on Linux only"
+    return f"{WORKERS} is 0" if os.environ.get(WORKERS) else "there is one core only"
+
+
 class HostAhead:
     """The scopes of one machine's host programs."""
 
     def __init__(self, *, allowed: bool = True) -> None:
         self.workers = workers_wanted() if allowed else 0
+        self.why_none = "" if self.workers else _why_none(allowed)
         self.is_worker = False  # whether this process runs ahead
         self.on_end: Callable[[], object] | None = None  # called where the last scope is left
         self._inside: Counter[object] = Counter()  # by program: blocks may be nested

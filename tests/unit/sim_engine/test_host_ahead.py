@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -46,6 +47,14 @@ def test_a_number_of_workers_that_is_none(text: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("KERNBENCH_WORKERS", text)
     with pytest.raises(UsageError, match=f"KERNBENCH_WORKERS is '{text}'"):
         HostAhead()
+
+
+def test_why_no_process_runs_ahead_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNBENCH_WORKERS", "0")
+    assert HostAhead().why_none == "KERNBENCH_WORKERS is 0"
+    assert HostAhead(allowed=False).why_none == "this fast path is off"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert HostAhead().why_none == "worker processes are made on Linux only"
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, ml_dtypes.bfloat16])

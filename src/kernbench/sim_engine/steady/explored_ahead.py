@@ -19,7 +19,6 @@ import os
 import pickle
 import shutil
 import signal
-import stat
 import tempfile
 import threading
 import time
@@ -30,18 +29,23 @@ from typing import NamedTuple, TypeVar
 
 from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.simulation_stats import SimulationStats
+from kernbench.sim_engine.steady.private_files import make_files_private
 
 LONG = 2  # reports of explorations, one every 256 steps of their clocks: about half a second
 POLL_S = 0.002
+FOLDER, LOCK = "kernbench-", "lock"  # of workers, in the folder of temporary files
 
 Found = TypeVar("Found")
 
 
 class Workers(NamedTuple):
-    """Processes that run ahead, and where they write what they have found."""
+    """Processes that run ahead, and where they write what they have found. Their owner locks that folder as long as it
+    lives.
+    """
 
     pids: list[int]
     place: Path
+    lock: int
 
     def end(self, owner: int) -> None:
         """End them all; only the process that has made them does."""
@@ -53,6 +57,7 @@ class Workers(NamedTuple):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
         shutil.rmtree(self.place, ignore_errors=True)
+        os.close(self.lock)
 
     def is_alive(self, pid: int) -> bool:
         """Whether one of them still runs."""
@@ -94,7 +99,7 @@ class ExploredAhead:
         if self._stats.no_workers:
             return
         try:
-            workers = Workers([], Path(tempfile.mkdtemp(prefix="kernbench-")))
+            workers = Workers([], *_own_folder())
         except OSError as error:  # no place for what they find
             self._stats.no_workers = f"no temporary folder: {error}"
             return
@@ -114,8 +119,8 @@ class ExploredAhead:
 
     def _why_none(self) -> str:
         """Why no process can run ahead now; empty where some can."""
-        if not self._host.workers:
-            return "off, or one core only"
+        if self._host.why_none:
+            return self._host.why_none
         if not self._host.may_begin:
             return "the host program has not said that it may be run ahead"
         if threading.active_count() > 1:  # a copy of this process has none of the other threads
@@ -128,13 +133,7 @@ class ExploredAhead:
         gc.freeze()  # what was there before is shared as long as nobody touches it
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2:
-                with suppress(OSError):
-                    _separate(int(name), nowhere)
+        make_files_private()
 
     def _end(self) -> None:
         """No host program is within its scope any more."""
@@ -202,6 +201,33 @@ class ExploredAhead:
         return self._file_of(key).with_suffix(".claim")
 
 
+def _own_folder() -> tuple[Path, int]:
+    """A new temporary folder, and an open file that locks it. Raises OSError where there can be none."""
+    _remove_leftovers()
+    place = Path(tempfile.mkdtemp(prefix=FOLDER))
+    try:
+        lock = os.open(place / "new", os.O_WRONLY | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (place / "new").rename(place / LOCK)  # from now on it is a leftover where it is not locked
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return place, lock
+
+
+def _remove_leftovers() -> None:
+    """Remove folders of this user's processes that were killed, with their workers."""
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
+        with suppress(OSError):  # gone meanwhile, of another user, or locked by a process that lives
+            lock = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.stat().st_uid == os.getuid():
+                    shutil.rmtree(left.parent)
+            finally:
+                os.close(lock)
+
+
 def _is_first(path: Path) -> bool:
     """Whether this process is the first to claim something: a link to a file that says who."""
     own = path.with_suffix(f".{os.getpid()}")
@@ -213,18 +239,3 @@ def _is_first(path: Path) -> bool:
     finally:
         own.unlink()
     return True
-
-
-def _separate(fd: int, nowhere: int) -> None:
-    """Give this process a file of its own in place of one that it shares with others, and with it the place in it;
-    what is open for writing leads nowhere.
-    """
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        return
-    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-        os.dup2(nowhere, fd, os.get_inheritable(fd))
-        return
-    own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
-    os.lseek(own, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
-    os.dup2(own, fd, os.get_inheritable(fd))
-    os.close(own)
