@@ -29,9 +29,8 @@ class Alone:
         network, total = self._network, 0.0
         for piece in errand.pieces:
             rates = [rate for rate in (network.bw_gbs[link] for link in piece.route.links) if rate is not None]
-            node = piece.route.nodes[0] if piece.reads else piece.route.nodes[-1]
             if piece.reads or piece.writes:
-                channels, burst_bytes, burst_ns, _ = network.channel_specs[node]
+                channels, burst_bytes, burst_ns, _ = network.channel_specs[_memory_of(piece)]
                 rates.append(channels * burst_bytes / burst_ns)
             total += piece.nbytes / min(rates)
         return total
@@ -52,6 +51,10 @@ class Alone:
         now = float(int(fabric.now) + 4096)  # all that was sent before is through
         done: list[Transfer] = []
         for piece in batch:
+            if piece.reads or piece.writes:  # no turnaround is left over from what was measured before
+                group = fabric.engine.groups[_memory_of(piece)]
+                group.turn_to([0] * (group.mask + 1))
+        for piece in batch:
             shift = self._network.flit_bytes.bit_length() - 1
             address = piece.block << shift
             fabric.inject(
@@ -64,6 +67,11 @@ class Alone:
             )
         fabric.run()
         return max(transfer.done_ns for transfer in done) - now
+
+
+def _memory_of(piece: Piece) -> int:
+    """The node whose channels a piece reads or writes."""
+    return piece.route.nodes[0] if piece.reads else piece.route.nodes[-1]
 
 
 def _batches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:

@@ -1,0 +1,41 @@
+"""The uncontended time of a transfer is its own: it does not depend on what was measured before."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernbench.sim_engine.alone import Alone
+from kernbench.sim_engine.fabric import Network
+from kernbench.sim_engine.fabric.activity import Errand, Piece
+
+FLIT = 256
+PENALTY_NS = 50.0
+
+
+def memory() -> Network:
+    """pe and hbm, joined both ways at 1 ns per flit; a burst takes its channel 4 ns, a turnaround 50 ns."""
+    network = Network()
+    network.add_node("pe")
+    network.add_node("hbm")
+    network.add_link("pe", "hbm", 256.0)
+    network.add_link("hbm", "pe", 256.0)
+    network.add_channels("hbm", 4, 4.0, PENALTY_NS)
+    return network
+
+
+def queue_ns(alone: Alone, network: Network, *, write: bool, lasted_ns: float) -> float:
+    """How long a transfer of one flit waited that took `lasted_ns`."""
+    path = ("pe", "hbm") if write else ("hbm", "pe")
+    piece = Piece(network.route(path), FLIT, not write, write, 0, 0.0, lasted_ns)
+    return alone.queue_ns(Errand([piece]))
+
+
+@pytest.mark.parametrize("before", [(), (False,), (True,), (True, False), (False, True)])
+def test_a_measurement_leaves_no_turnaround_for_the_next(before: tuple[bool, ...]) -> None:
+    """Alone, a flit takes 1 ns on the link and 4 ns on its channel, read or written, whatever came before."""
+    network = memory()
+    alone = Alone(network)
+    for write in before:
+        queue_ns(alone, network, write=write, lasted_ns=5.0)
+    assert queue_ns(alone, network, write=True, lasted_ns=5.0 + 7.0) == 7.0
+    assert queue_ns(alone, network, write=False, lasted_ns=5.0 + PENALTY_NS) == PENALTY_NS
