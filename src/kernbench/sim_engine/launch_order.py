@@ -9,6 +9,10 @@
   over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
   What ranks pass to each other in any other way, say through a Python list, orders nothing.
 
+Clocks of launches are kept as far as there is room (`MOST_BYTES`), the oldest are dropped first. What is asked of one
+that was dropped is answered with all that dropped ones knew: an order too much is taken for given then, never one too
+little, so no race is reported that is none.
+
 Requests of one host program are taken to reach a memory in the order in which it submits them. Not looked at: DMA
 requests that the host submits for PEs and cubes, which belong to no kernel.
 """
@@ -16,8 +20,9 @@ requests that the host submits for PEs and cubes, which belong to no kernel.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from types import FrameType
+from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import simpy
@@ -34,9 +39,13 @@ from kernbench.common.messages import (
     RequestId,
 )
 from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.races import RaceDetector, Task
 from kernbench.sim_engine.vector_clock import VectorClock
 
+MOST_BYTES = 1 << 26  # of clocks of one kind
+CLOCK_BYTES, ENTRY_BYTES = 512, 100  # of memory: a clock, and each timeline that it knows
+K = TypeVar("K", bound=Hashable)
 _OURS = ("kernbench.sim_engine", "kernbench.runtime_api")
 
 
@@ -46,9 +55,9 @@ class LaunchOrder:
     def __init__(self) -> None:
         self.detector = RaceDetector()
         self._hosts: WeakKeyDictionary[greenlet, Task] = WeakKeyDictionary()
-        self._starts: dict[RequestId, VectorClock] = {}  # what the kernels of a launch begin with
-        self._ends: dict[RequestId, VectorClock] = {}  # what those that have ended know
-        self._answered: dict[int, VectorClock] = {}  # by number of a request that is done: what its answer says
+        self._starts = _Clocks[RequestId]()  # what the kernels of a launch begin with
+        self._ends = _Clocks[RequestId]()  # what those that have ended know
+        self._answered = _Clocks[int]()  # by number of a launch or abort that is done: what its answer says
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
         self._last_on: dict[tuple[PeKey, LaunchStream], Task] = {}
@@ -62,7 +71,7 @@ class LaunchOrder:
 
     def begin(self, pe: PeKey, launch: RequestId, stream: LaunchStream) -> LaunchedKernel:
         """A kernel of a launch begins on a PE."""
-        clock = self._starts[launch].copy()
+        clock = self._starts.of(launch).copy()
         before = self._last_on.get((pe, stream))
         if before is None:
             task = self.detector.new_task(clock)
@@ -71,7 +80,7 @@ class LaunchOrder:
                 clock.join(before.clock)
             task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
         self._last_on[pe, stream] = task
-        return LaunchedKernel(task, self._ends[launch])
+        return LaunchedKernel(task, self._ends, launch)
 
     # ---- host programs
 
@@ -80,8 +89,8 @@ class LaunchOrder:
         host = self._host(getcurrent())
         if isinstance(message, KernelLaunchMsg):
             known = host.release().flat()
-            self._starts[message.id] = known
-            self._ends[message.id] = known.copy()
+            self._starts.keep(message.id, known)
+            self._ends.keep(message.id, known.copy())
         elif isinstance(message, MemoryWriteMsg):
             self._access(number, host, "write", message.dst_pa, message.nbytes, message.debug_label, now_ns)
         elif isinstance(message, MemoryReadMsg):
@@ -91,18 +100,19 @@ class LaunchOrder:
         """A request is answered."""
         if isinstance(message, KernelLaunchMsg | KernelAbortMsg):
             launch = message.launch_id if isinstance(message, KernelAbortMsg) else message.id
-            if launch in self._ends:
-                self._answered[number] = self._ends[launch].copy()
+            ended = self._ends.of(launch)
+            self._ends.keep(launch, ended)  # which has grown since it began
+            self._answered.keep(number, ended.copy())
         elif number in self._writes:
             self._writes[number][0].end_ns = now_ns
 
     def waited(self, number: int) -> None:
         """A host program knows that a request is done."""
         host = self._host(getcurrent())
-        if number in self._answered:
-            host.acquire(self._answered[number])
-        elif number in self._writes:
+        if number in self._writes:
             host.merge(self._writes.pop(number)[1])
+        else:
+            host.acquire(self._answered.of(number))
 
     def looked_at(self, address: int, nbytes: int, tensor: str, now_ns: float) -> None:
         """A host program takes what memory holds, at no time."""
@@ -146,20 +156,36 @@ class LaunchOrder:
         host.touch(access, ((address, nbytes),), branch)
 
 
+class _Clocks(Generic[K]):
+    """Clocks by key, of `MOST_BYTES` at most."""
+
+    def __init__(self) -> None:
+        self._kept: BoundedDict[K, VectorClock] = BoundedDict(MOST_BYTES)
+        self._dropped = VectorClock({})  # what all those know that there was no room for
+
+    def keep(self, key: K, clock: VectorClock) -> None:
+        for dropped in self._kept.put(key, clock, CLOCK_BYTES + ENTRY_BYTES * (len(clock.base) + len(clock.own))):
+            self._dropped.join(dropped)
+
+    def of(self, key: K) -> VectorClock:
+        found = self._kept.get(key)
+        return self._dropped if found is None else found
+
+
 class LaunchedKernel:
     """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
 
-    __slots__ = ("_ended", "_task", "acquire", "branch", "merge", "release", "touch")
+    __slots__ = ("_ends", "_launch", "_task", "acquire", "branch", "merge", "release", "touch")
 
-    def __init__(self, task: Task, ended: VectorClock) -> None:
+    def __init__(self, task: Task, ends: _Clocks[RequestId], launch: RequestId) -> None:
         self._task = task
-        self._ended = ended
+        self._ends, self._launch = ends, launch
         self.touch, self.branch, self.merge = task.touch, task.branch, task.merge
         self.release, self.acquire = task.release, task.acquire
 
     def end(self) -> None:
         self._task.end()
-        self._ended.join(self._task.clock)
+        self._ends.of(self._launch).join(self._task.clock)
 
 
 def _host_access(kind: AccessKind, tensor: str | None, now_ns: float) -> Access:

@@ -17,6 +17,7 @@ from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, op_ref
 from kernbench.sim_engine.op_rows import FoldedRows, ToldRow
 
+ROW_BYTES = 256  # of memory, beside its numbers
 PLACEHOLDER = 1 << 40  # from this number on, numbers stand for ops of the log that copies; no log has so many records
 
 
@@ -39,6 +40,12 @@ class RecordedRows:
     several: list[tuple[int, ...]]
     row_tokens: array[int]
     folded: list[FoldedRows]  # courses of composites
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        columns = (self.firsts, self.starts, self.times, self.causes, self.cause_ends, self.depends, self.row_tokens)
+        return ROW_BYTES * len(self.subjects) + sum(column.itemsize * len(column) for column in columns)
 
     def told(self) -> Iterator[ToldRow]:
         """The rows one by one, as they were recorded; those of courses last."""

@@ -66,6 +66,7 @@ class Course:
         self.end_ns = 0.0
         self.stretches: list[Stretch | Repeat] = []  # in the order in which tiles end
         self.kept_rows = 0
+        self.nbytes = 0  # about how much memory it takes
         self.records = 0
         self.work: WorkByPart = {}
         self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)

@@ -33,6 +33,7 @@ from kernbench.sim_engine.steady.legs import KnownLegs, Leg, Passage, Seen, Tota
 from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
 from kernbench.sim_engine.steady.ways import Ways
 
+COURSE_BYTES, ROW_BYTES, NUMBER_BYTES = 4096, 192, 32  # of memory: a course, a row of it, and a number in a row
 WORTH_TILES = 3 * TILES_BETWEEN
 
 
@@ -88,6 +89,8 @@ class Explorer:
         self._course.end_ns = env.now + self._later_ns
         self._note_totals()
         self._course.kept_rows = len(self._rows)
+        numbers = sum(len(times) + len(causes) for _, times, causes in self._rows)
+        self._course.nbytes = COURSE_BYTES + ROW_BYTES * len(self._rows) + NUMBER_BYTES * numbers
         return self._course
 
     def _record(self, token: TileToken) -> int:

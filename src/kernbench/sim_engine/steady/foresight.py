@@ -21,6 +21,7 @@ from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, TileFeed
+from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.fabric.model import Route
@@ -39,7 +40,7 @@ MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was 
 BUILTIN = "kernbench.components.builtin."
 
 
-MOST_KEPT_ROWS = 1 << 18  # of tiles, in all courses of a machine; a kilobyte each
+MOST_KEPT_BYTES = 1 << 28  # of all courses of a machine
 
 
 class KnownCourses:
@@ -47,16 +48,7 @@ class KnownCourses:
 
     def __init__(self) -> None:
         self.ways: dict[tuple[tuple[str, ...], ...], Ways] = {}
-        self.courses: dict[Hashable, Course] = {}
-        self._rows = 0
-
-    def add(self, key: Hashable, course: Course) -> None:
-        """Keep a course; the others are forgotten where they become too many."""
-        self._rows += course.kept_rows
-        if self._rows > MOST_KEPT_ROWS:
-            self.courses.clear()
-            self._rows = course.kept_rows
-        self.courses[key] = course
+        self.courses: BoundedDict[Hashable, Course] = BoundedDict(MOST_KEPT_BYTES)
 
 
 @lru_cache(maxsize=4)
@@ -167,7 +159,7 @@ class Foresight:
         course = self._known.courses.get(key)
         if course is None:
             course = Explorer(self._machine, ways, blocks, feed, ports).run()
-            self._known.add(key, course)
+            self._known.courses.put(key, course, course.nbytes)
         return course
 
     def _place_of(self, access: OperandAccess | None, ways: Ways, ports: list[MemoryPort]) -> Hashable:

@@ -24,6 +24,7 @@ from kernbench.sim_engine.steady.regions import AnyRegion
 from kernbench.sim_engine.steady.value_program import ValueProgram
 from kernbench.triton_emu.traced import Trace
 
+CALL_BYTES, ADDRESS_BYTES = 512, 40  # of memory: a call of a kernel, or a step with values; an address
 Moved = tuple[tuple[str, ...], int, int, int]  # path, bytes of the last flit, whole flits, transfers
 ChannelRows = list[tuple[int, float, float]]  # of each channel: bursts, longest wait, when it began
 
@@ -77,6 +78,16 @@ class LaunchCourse:
     late: list[LateCredit]
     contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
     placed: dict[AnyRegion, Traffic] = field(default_factory=dict)  # by region where it was taken
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes, by what there may be much of."""
+        calls = sum(len(trace.calls) for trace in self.traces)
+        addresses = sum(len(each.addresses) for each in self.pointers)
+        asked = 0 if self.memory is None else len(self.memory.asked) + len(self.memory.who_wrote)
+        rows = 0 if self.rows is None else self.rows.nbytes
+        steps = 0 if self.contents is None else len(self.contents.steps) + len(self.contents.needed)
+        return rows + CALL_BYTES * (calls + asked + steps) + ADDRESS_BYTES * addresses
 
     def traffic_in(self, shift: Shift, network: Network) -> Traffic:
         """What it moves where a shift leads, as the network has it there."""

@@ -18,6 +18,7 @@ from kernbench.common.launch import TensorArg
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
+from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.simulation_stats import NOT_REPEATABLE, OFF
 from kernbench.sim_engine.steady.explored_ahead import ExploredAhead
@@ -31,6 +32,7 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_COURSES = 32  # of a kernel and a kind of region
+MOST_BYTES = 1 << 29  # of all courses of a machine
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
 TurnsByPe = dict[PeKey, tuple[PeCpuComponent, Turn]]
@@ -69,6 +71,7 @@ class LaunchCourses:
         self._ahead = ahead
         self._explorer = Explorer(machine, ahead.note_steps)
         self._courses: dict[CourseKind, list[LaunchCourse]] = {}
+        self._kept: BoundedDict[LaunchCourse, tuple[CourseKind, LaunchCourse]] = BoundedDict(MOST_BYTES)
         self._reach: dict[LaunchKind, Reach] = {}  # of kernels that do not keep to their cube
         self._disturbed: Counter[LaunchKind] = Counter()
         self.recorded = 0  # courses so far
@@ -176,7 +179,11 @@ class LaunchCourses:
         courses = self._courses.setdefault(kind, [])
         courses.insert(0, course)
         self.recorded += 1
+        for surplus in courses[MOST_COURSES:]:
+            self._kept.discard(surplus)
         del courses[MOST_COURSES:]
+        for whose, oldest in self._kept.put(course, (kind, course), course.nbytes):
+            self._courses[whose].remove(oldest)
         if self._ahead.is_worker:
             self._for_others.append((kind, course))
 
