@@ -117,8 +117,8 @@ def _count(owner: foresight.Foresight, seen: dict[str, int]) -> None:
     """Count how often composites of an engine begin foreseen, and how often they are restored."""
     foresee = owner.foresee
 
-    def counted(scheduler, feed):
-        found = foresee(scheduler, feed)
+    def counted(scheduler, feed, *, is_alone):
+        found = foresee(scheduler, feed, is_alone=is_alone)
         if found is not None:
             seen["begin"] += 1
             restore = found._restore
