@@ -18,7 +18,7 @@ from kernbench.cli.options import load_machine, machine_options, print_json, std
 from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
-from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json
+from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json, warnings_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.fabric.activity import Activity
@@ -151,6 +151,8 @@ def run(
         one = OneRun(identifier, spec, load_machine(topology, settings), options, params)
         result = _run_recorded(one, oplog, save, bins or BINS, settings_of_bench)
     figures = figures_of(result, params)
+    for warning in warnings_of(result):
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(run_as_json(figures))
     else:

@@ -24,7 +24,7 @@ from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.launch import STREAMS
-from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
+from kernbench.common.message_traffic import NO_MESSAGES, ByMemory, MessageTraffic
 from kernbench.common.messages import (
     KernelAbortMsg,
     KernelArg,
@@ -260,14 +260,22 @@ class PeCpuComponent(ActiveComponent):
             getattr(dma, "busy_ns", 0.0),
             tuple(slot.busy_ns_for(turn.launch.stream) for slot in getattr(scheduler, "compute_slots", ())),
             getattr(tcm, "busy_ns", 0.0),
-            self.ctx.hbm_traffic_by(self._dma_id),
+            self._hbm_traffic(),
         )
+
+    def _hbm_traffic(self) -> Mapping[str, ChannelTraffic]:
+        """What the PE's kernels have moved, without messages of kernels that had ended when those landed."""
+        moved, ipcq = self.ctx.hbm_traffic_by(self._dma_id), self.__dict__.get("ipcq")
+        late = {} if ipcq is None else ipcq.landed_late
+        return {node: use.minus(late.get(node, NO_TRAFFIC)) for node, use in moved.items()} if late else moved
 
     def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(turn), self.env.now
         take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", None)
         composites = take_composites(turn.launch.stream) if take_composites and turn.runner is not None else ()
-        since = ((node, use.minus(before.hbm.get(node, NO_TRAFFIC))) for node, use in now.hbm.items())
+        hbm = {node: use.minus(before.hbm.get(node, NO_TRAFFIC)) for node, use in now.hbm.items()}
+        for node, use in self._messages_under_way(turn).items():
+            hbm[node] = hbm.get(node, NO_TRAFFIC).plus(use)
         return PeResult(
             *self.key,
             start_ns,
@@ -276,7 +284,7 @@ class PeCpuComponent(ActiveComponent):
             now.dma_ns - before.dma_ns,
             _longest_ns(now.slots_ns, before.slots_ns),
             error,
-            tuple((node, use) for node, use in since if use.burst_bytes),
+            tuple((node, hbm[node]) for node in sorted(hbm) if hbm[node].burst_bytes),
             turn.is_aborted,
             min(now.tcm_ns - before.tcm_ns, end_ns - start_ns),  # ports are taken ahead, for the other stream too
             composites,
@@ -287,6 +295,10 @@ class PeCpuComponent(ActiveComponent):
     def _messages(self, turn: Turn) -> MessageTraffic:
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
         return NO_MESSAGES if ipcq is None else ipcq.traffic_of(turn.launch)
+
+    def _messages_under_way(self, turn: Turn) -> ByMemory:
+        ipcq = self.__dict__.get("ipcq")
+        return {} if ipcq is None else ipcq.under_way_of(turn.launch)
 
     # ---- what the kernel gets
 
