@@ -154,11 +154,11 @@ def _why_not(result: BenchResult) -> str | None:
 
 
 def _fits(returned: object) -> bool:
-    """Whether the bench does not say `fits: False`, in what it returned by name or in a row of its table."""
+    """Whether the bench does not say `fits: False` (or 0), in what it returned by name or in a row of its table."""
     rows = returned if isinstance(returned, list | tuple) else [returned]
     named = [row for row in rows if isinstance(row, Mapping)]
     said = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
-    return not any(_scalar(value) is False for value in said)
+    return all(value is None or bool(_scalar(value)) for value in said)
 
 
 def _numbers(returned: object) -> dict[str, float]:
