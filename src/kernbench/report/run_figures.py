@@ -1,8 +1,8 @@
 """A run in figures: what each launch reached, what bounds it, which links were busiest. `run_summary.py` prints them.
 
 The busiest links are given for each launch, and for the whole run with what the host moved. `kernels_ns`, here, in
-saved runs, sweeps and evaluations, is how long at least one PE ran a kernel: from the first PE's start to the last one's
-end of every launch, and launches that overlap count once. Paths of the host's requests and answers are not in it.
+saved runs, sweeps and evaluations, is how long at least one PE ran a kernel: from the first PE's start to the last end
+of every launch, and launches that overlap count once. Paths of the host's requests and answers are not in it.
 """
 
 from __future__ import annotations
