@@ -26,7 +26,7 @@ from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
-from kernbench.runtime_api.observation import Observation, Observer
+from kernbench.runtime_api.observation import Observation, Observer, is_plain
 from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
@@ -231,7 +231,8 @@ def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
 
     def observed(paths: FastPaths, log: OpLog | None = None, asked: RunOptions | None = None) -> Observation:
         seen: list[Observation] = []
-        log = log or OpLog(lines=options.op_log is not None and options.op_log.lines)
+        keeps_lines = options.op_log is not None and options.op_log.lines
+        log = OpLog(lines=keeps_lines) if log is None else log
         plain = replace(options, op_log=log, activity=None, fast=paths, mode="adaptive", announce_data_pass=None)
         try:
             results.append(one(asked or plain, seen.append))
@@ -286,7 +287,8 @@ def _run_once(
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
         result.races = engine.found_races()
         result.backend, result.backend_device = backend.name, backend.device
-        seen = None if observer is None else observer.take([*returned, [(check.tensor, check.ok) for check in data]])
+        notes = [*filter(is_plain, returned), [(check.tensor, check.ok) for check in data]]
+        seen = None if observer is None else observer.take(notes)
         torch.close()
         if on_observed is not None and seen is not None:
             on_observed(seen)

@@ -81,7 +81,7 @@ class Observer:
         engine, seen = self._context.engine, self._seen
         seen.total_ns, seen.launches, seen.log = engine.now_ns, list(self._context.launches), engine.log
         seen.counters = counters_of(engine)
-        seen.notes = [note for note in notes if _is_plain(note)]
+        seen.notes = list(notes)
         return seen
 
 
@@ -190,12 +190,12 @@ def _only_what_differs(ours: object, theirs: object) -> tuple[str, str]:
     )
 
 
-def _is_plain(note: object) -> bool:
+def is_plain(note: object) -> bool:
     """Whether two runs can be compared by it: numbers, texts, arrays, and lists and mappings of them."""
     if isinstance(note, Mapping):
-        return all(_is_plain(each) for each in note.values())
+        return all(is_plain(each) for each in note.values())
     if isinstance(note, list | tuple):
-        return all(_is_plain(each) for each in note)
+        return all(is_plain(each) for each in note)
     return note is None or isinstance(note, bool | int | float | str | bytes | np.ndarray | np.generic)
 
 
