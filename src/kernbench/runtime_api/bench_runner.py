@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import get_args
 
-from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, one_of
+from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, is_switch, one_of
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
@@ -57,7 +57,8 @@ _KINDS = {
     "data": SWITCH,
     "check_races": SWITCH,
     "mode": one_of(*get_args(Mode)),
-    "fast": SWITCH,
+    "fast": (lambda value: isinstance(value, FastPaths) or is_switch(value), "True, False or a FastPaths"),
+    "check_fast": (lambda value: value == "each" or is_switch(value), "True, False or 'each'"),
     "backend": one_of(*get_args(BackendName)),
     "progress": CALLED,
 }
