@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kernbench.common.blocked import BlockedKernel, RingWait
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
-from kernbench.common.commands import EngineCommand, IpcqCommand, RecvCmd, SendCmd
+from kernbench.common.commands import BarrierCmd, EngineCommand, IpcqCommand, RecvCmd, SendCmd
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId, PeKey
@@ -36,6 +36,7 @@ from kernbench.common.messages import (
 )
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
+from kernbench.components.builtin.barriers import BarrierPort
 from kernbench.components.builtin.interfaces import (
     COMMAND_TAKER,
     DATA_MOVER,
@@ -175,9 +176,20 @@ class PeCpuComponent(ActiveComponent):
         for turn in (turns[0] for turns in self._turns.values() if turns):
             name = turn.launch.kernel_ref.name
             if turn.runner is not None:
-                rings_of = partial(self._rings_of, turn.launch)
-                found.append(blocked_kernel(turn.runner, name, self.ctx.kernels[name], self.key, rings_of))
+                rings_of, missing = partial(self._rings_of, turn.launch), partial(self._missing, turn.launch)
+                found.append(blocked_kernel(turn.runner, name, self.ctx.kernels[name], self.key, rings_of, missing))
         return tuple(kernel for kernel in found if kernel is not None)
+
+    def _missing(self, launch: KernelLaunchMsg, barrier: BarrierCmd) -> list[str]:
+        """The PEs of a launch that have not come to one of its barriers."""
+        spec, found = self.ctx.graph.spec, []
+        for sip, (cubes, pes) in sorted(launch.origin.targets.items()):
+            for cube in range(spec.sip.n_cubes) if cubes == "all" else cubes:
+                for pe in range(spec.cube.n_pes) if pes == "all" else pes:
+                    cpu = self.ctx.component_so_far(self.ctx.resolver.find_pe_part(sip, cube, pe, "pe_cpu"))
+                    if not isinstance(cpu, PeCpuComponent) or cpu.barriers.come_to(launch) < barrier.number:
+                        found.append(str(PeId(sip, cube, pe)))
+        return found
 
     def _rings_of(self, launch: KernelLaunchMsg, cmd: IpcqCommand) -> tuple[RingWait, ...]:
         return self.ipcq.describe(cmd, launch)
@@ -213,6 +225,8 @@ class PeCpuComponent(ActiveComponent):
 
     def _end_messages(self, turn: Turn, failed: bool = False) -> None:
         """A kernel has ended, or is to: what it waits for of its neighbours will not be waited for any more."""
+        if failed or turn.is_aborted:
+            self.barriers.cancel(turn.launch)
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
         if ipcq is not None:
             (ipcq.cancel if failed or turn.is_aborted else ipcq.finished)(turn.launch)
@@ -375,6 +389,10 @@ class PeCpuComponent(ActiveComponent):
         return self.sibling(self._ipcq_id, MESSAGE_QUEUE)
 
     @cached_property
+    def barriers(self) -> BarrierPort:
+        return BarrierPort(self)
+
+    @cached_property
     def dma(self) -> DataMover:
         return self.sibling(self._dma_id, DATA_MOVER)
 
@@ -395,5 +413,7 @@ class _Commands:
     def submit(self, cmd: EngineCommand, done: Done, after: int | None) -> None:
         if isinstance(cmd, _MESSAGES):
             self._cpu.ipcq.submit(cmd, self._launch, done, after, self._started_ns)
+        elif isinstance(cmd, BarrierCmd):
+            self._cpu.barriers.submit(cmd, self._launch, done, after)
         else:
             self._cpu.scheduler.submit(cmd, self._launch, done, after)
