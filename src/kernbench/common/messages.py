@@ -21,7 +21,6 @@ from kernbench.common.envelope import (
 )
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import (
-    BarrierMsg,
     ConstArg,
     FailurePolicy,
     KernelAbortMsg,
@@ -42,7 +41,6 @@ from kernbench.common.launch import (
 )
 
 __all__ = [
-    "BarrierMsg",
     "Completion",
     "ConstArg",
     "CubeCommand",
