@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check oracle fuzz bench clean
+.PHONY: demo test check oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -25,6 +25,9 @@ oracle: $(STAMP)  ## the heavy judges: PyTorch, Triton's interpreter, Perfetto's
 
 fuzz: $(STAMP)  ## the long round: 10,000 mutated machines and command lines
 	$(BIN)/python -m tests.fuzz --rounds 10000
+
+fuzz-exact: $(STAMP)  ## 200 random programs on random machines, each with and without fast paths
+	$(BIN)/python -m tests.fuzz_exact --programs 200
 
 bench: $(STAMP)  ## what simulating costs: the fabric against the naive model, kernels in SimPy time-outs
 	$(BIN)/python benchmarks/fabric.py

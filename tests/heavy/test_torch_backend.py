@@ -28,7 +28,7 @@ dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, 448.0, 1e-8]
 APART = {"dot", "dot_acc", "reshape", "permute", "broadcast_to", "slice", "concat", "cast", "arange", "full", "topk",
-         "topk_index", "random"}  # fmt: skip
+         "topk_index", "random", "gather_along"}  # fmt: skip
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, special: bool = False) -> np.ndarray:
@@ -130,6 +130,7 @@ def test_moves(dtype, seed):
             graph.apply("reshape", (x,), shape=(12, 5)), graph.apply("permute", (x,), axes=(2, 0, 1)), row,
             graph.apply("broadcast_to", (row,), shape=(2, 4, 2)), graph.apply("concat", (x, x), axis=1),
             graph.apply("concat", (x, graph.constant(array.astype(np.float32))), axis=0),
+            graph.apply("gather_along", (x, graph.constant(np.arange(30).reshape(3, 2, 5) % 4)), axis=1),
             graph.apply("topk", (x,), k=3), graph.apply("topk_index", (x,), k=2, axis=0),
             graph.full((3, 2), 1, dtype), graph.apply("arange", (), start=3, stop=9, dtype=dtype),
             graph.apply("add", (graph.full((3, 4, 5), 1, dtype), 2)),

@@ -39,23 +39,26 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.dtypes import F16
 from kernbench.common.messages import MemoryWriteMsg
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.check_fast import check_fast
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.observation import Observation, Observer
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import TopologyGraph
 from kernbench.values.evaluate import evaluate
-from kernbench.values.graph import Value
 
 
 class ContentsRun(Run):
     """A run that keeps contents: of tensors that it names, they are part of what can be seen."""
 
-    def __init__(self, graph: TopologyGraph, *, fast: bool = True, log: bool = True) -> None:
+    def __init__(self, graph: TopologyGraph, *, fast: bool | FastPaths = True, log: bool = True) -> None:
         super().__init__(graph, fast=fast)
         self.log = OpLog()
         self.engine = GraphEngine(graph, op_log=self.log if log else None, fast=fast)
         self.torch = RuntimeContext(self.engine)
+        self.observer = Observer(self.torch)
         self.made: list[Tensor] = []
         self.numbers = np.random.default_rng(7)
 
@@ -74,33 +77,32 @@ class ContentsRun(Run):
         value = self.engine.memory.read(pa, (nbytes // 2,), F16, zero_fill=True)
         self.notes.append(evaluate([value], keep_inputs=True)[0].tobytes())
 
-    def outcome(self) -> dict[str, object]:
-        contents = [evaluate(values_of(tensor), keep_inputs=True) for tensor in self.made]
-        held = [[array.tobytes() for array in arrays] for arrays in contents]
-        return {"contents": held, **super().outcome()}
-
-
-def values_of(tensor: Tensor) -> list[Value]:
-    return [tensor.host.value_of(tensor, at) for at in range(len(tensor.shards))]
-
 
 Program = Callable[[ContentsRun], object]
 
 
-def outcome(program: Program, graph: TopologyGraph, **how: bool) -> tuple[ContentsRun, dict[str, object]]:
+def outcome(program: Program, graph: TopologyGraph, **how: Any) -> tuple[ContentsRun, Observation]:
+    """Contents are those of all tensors when they are freed: at the latest when the context is closed."""
     run = ContentsRun(graph, **how)
     with run.torch:
         program(run)
-        return run, run.outcome()
+        found = run.observed()
+    return run, found
 
 
 def same(program: Program, graph: TopologyGraph | None = None, *, log: bool = True) -> int:
-    """Run a program with and without known launches, and compare; returns in how many regions no kernel was run."""
+    """Check a program's fast paths; returns in how many regions no kernel was run."""
     graph = machine() if graph is None else graph
-    (exact, expected), (known, found) = outcome(program, graph, fast=False, log=log), outcome(program, graph, log=log)
-    for what, value in expected.items():
-        assert found[what] == value, what
-    assert exact.copied == 0
+
+    def observed(paths: FastPaths, _: OpLog | None) -> Observation:
+        exact, found = outcome(program, graph, fast=paths, log=log)
+        assert exact.copied == 0
+        assert found.contents
+        return found
+
+    known, found = outcome(program, graph, log=log)
+    check = check_fast(found, ALL, observed)
+    assert check.ok, check.as_text()
     return known.copied
 
 

@@ -19,11 +19,14 @@ from kernbench.common.messages import KernelAbortMsg, MemoryReadMsg, MemoryWrite
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.check_fast import check_fast
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.observation import Observation, Observer
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
+from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.steady import launch_explorer
@@ -49,13 +52,14 @@ def machine(**changes: object) -> TopologyGraph:
 class Run:
     """A program's run: its launches, and what it noted."""
 
-    def __init__(self, graph: TopologyGraph, *, fast: bool = True, known: bool = True) -> None:
+    def __init__(self, graph: TopologyGraph, *, fast: bool | FastPaths = True, known: bool = True) -> None:
         self.graph = graph
         self.log = OpLog()
         self.engine = GraphEngine(graph, op_log=self.log, data=False, fast=fast)
         if not known:
             self.engine.known_launches = None
         self.torch = RuntimeContext(self.engine)
+        self.observer = Observer(self.torch)
         self.launches: list[Launch] = []
         self.notes: list[object] = []
         self.kept: list[Tensor] = []
@@ -77,23 +81,9 @@ class Run:
     def happens(self, after_ns: float, what: Callable[[], object]) -> None:
         self.engine.at(self.engine.now_ns + after_ns, lambda _: what(), None)
 
-    def outcome(self) -> dict[str, object]:
+    def observed(self) -> Observation:
         """All that can be seen."""
-        engine, launches = self.engine, self.launches
-        memories = [name for name in self.graph.nodes if ".hbm_ctrl" in name]
-        return {
-            "now": engine.now_ns,
-            "notes": self.notes,
-            "times": [(launch.start_ns, launch.end_ns) for launch in launches],
-            "pes": [launch.pes for launch in launches],
-            "engines": [launch.engines for launch in launches],
-            "links": [launch.links for launch in launches],
-            "json": [launch.as_json() for launch in launches],
-            "log": [repr(item) for item in self.log.items()],
-            "link counters": engine.link_counters(),
-            "channels": {name: engine.channel_counters(name) for name in memories},
-            "hbm": {name: engine.hbm_traffic_by(name) for name in self.graph.nodes if name.endswith(".pe_dma")},
-        }
+        return self.observer.take(self.notes)
 
     @property
     def copied(self) -> int:
@@ -101,7 +91,7 @@ class Run:
         return 0 if known is None else known.copied
 
 
-def outcome(program: Program, graph: TopologyGraph, **how: bool) -> Run:
+def outcome(program: Program, graph: TopologyGraph, **how: Any) -> Run:
     run = Run(graph, **how)
     with run.torch:
         program(run)
@@ -109,13 +99,17 @@ def outcome(program: Program, graph: TopologyGraph, **how: bool) -> Run:
 
 
 def same(program: Program, graph: TopologyGraph | None = None) -> int:
-    """Run a program with and without known launches, and compare; returns in how many regions no kernel was run."""
+    """Check a program's fast paths; returns in how many regions no kernel was run."""
     graph = machine() if graph is None else graph
-    exact, known = outcome(program, graph, fast=False), outcome(program, graph)
-    expected, found = exact.outcome(), known.outcome()
-    for what, value in expected.items():
-        assert found[what] == value, what
-    assert exact.copied == 0
+
+    def observed(paths: FastPaths, _: OpLog | None) -> Observation:
+        exact = outcome(program, graph, fast=paths)
+        assert exact.copied == 0
+        return exact.observed()
+
+    known = outcome(program, graph)
+    check = check_fast(known.observed(), ALL, observed)
+    assert check.ok, check.as_text()
     return known.copied
 
 
@@ -282,7 +276,7 @@ def test_a_launch_with_other_text_types_or_tuples_is_not_a_replay_of_an_earlier_
         run.launch(chosen, x, y, "exp", dtype="f32", rows=(8, 8))
 
     assert same(program) == 5 * CUBES
-    times = [end - start for start, end in outcome(program, machine()).outcome()["times"]]
+    times = [launch.total_ns for launch in outcome(program, machine()).launches]
     assert times[0] == times[4]  # the same arguments again
     assert len(dict.fromkeys(times)) == 4
 

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from kernbench.benches.pe2pe import point
 from kernbench.benches.registry import resolve
 from kernbench.common.errors import UsageError
 from kernbench.report.run_figures import rows_of
@@ -63,3 +64,16 @@ def test_physical_addresses_reach_no_other_pe() -> None:
     graph = load_topology(None, {"system.address_model": "pa", "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
     with pytest.raises(UsageError, match="needs virtual addresses"):
         run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
+
+
+@pytest.mark.parametrize("hop", ["next cube", "other SIP"])
+def test_bytes_of_rings_in_hbm_are_the_launchs_that_sends_them_also_when_they_land_after_its_end(hop: str) -> None:
+    """64 KiB: sent they are written once; received they are read too; stored they are written again."""
+    machine = load_topology(None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
+    params = {"hop": hop, "size_bytes": 65536, "buffer_kind": "hbm"}
+    result = run_bench(point, machine, RunOptions(device="whole"), params=params)
+    moved = {launch.name: launch.bytes_hbm for launch in result.launches}
+    assert moved == {"send": 65536, "send_recv": 2 * 65536, "send_recv_store": 3 * 65536, "store": 65536, "load": 65536}
+    assert all(launch.bytes_hbm_requested == launch.bytes_hbm for launch in result.launches)
+    senders = {launch.name: launch.pes[0].bytes_hbm for launch in result.launches}  # nothing that landed later
+    assert senders == {"send": 65536, "send_recv": 65536, "send_recv_store": 65536, "store": 65536, "load": 65536}

@@ -14,6 +14,7 @@ import pytest
 
 import kernbench
 from kernbench.common.errors import TopologyError, UsageError
+from kernbench.report.run_figures import figures_of, run_as_json
 from kernbench.runtime_api.user_module import load_user_module
 from kernbench.sweep import SweepRow, sweep
 from kernbench.sweep.driver import Progress
@@ -105,8 +106,18 @@ def test_rows_say_the_same_as_a_run(bench: Path) -> None:
     (row,) = sweep(function(bench), {"n": [5]}, overrides=SMALL, workers=0)
     result = kernbench.run(function(bench), None, SMALL, params={"n": 5})
     assert row.total_ns == result.total_ns
-    assert row.kernels_ns == result.launches[0].exec_ns
+    assert row.kernels_ns == run_as_json(figures_of(result))["kernels_ns"] == result.launches[0].exec_ns
     assert (row.flops, row.bytes_hbm) == (0, 0)
+
+
+def test_time_in_kernels_is_the_same_in_a_sweep_and_a_run_and_counts_sips_that_work_together_once(bench: Path) -> None:
+    """Both SIPs run the kernel at the same time: it takes as long as on one, and less than the run."""
+    both = {**SMALL, "system.sips.count": 2}
+    (row,) = sweep(function(bench), {"n": [5]}, overrides=both, workers=0)
+    result = kernbench.run(function(bench), None, both, params={"n": 5})
+    assert len(result.launches) == 2
+    assert row.kernels_ns == run_as_json(figures_of(result))["kernels_ns"] == result.launches[0].exec_ns
+    assert row.kernels_ns < row.total_ns
 
 
 def test_rows_and_files_are_the_same_whatever_the_number_of_workers(bench: Path, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "argmax"
 ELSEWHERE = {"softmax", "dot", "dot_acc", "reshape", "trans", "permute", "broadcast_to", "slice", "concat", "cast",
              "arange", "full", "random"}  # fmt: skip
 IN_KERNELS = {"floordiv", "mod", "pow", "shl", "shr", "bit_and", "bit_or", "bit_xor", "bit_not", "sort", "topk",
-              "topk_index", "cumsum", "flip"}  # fmt: skip  # by test_integers_ and test_axis_ops_against_numpy
+              "topk_index", "cumsum", "flip", "argsort",
+              "gather_along"}  # fmt: skip  # by test_integers_ and test_axis_ops_against_numpy
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:

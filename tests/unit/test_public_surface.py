@@ -27,6 +27,8 @@ IMPORTS = [
     "kernbench.policy.routing.router:AddressResolver",
     "kernbench.policy.routing.router:PathRouter",
     "kernbench.sim_engine.engine:GraphEngine",
+    "kernbench.sim_engine.fast_paths:FastPaths",
+    "kernbench.runtime_api.check_fast:FastCheck",
     "kernbench.sim_engine.fabric:Fabric",
     "kernbench.sim_engine.fabric:FabricEnvironment",
     "kernbench.sim_engine.fabric:FlitArrival",

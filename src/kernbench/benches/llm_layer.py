@@ -192,8 +192,10 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
 
 
 def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:
-    """Joules of all layers for one token, of what the machine has coefficients for; idle SIPs' static power too."""
+    """Joules of all layers for one token, of what the machine has coefficients for, with the static power of the whole
+    tray over the layer's time.
+    """
     seen: dict[int, Launch] = {id(launch): launch for parts in run.ranks for part in parts for launch in part.launches}
     tokens = run.job.rows * run.spec.n_sips // run.tensor_parallel
-    joules = launches_energy(seen.values(), torch.engine.graph) * run.job.model.layers / tokens
+    joules = launches_energy(seen.values(), torch.engine.graph, run.layer_ns) * run.job.model.layers / tokens
     return {"figure": "energy per token", "value": joules * 1000, "unit": "mJ"}

@@ -29,6 +29,7 @@ from typing import Literal, TypeVar, get_args
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
 from kernbench.common.frozen import frozen
+from kernbench.common.nearest import nearest
 from kernbench.evaluation.contract import Evaluation
 from kernbench.runtime_api.bench_params import AtLeast
 from kernbench.runtime_api.bench_runner import WHOLE
@@ -168,10 +169,8 @@ def resolve(identifier: str) -> BenchSpec:
     if any(mark in wanted for mark in ".:/\\"):
         return _in_user_module(wanted)
     names = [spec.name for spec in table]
-    from difflib import get_close_matches
-
-    close = get_close_matches(wanted, names, n=1)
-    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    close = nearest(wanted, names)
+    suggestion = f"; did you mean '{close}'?" if close else ""
     raise UsageError(
         f"no bench '{wanted[:60]}'{suggestion}",
         hint=f"use one of {', '.join(names)}, or a file of yours: --bench path/to/file.py",

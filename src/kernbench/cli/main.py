@@ -16,6 +16,7 @@ import click
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
 from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.common.nearest import nearest
 from kernbench.sim_engine.gc_threshold import collect_seldom, end_without_gc, paused_gc, raised_gc_threshold
 
 # name -> (where the command is, one line for the help page)
@@ -63,10 +64,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
         if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
-            import difflib
-
-            near = difflib.get_close_matches(args[0].lower(), COMMANDS, 1)
-            suggestion = f"; did you mean '{near[0]}'?" if near else ""
+            near = nearest(args[0].lower(), COMMANDS)
+            suggestion = f"; did you mean '{near}'?" if near else ""
             raise UsageError(f"no such command '{args[0][:40]}'{suggestion}", hint=f"use one of {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import click
 
@@ -18,7 +18,7 @@ from kernbench.cli.options import load_machine, machine_options, print_json, std
 from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
-from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json
+from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json, warnings_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
 from kernbench.sim_engine.fabric.activity import Activity
@@ -71,6 +71,16 @@ BINS = 4096
     help="Look for kernels that touch the same bytes of memory in no order; exit with 1 if some do.",
 )
 @click.option(
+    "--check-fast",
+    is_flag=False,
+    flag_value="all",
+    type=click.Choice(["all", "each"]),
+    metavar="[=each]",
+    help="Run it again with all fast paths off and compare times, op log, counters and numbers; exit with 1 if they "
+    "differ. With =each, also switch them off one at a time.",
+)
+@click.option("--stats", is_flag=True, help="Say what was replayed, what was simulated and why, and how long it took.")
+@click.option(
     "--oplog",
     metavar="FILE",
     default=None,
@@ -111,6 +121,8 @@ def run(
     debug_ops: bool,
     backend: BackendName,
     check_races: bool,
+    check_fast: Literal["all", "each"] | None,
+    stats: bool,
     oplog: str | None,
     out: str | None,
     fast: bool,
@@ -131,6 +143,7 @@ def run(
     of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
     of_evaluations["--resume-anyway"] = resume_anyway
     of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
+    of_runs |= {"--check-fast": check_fast is not None, "--stats": stats}
     of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
     if bins is not None and save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
@@ -144,17 +157,21 @@ def run(
             verify_data=verify_data,
             debug_ops=debug_ops,
             check_races=check_races,
+            check_fast="each" if check_fast == "each" else check_fast is not None,
             backend=backend,
             announce_data_pass=_announce,
         )
         params = read_params(spec.params, settings_of_bench, os.environ)
         one = OneRun(identifier, spec, load_machine(topology, settings), options, params)
         result = _run_recorded(one, oplog, save, bins or BINS, settings_of_bench)
-    figures = figures_of(result, params)
+    with result.simulation.phase("report"):
+        figures = figures_of(result, params)
+    for warning in warnings_of(result):
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_json(run_as_json(figures))
+        print_json(run_as_json(figures) | ({"simulation": result.simulation.as_json()} if stats else {}))
     else:
-        _show(figures, oplog, save)
+        _show(figures, oplog, save, stats=stats)
     return _exit_code(spec, result)
 
 
@@ -192,10 +209,11 @@ def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
     return 0 if result.ok else 1
 
 
-def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
+def _show(figures: RunFigures, oplog: str | None, saved: str | None, *, stats: bool) -> None:
     """The run as text."""
     from kernbench.report.rows import rows_as_text
     from kernbench.report.run_summary import summary_as_text
+    from kernbench.report.simulation_text import simulation_as_text
 
     result, painted = figures.result, painter()
     click.echo(summary_as_text(figures, painted))
@@ -203,6 +221,10 @@ def _show(figures: RunFigures, oplog: str | None, saved: str | None) -> None:
         click.echo(f"\n{rows_as_text(rows)}")
     if result.launches and result.completion.ok:
         click.echo(f"\n{painted('What bounds it', 'title')}\n{_headline(result, saved)}")
+    if stats:
+        click.echo(f"\n{painted('How it was simulated', 'title')}\n{simulation_as_text(result.simulation)}")
+    if result.fast_check is not None:
+        click.echo(f"\n{painted('Fast paths', 'title')}\n{result.fast_check.as_text()}")
     for name in (oplog, saved):
         if name is not None and result.op_log is not None:
             then = f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is saved else ""

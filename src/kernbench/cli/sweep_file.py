@@ -24,10 +24,10 @@ Faults are named with their line.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 from kernbench.common.errors import UsageError
+from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Value, plain_value
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
 
@@ -76,8 +76,8 @@ def read_sweep_file(name: str) -> SweepFile:
     found = SweepFile(path)
     for key, node in keys.items():
         if key not in KEYS:
-            close = get_close_matches(key, KEYS, n=1)
-            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            close = nearest(key, KEYS)
+            suggestion = f"; did you mean '{close}'?" if close else ""
             raise _wrong(node, key, f"unknown key '{key[:40]}'{suggestion}", f"known keys: {', '.join(KEYS)}")
         found.places[key] = f"{node.mark}  {key}"
         _take(found, key, node)

@@ -182,9 +182,21 @@ class WaitCmd(NamedTuple):
     numbers: tuple[int, ...] = ()
 
 
+@frozen
+class BarrierCmd:
+    """Stand still until every PE of the launch has come to its barrier of this number, counted from 1.
+
+    `clocks` is for those who look for races: what this PE releases, and when it is over what all of them released.
+    """
+
+    number: int
+    line: str
+    clocks: list[object] = field(default_factory=list, compare=False, repr=False)
+
+
 DmaCommand = DmaReadCmd | DmaWriteCmd | AtomicCmd
 IpcqCommand = SendCmd | RecvCmd
 SimpleCmd = DmaCommand | GemmCmd | MathCmd  # those of one stage, or of one per request
 ScheduledCommand = SimpleCmd | CompositeCmd  # those that PE_SCHEDULER takes
-EngineCommand = ScheduledCommand | IpcqCommand
+EngineCommand = ScheduledCommand | IpcqCommand | BarrierCmd
 Command = EngineCommand | CpuCmd | WaitCmd

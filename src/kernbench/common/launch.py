@@ -255,6 +255,20 @@ class KernelAbortMsg(CubeCommand):
     launch_id: RequestId
 
 
+@frozen(kw_only=True)
+class BarrierMsg(CubeCommand):
+    """A PE, a cube or a SIP of a launch has come to the launch's barrier of this `number`; answered when all have.
+
+    `launch_key` is the launch's own, the same on all its SIPs (`LaunchOrigin.key`), `sips` are those that it runs on,
+    `first_cubes` its cubes on the first of them.
+    """
+
+    launch_key: object
+    number: int
+    sips: tuple[int, ...]
+    first_cubes: Targets
+
+
 @frozen
 class MapEntry:
     """Virtual bytes and where they lie. `cube` and `pe` say whose MMU takes it; None: every one it reaches."""
@@ -313,7 +327,9 @@ class MmuUnmapMsg(CubeCommand):
 
 @frozen
 class KernelFailure:
-    """Why a kernel ended early on one PE: what was raised, the kernel's own line, a hint where there is one."""
+    """Why a kernel ended early on one PE: what was raised, the line in the user's code, a hint where there is one, and
+    the calls that led to the line where it is in a function that the kernel called, nearest first.
+    """
 
     kind: str  # name of the exception
     message: str
@@ -324,11 +340,13 @@ class KernelFailure:
     cube: int
     pe: int
     hint: str | None = None
+    calls: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
-        """`file:line  source`."""
-        return f"{self.file}:{self.line}" + (f"  {self.source_line}" if self.source_line else "")
+        """`file:line  source`, and a line for each call that led there."""
+        line = f"{self.file}:{self.line}" + (f"  {self.source_line}" if self.source_line else "")
+        return "\n         called from ".join((line, *self.calls))
 
     def __str__(self) -> str:
         text = f"{self.kind} on sip {self.sip}, cube {self.cube}, pe {self.pe}: {self.message}\n  where: {self.where}"

@@ -21,6 +21,7 @@ from kernbench.common.envelope import (
 )
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import (
+    BarrierMsg,
     ConstArg,
     FailurePolicy,
     KernelAbortMsg,
@@ -41,6 +42,7 @@ from kernbench.common.launch import (
 )
 
 __all__ = [
+    "BarrierMsg",
     "Completion",
     "ConstArg",
     "CubeCommand",

@@ -15,6 +15,7 @@ import simpy
 
 from kernbench.common.commands import (
     AtomicCmd,
+    BarrierCmd,
     Command,
     CompositeCmd,
     DmaReadCmd,
@@ -83,6 +84,9 @@ class KernelWatch:
             return self._atomic(cmd)
         if isinstance(cmd, WaitCmd | RecvCmd):
             return cmd
+        if isinstance(cmd, BarrierCmd):
+            cmd.clocks.append(self._task.release())
+            return cmd
         if isinstance(cmd, SendCmd):
             cmd.message.clock = self._task.release()
             return cmd
@@ -95,6 +99,9 @@ class KernelWatch:
                 self.waited(number)
         if isinstance(cmd, RecvCmd):
             self._task.acquire(cmd.received[0].clock)
+        if isinstance(cmd, BarrierCmd):
+            for clock in cmd.clocks:
+                self._task.acquire(clock)
         self._ended(self._asked)
         self._asked = []
 

@@ -3,6 +3,7 @@
 A part's time is that of the slowest rank, from its first PE's start to its last one's end. The layer's is from the
 host's first request to its last answer; what it has more than its parts is `launching`: the host's requests
 and answers. Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
+Bounds are those of `bounds.py`: `bound_us` and `of_bound_pct` are the machine's, `mapping_bound_us` the mapping's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.topology.spec import MachineSpec
 
 Row = dict[str, object]
+Limit = tuple[str, float]  # what bounds a part, and ns
+NO_LIMIT: Limit = ("-", 0.0)
 
 
 @dataclass(frozen=True)
@@ -48,25 +51,30 @@ class LayerRun:
 
 
 def part_rows(run: LayerRun) -> list[Row]:
-    """Time, share and bound of every part, and of the layer."""
-    total, rows, bounds = run.layer_ns, list[Row](), 0.0
+    """Time, share and bounds of every part, and of the layer."""
+    total, rows = run.layer_ns, list[Row]()
+    machine_ns, mapping_ns = 0.0, 0.0
     for part, ns in zip(run.ranks[0], run.part_ns, strict=True):
-        name, bound_ns = part.need.bound(run.rates)
-        bounds += bound_ns
-        rows.append(_row(part.name, ns, total, name, bound_ns))
-    rows.append(_row("launching", total - sum(run.part_ns), total, None, None))
-    rows.append(_row("layer", total, total, None, bounds))
+        machine, mapped = part.need.bound(run.rates), part.mapped.bound(run.rates)
+        machine_ns, mapping_ns = machine_ns + machine[1], mapping_ns + mapped[1]
+        rows.append(_row(part.name, ns, total, machine, mapped))
+    rows.append(_row("launching", total - sum(run.part_ns), total))
+    rows.append(_row("layer", total, total, ("-", machine_ns), ("-", mapping_ns)))
     return rows
 
 
-def _row(name: str, ns: float, total: float, bound: str | None, bound_ns: float | None) -> Row:
+def _row(name: str, ns: float, total: float, machine: Limit = NO_LIMIT, mapped: Limit = NO_LIMIT) -> Row:
+    """A bound of nothing is none: only the mapping asks for copies."""
+    bound, bound_ns = machine
     return {
         "part": name,
         "time_us": ns / 1000,
         "share_pct": 100 * ns / total,
-        "bound": bound or "-",
-        "bound_us": None if bound_ns is None else bound_ns / 1000,
-        "of_bound_pct": None if bound_ns is None or not ns else 100 * bound_ns / ns,
+        "bound": bound if bound_ns else "-",
+        "bound_us": bound_ns / 1000 if bound_ns else None,
+        "of_bound_pct": 100 * bound_ns / ns if bound_ns and ns else None,
+        "mapping_bound": mapped[0] if mapped[1] else "-",
+        "mapping_bound_us": mapped[1] / 1000 if mapped[1] else None,
     }
 
 
@@ -75,14 +83,14 @@ def model_rows(run: LayerRun) -> list[Row]:
     job, m = run.job, run.job.model
     step_s = run.layer_ns * m.layers * 1e-9
     replicas = run.spec.n_sips // run.tensor_parallel
-    needed, there = memory_needed(run), run.spec.sip.n_cubes * run.spec.cube.hbm_bytes
-    found = [
+    found: list[tuple[str, float | bool, str]] = [
         ("communication", 100 * run.communication_ns / run.layer_ns, "% of the layer"),
         ("tokens per second per user", job.tokens / step_s, "1/s"),
         ("tokens per second in total", job.rows * replicas / step_s, "1/s"),
         (f"time of {m.layers} layers", step_s * 1000, "ms"),
-        ("memory needed per SIP", needed / 1e9, "GB"),
-        ("memory there per SIP", there / 1e9, "GB"),
+        ("memory needed per SIP", memory_needed(run) / 1e9, "GB"),
+        ("memory there per SIP", memory_there(run.spec) / 1e9, "GB"),
+        ("fits", memory_needed(run) <= memory_there(run.spec), "all layers and the cache in a SIP's HBM"),
         ("fullest slice, this layer", run.used_bytes / 1e6, "MB"),
     ]
     return [{"figure": name, "value": value, "unit": unit} for name, value, unit in found]
@@ -95,6 +103,11 @@ def memory_needed(run: LayerRun) -> int:
     weights = m.layers * m.layer_parameters * run.copies + 2 * m.vocab * m.hidden
     cached = m.layers * job.batch * (job.context + job.tokens) * 2 * max(m.kv_heads, tp) * m.head_dim
     return -(-(weights + cached) * item // tp)
+
+
+def memory_there(spec: MachineSpec) -> int:
+    """Bytes of HBM of a SIP."""
+    return spec.sip.n_cubes * spec.cube.hbm_bytes
 
 
 def copies_of(tensors: LayerTensors) -> int:

@@ -14,7 +14,7 @@ A part begins when all PEs have ended the one before: the host launches them one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -23,11 +23,12 @@ import numpy as np
 from kernbench.models import attention, column_kernels, kernels, prefill_attention
 from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.layouts import KParts, RowMajor
-from kernbench.models.mapping import SplitKPlan
-from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job
+from kernbench.models.mapping import ProductPlan, SplitKPlan
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
+from kernbench.policy.placement.dp import parts_of
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaunchedWork
@@ -38,10 +39,11 @@ EPS = 1e-5
 
 @dataclass
 class Part:
-    """A part as one rank ran it."""
+    """A part as one rank ran it. `need` has every operand once; `mapped` is what the mapping makes of it."""
 
     name: str
     need: Need
+    mapped: Need
     launches: list[Launch] = field(default_factory=list)
     is_communication: bool = False
 
@@ -91,14 +93,14 @@ class DecoderLayer:
             self._mlp(None)
         self._reduce()
         size = _size(t.x)
-        self._begin("add", Need(lanes=3 * size, hbm_bytes=3 * size * t.item))
+        self._begin("add", Need(lanes=3 * size, read_bytes=2 * size * t.item, written_bytes=size * t.item))
         self._launch(kernels.add_rows, t.x, t.y)
         return t.x
 
     # ---- parts
 
-    def _begin(self, name: str, need: Need) -> None:
-        self.parts.append(Part(name, need))
+    def _begin(self, name: str, need: Need, mapped: Need | None = None) -> None:
+        self.parts.append(Part(name, need, mapped or need))
 
     def _launch(self, kernel: Callable[..., None], *args: object, **named: object) -> None:
         part = self.parts[-1]
@@ -137,10 +139,11 @@ class DecoderLayer:
 
     def _norm(self, name: str, added: Tensor | None) -> None:
         t, size = self.t, _size(self.t.x)
-        moved = 2 if added is None else 4
+        tensors = 1 if added is None else 2  # read, and as many written
         gain, *shift = t.gains[name]
         passes = NORM_PASSES + (CENTRE_PASSES if shift else 0) + (0 if added is None else RESIDUAL_PASSES)
-        self._begin(name, Need(lanes=passes * size, hbm_bytes=moved * size * t.item))
+        nbytes = tensors * size * t.item
+        self._begin(name, Need(lanes=passes * size, read_bytes=nbytes, written_bytes=nbytes))
         given: dict[str, object] = {"shift": shift[0]} if shift else {}
         if added is not None:
             given["residual"] = added
@@ -150,7 +153,8 @@ class DecoderLayer:
         t, m = self.t, self.model
         heads = t.heads + t.kv_heads
         size = self.job.rows * heads * m.head_dim
-        self._begin("rope", Need(lanes=5 * size, hbm_bytes=2 * size * t.item + _size(angles) * F32_BYTES))
+        nbytes = size * t.item
+        self._begin("rope", Need(lanes=5 * size, read_bytes=nbytes + _size(angles) * F32_BYTES, written_bytes=nbytes))
         if t.by_head:
             at_once = t.sip.tcm_bytes // (3 * F32_BYTES + 2 * t.item)  # angles and sums, what is turned and what was
             rope = partial(prefill_attention.rope_blocks, plan=t.prefill)
@@ -164,22 +168,17 @@ class DecoderLayer:
     def _product(self, product: Product, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
         plan, item = product.plan, self.t.item
         work = tuple(jobs) if jobs is not None else (Job(0, 0, plan.rows),)
-        rows = sum(job.rows for job in work)
-        used = len({job.expert for job in work}) * len(product.weights) * plan.copies
-        need = Need(
-            macs=rows * plan.k * plan.n * len(product.weights),
-            hbm_bytes=(used * plan.k * plan.n + rows * plan.k + rows * plan.n) * item,
-        )
+        need, mapped = _product_needs(plan, work, len(product.weights), item)
         if isinstance(plan, ColumnsPlan):
             self._spread(product, plan)
-            self._begin(product.name, need)
+            self._begin(product.name, need, mapped)
             self._by_columns(product, plan, work, activation)
             return
         given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
         if product.copies is not None:
             self._relay(product, plan)
             given["parts"] = product.copies
-        self._begin(product.name, need)
+        self._begin(product.name, need, mapped)
         kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation)
         communicator = self.t.communicator("sums")
         self._launch(kernel, product.x, product.weights[0], product.outs[0], communicator=communicator, **given)
@@ -207,9 +206,11 @@ class DecoderLayer:
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
         """The K part of a product's input for each PE, in its own slice."""
-        nbytes = plan.rows * plan.k * self.t.item
-        received = nbytes * (plan.sip.cubes - 1) / plan.sip.cubes
-        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=(plan.sip.cubes + 1) * nbytes))
+        row_bytes = plan.k * self.t.item
+        received = max(plan.rows - rows for rows in _corner_rows(plan.sip, plan.rows)) * row_bytes
+        nbytes = plan.rows * row_bytes
+        mapped = Need(cube_bytes=received, read_bytes=nbytes, written_bytes=plan.sip.cubes * nbytes)
+        self._begin(f"spread {product.name}", Need(), mapped)
         self.parts[-1].is_communication = True
         relay = partial(relay_rows, plan=plan)
         self._launch(relay, product.x, product.copies, communicator=self.t.communicator("rows"))
@@ -219,10 +220,7 @@ class DecoderLayer:
         others = plan.cubes_per_group - 1
         if product.x is None and not others:
             return
-        nbytes = plan.most_rows * plan.k * self.t.item  # of the group's rows
-        received = nbytes * others / plan.cubes_per_group
-        copied = nbytes * (1 if plan.splits_k else plan.sip.pes) if product.x is not None else received
-        self._begin(f"spread {product.name}", Need(cube_bytes=received, hbm_bytes=2 * copied * plan.sip.cubes))
+        self._begin(f"spread {product.name}", Need(), _spread_need(plan, self.t.item, from_rows=product.x is not None))
         self.parts[-1].is_communication = others > 0
         if product.x is not None:
             self._launch(partial(column_kernels.collect, plan=plan), product.x, product.copies)
@@ -238,8 +236,9 @@ class DecoderLayer:
     def _attend_prefill(self) -> None:
         t, m, job = self.t, self.model, self.job
         scores = job.batch * t.heads * job.tokens * (job.tokens + 1) // 2
-        moved = 2 * job.rows * (t.heads + t.kv_heads) * m.head_dim * t.item
-        self._begin("attention", _attention_need(scores, m.head_dim, moved))
+        head_bytes = job.rows * m.head_dim * t.item
+        read, written = (t.heads + 2 * t.kv_heads) * head_bytes, t.heads * head_bytes
+        self._begin("attention", _attention_need(scores, m.head_dim, read, written))
         plan, (queries, *heads) = t.prefill, t.by_head
         width = t.head_layout.width
         if plan.cubes_per_team > 1:
@@ -256,8 +255,9 @@ class DecoderLayer:
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job
         cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
-        moved = (cache + _size(t.qkv) + _size(t.attended)) * t.item
-        self._begin("attention", _attention_need(job.batch * t.heads * (job.context + 1), m.head_dim, moved))
+        read, written = (cache + _size(t.qkv)) * t.item, _size(t.attended) * t.item
+        scores = job.batch * t.heads * (job.context + 1)
+        self._begin("attention", _attention_need(scores, m.head_dim, read, written))
         by_plan = attend_streamed if t.decode.streamed else attention.attend_decode
         kernel = partial(by_plan, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
         if t.partial is None:
@@ -272,16 +272,18 @@ class DecoderLayer:
     def _experts(self) -> None:
         t, m, job = self.t, self.model, self.job
         size = job.rows * m.hidden
-        self._begin("router", Need(macs=size * m.experts, hbm_bytes=size * t.item))
+        nbytes = size * t.item
+        self._begin("router", Need(macs=size * m.experts, read_bytes=nbytes))
         self._launch(kernels.route, t.gathered, t.router, t.gates, t.ids, m.experts_per_token, self._at_once(m.hidden))
         routing = self._routing()
-        moved = 2 * size * m.experts_per_token * t.item
-        self._begin("take_rows", Need(hbm_bytes=moved))
+        copied = nbytes * m.experts_per_token
+        written = Need(read_bytes=nbytes, written_bytes=copied)
+        self._begin("take_rows", written, Need(read_bytes=copied, written_bytes=copied))
         take = partial(kernels.take_rows, rows=routing.tokens)
         self._launch(take, t.gathered, t.up_product.x, self._at_once(m.hidden, 2))
         self._mlp(routing.jobs)
         lanes = 2 * size * m.experts_per_token
-        self._begin("combine", Need(lanes=lanes, hbm_bytes=moved // 2 + size * t.item))
+        self._begin("combine", Need(lanes=lanes, read_bytes=copied, written_bytes=nbytes))
         combine = partial(kernels.combine, places=routing.places)
         self._launch(combine, t.down_product.outs[0], t.gates, t.projected, self._at_once(m.hidden))
 
@@ -311,8 +313,46 @@ def routing_of(chosen: Sequence[Sequence[int]], experts: int) -> Routing:
     return Routing(tuple(tokens), tuple(jobs), tuple(map(tuple, places)))
 
 
-def _attention_need(scores: int, head_dim: int, moved: int) -> Need:
-    return Need(macs=2 * scores * head_dim, lanes=SOFTMAX_PASSES * scores, hbm_bytes=moved)
+def _product_needs(plan: ProductPlan, jobs: Sequence[Job], weights: int, item: int) -> tuple[Need, Need]:
+    """The machine's: the weights of every expert that has rows once. The mapping's: once for every group of cubes that
+    has rows of that expert.
+    """
+    rows = sum(job.rows for job in jobs)
+    groups = [plan.rows_of(first) for first in plan.first_cubes] if isinstance(plan, ColumnsPlan) else [(0, plan.rows)]
+    readers = sum(job.first < end and first < job.first + job.rows for job in jobs for first, end in groups)
+    of_weights, of_rows = weights * plan.k * plan.n * item, rows * plan.k * item
+    need = Need(
+        macs=rows * plan.k * plan.n * weights,
+        read_bytes=len({job.expert for job in jobs}) * of_weights + of_rows,
+        written_bytes=rows * plan.n * item,
+    )
+    return need, replace(need, read_bytes=readers * of_weights + of_rows)
+
+
+def _spread_need(plan: ColumnsPlan, item: int, *, from_rows: bool) -> Need:
+    """Of the copies of a product's input: from rows every PE gets what it reads; else only other cubes get some."""
+    row_bytes, cubes = plan.k * item, plan.cubes_per_group
+    corners = zip(_corners(plan.sip), _corner_rows(plan.sip, plan.rows), strict=True)
+    received = max(end - first - own for (first, end), own in ((plan.rows_of(cube), own) for cube, own in corners))
+    copies = cubes * (1 if plan.splits_k else plan.sip.pes) if from_rows else cubes - 1
+    copied = copies * plan.rows * row_bytes
+    return Need(cube_bytes=received * row_bytes, read_bytes=copied, written_bytes=copied)
+
+
+def _corners(sip: SipShape) -> list[int]:
+    """The cubes at the corners of the mesh, which have the fewest links."""
+    return [0, sip.mesh_w - 1, sip.cubes - sip.mesh_w, sip.cubes - 1]
+
+
+def _corner_rows(sip: SipShape, rows: int) -> list[int]:
+    """How many of the rows of a matrix lie in each of those."""
+    parts = parts_of(rows, sip.cubes)
+    return [parts[cube][1] - parts[cube][0] for cube in _corners(sip)]
+
+
+def _attention_need(scores: int, head_dim: int, read: int, written: int) -> Need:
+    macs, lanes = 2 * scores * head_dim, SOFTMAX_PASSES * scores
+    return Need(macs=macs, lanes=lanes, read_bytes=read, written_bytes=written)
 
 
 def _size(tensor: Tensor) -> int:

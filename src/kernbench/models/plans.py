@@ -79,6 +79,11 @@ class ColumnsPlan:
         """Of each weight, on a SIP."""
         return self.groups
 
+    @property
+    def first_cubes(self) -> range:
+        """Of the groups."""
+        return range(0, self.sip.cubes, self.cubes_per_group)
+
     def cubes_of(self, cube: int) -> range:
         """The cubes of a cube's group."""
         first = cube - cube % self.cubes_per_group
@@ -98,8 +103,7 @@ class ColumnsPlan:
     @cached_property
     def most_rows(self) -> int:
         """Of a group."""
-        starts = range(0, self.sip.cubes, self.cubes_per_group)
-        return max(b - a for a, b in map(self.rows_of, starts))
+        return max(b - a for a, b in map(self.rows_of, self.first_cubes))
 
     def k_of(self, pe: int) -> Range:
         return parts_of(self.k, self.sip.pes)[pe] if self.splits_k else (0, self.k)

@@ -6,7 +6,6 @@ A model is named, or given as FILE.yaml:NAME. All faults of a model are reported
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,6 +13,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from kernbench.common.errors import UsageError
+from kernbench.common.nearest import nearest
 
 Norm = Literal["layernorm", "rmsnorm"]
 Activation = Literal["gelu", "swiglu"]
@@ -101,8 +101,8 @@ def shipped_models() -> tuple[str, ...]:
 def _chosen(models: dict[str, object], name: str, file: Path) -> ModelShape:
     if name in models:
         return read_shape(name, models[name], str(file))
-    close = get_close_matches(name, models, n=1)
-    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    close = nearest(name, models)
+    suggestion = f"; did you mean '{close}'?" if close else ""
     raise UsageError(
         f"no model '{name[:60]}'{suggestion}",
         hint=f"use one of {', '.join(models)}, or a file of yours: FILE.yaml:NAME",

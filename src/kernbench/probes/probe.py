@@ -6,11 +6,11 @@ Each case runs on an engine of its own, so that no case sees another's traffic. 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
+from kernbench.common.nearest import nearest
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.probes.cases import HOST_FAMILIES, Case, cases_of
 from kernbench.probes.checks import run_checks
@@ -107,8 +107,8 @@ def _chosen(graph: TopologyGraph, case: str, nbytes: int) -> list[Case]:
     if case in [one.name for one in cases_of(graph, 1)]:
         raise UsageError(f"{format_bytes(nbytes)} do not fit the memory of '{case}'", hint="probe with fewer bytes")
     names = [ALL, *(one.name for one in there)]
-    near = difflib.get_close_matches(case.lower()[:80], names, 1)
-    suggestion = f"; did you mean '{near[0]}'?" if near else ""
+    near = nearest(case.lower(), names)
+    suggestion = f"; did you mean '{near}'?" if near else ""
     listed = [name for name in names if not name.endswith("-write")]
     raise UsageError(
         f"this machine has no probe case '{case[:80]}'{suggestion}",

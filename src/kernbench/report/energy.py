@@ -4,7 +4,8 @@
 - Bytes on links: a byte pays on every link it crosses. UCIe links are those from die to die; PCIe those of the switch;
   all other links are the NoC's.
 - Bytes of HBM in whole bursts, those of SRAM as its port carries them.
-- Static power of every block of the machine, over the whole run; of a launch, over the time its kernel ran.
+- Static power of every block of the machine, over the whole run; of a launch, that of the blocks of its SIPs, over the
+  time its kernel ran.
 
 What was done but has no coefficient is named in `not_counted`. A launch is charged for the links of its SIPs while it
 ran, so launches that overlap on a SIP share link bytes twice; the run's own figures count everything once, with what
@@ -82,13 +83,17 @@ def energy_of(result: BenchResult) -> RunEnergy:
     _add(done, "energy.pj_per_byte.hbm", hbm)
     static_w = static_w_of(graph)
     run = _charged(done, graph.spec, result.total_ns, static_w)
-    return RunEnergy(run, tuple(_launch_energy(launch, graph, static_w) for launch in result.launches))
+    sip_w = {sip: static_w_of(graph, sip) for sip in range(graph.spec.n_sips)}
+    return RunEnergy(
+        run,
+        tuple(_launch_energy(each, graph, sum(sip_w[sip] for sip in each.sips)) for each in result.launches),
+    )
 
 
-def launches_energy(launches: Iterable[Launch], graph: TopologyGraph) -> float:
-    """Joules of launches that are done, one after the other."""
-    static_w = static_w_of(graph)
-    return sum(_launch_energy(launch, graph, static_w).total_j for launch in launches)
+def launches_energy(launches: Iterable[Launch], graph: TopologyGraph, span_ns: float) -> float:
+    """Joules of launches that are done, with the static power of the whole machine over `span_ns`, once."""
+    done = sum(_launch_energy(launch, graph, 0.0).total_j for launch in launches)
+    return done + static_w_of(graph) * span_ns * 1e-9
 
 
 def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Energy:
@@ -145,16 +150,18 @@ def _block_of(key: str) -> str:
     return {"pj_per_mac": MACS, "pj_per_vector_op": VECTOR_OPS}.get(group, name)
 
 
-def static_w_of(graph: TopologyGraph) -> float:
-    """What the whole machine draws at rest."""
-    counts = block_counts(graph)
+def static_w_of(graph: TopologyGraph, sip: int | None = None) -> float:
+    """What the whole machine draws at rest, or the blocks of one SIP."""
+    counts = block_counts(graph, sip)
     return sum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
 
 
-def block_counts(graph: TopologyGraph) -> Mapping[str, int]:
-    """How many blocks of each kind a machine has."""
+def block_counts(graph: TopologyGraph, sip: int | None = None) -> Mapping[str, int]:
+    """How many blocks of each kind a machine has, or one SIP of it."""
     counts: dict[str, int] = {}
     for node in graph.nodes.values():
+        if sip is not None and not node.id.startswith(f"sip{sip}."):
+            continue
         counts[node.kind] = counts.get(node.kind, 0) + 1
     return counts
 

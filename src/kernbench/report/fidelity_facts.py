@@ -206,10 +206,16 @@ _IGNORED = (
     Fact(
         "finite buffers",
         "credits stop a sender when the buffers ahead are full, and a blocked head holds up what is behind it",
-        "queues grow without limit; nobody is stopped",
+        "queues grow without limit; no sender is stopped: it is done when its last flit has left its first link, "
+        "however narrow the next one is",
         "ignored",
         "optimistic",
-        "sustained saturation, more than about ten flows on a link; single-digit percent on closed-loop traffic",
+        "senders and saturated traffic. A send of 256 KiB between cubes of the default machine returns after 1,024 ns, "
+        "while the link of 128 GB/s on its path needs 2,048; with a first link of 1,024 GB/s it "
+        "returns after 256. Random traffic at saturation on the default machine would take 4 % longer with queues of "
+        "256 flits per output, 101 % longer with wormhole routers of 2 x 16 flits. On 71 recorded NoC traces of a "
+        "shipping chip the mean error of the end time is 4.1 % with measured issue times and 6.5 % with measured gaps, "
+        "against 2.0 and 2.4 % of a prototype with finite buffers",
     ),
     Fact(
         "bank conflicts",

@@ -1,6 +1,8 @@
 """A run in figures: what each launch reached, what bounds it, which links were busiest. `run_summary.py` prints them.
 
-The busiest links are given for each launch, and for the whole run with what the host moved.
+The busiest links are given for each launch, and for the whole run with what the host moved. `kernels_ns`, here, in
+saved runs, sweeps and evaluations, is how long at least one PE ran a kernel: from the first PE's start to the last end
+of every launch, and launches that overlap count once. Paths of the host's requests and answers are not in it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
 
 BUSIEST = 5
+FITS = "fits"  # a figure that a bench returns
 
 
 @frozen
@@ -65,7 +68,7 @@ class RunFigures:
     machine: str
     params: Mapping[str, object]
     launches: tuple[tuple[Launch, Roofline], ...]
-    kernels_ns: float  # while any launch was under way
+    kernels_ns: float
     totals: Totals
     peak: Peak  # of the whole machine
     n_pes: int
@@ -83,7 +86,7 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         machine=spec.system.name,
         params=dict(params or {}),
         launches=tuple((launch, roofline_of(launch, result.engine.graph)) for launch in result.launches),
-        kernels_ns=_covered_ns([(launch.start_ns, launch.end_ns) for launch in result.launches]),
+        kernels_ns=kernels_ns_of(result.launches),
         totals=_totals(result.launches),
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
@@ -101,6 +104,11 @@ def _totals(launches: Sequence[Launch]) -> Totals:
         sum(launch.bytes_hbm_requested for launch in launches),
         sum(launch.bytes_sent for launch in launches),
     )
+
+
+def kernels_ns_of(launches: Sequence[Launch]) -> float:
+    """How long at least one PE ran a kernel."""
+    return _covered_ns([launch.exec_span for launch in launches])
 
 
 def _covered_ns(spans: list[tuple[float, float]]) -> float:
@@ -140,6 +148,24 @@ def rows_of(result: BenchResult) -> list[dict[str, object]]:
     return found if all(isinstance(row, dict) for row in found) else []
 
 
+def fits_of(result: BenchResult) -> bool | None:
+    """Whether what a bench ran fits the memory of its machine; None where the bench does not say. It says so in a row
+    whose figure is `fits`, or in a mapping with that key.
+    """
+    stated = [row["value"] for row in rows_of(result) if row.get("figure") == FITS and "value" in row]
+    stated += [returned[FITS] for returned in result.returned if isinstance(returned, Mapping) and FITS in returned]
+    return all(stated) if stated else None
+
+
+def warnings_of(result: BenchResult) -> list[str]:
+    """What a reader of the figures must know first."""
+    if fits_of(result) is not False:
+        return []
+    sizes = {row["figure"]: row["value"] for row in rows_of(result) if row.get("unit") == "GB"}
+    said = ", ".join(f"{name} {value:.4g} GB" for name, value in sizes.items() if isinstance(value, int | float))
+    return [f"what was run does not fit the machine's memory: its times are of no machine that could run it ({said})"]
+
+
 def run_as_json(figures: RunFigures) -> dict[str, object]:
     """The run under the keys that `kernbench run --json` promises, and some more."""
     result = figures.result
@@ -171,6 +197,9 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
     rows = rows_of(result)
     if rows:
         data["rows"] = rows
+    fits = fits_of(result)
+    if fits is not None:
+        data |= {FITS: fits, "warnings": warnings_of(result)}
     if result.ops:
         data["ops"] = {"compared": len(result.ops), "wrong": [check.as_json() for check in result.ops if not check.ok]}
     if not result.completion.ok:

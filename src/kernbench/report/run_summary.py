@@ -62,7 +62,7 @@ def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
     rows = [
         ("total", total, ""),
         ("kernels", kernels, _percent(kernels, total)),
-        ("tensors: mapping, host writes", total - kernels, _percent(total - kernels, total)),
+        ("launching, mappings, host writes", total - kernels, _percent(total - kernels, total)),
     ]
     yield from _table([(name, format_ns(ns), share) for name, ns, share in rows])
 

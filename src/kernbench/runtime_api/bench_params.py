@@ -15,6 +15,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
+from kernbench.common.nearest import nearest
 
 PARAMETER = "parameter"  # begins the place of what is wrong with a parameter's value
 
@@ -72,10 +73,8 @@ def faults_of_param(name: str) -> Iterator[None]:
 
 def no_such_param(name: str, known: Mapping[str, str], where: str | None = None) -> UsageError:
     """Names, and what each may be."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=1)
-    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    close = nearest(name, known)
+    suggestion = f"; did you mean '{close}'?" if close else ""
     listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"
     what = f"no parameter '{name[:40]}'{suggestion}"
     return UsageError(what, where=where, hint=f"parameters of this bench: {listed}")

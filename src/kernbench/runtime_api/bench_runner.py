@@ -10,27 +10,31 @@ freeing tensors afterwards, and verification, take none of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import get_args
 
-from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, one_of
+from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, is_switch, one_of
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
 from kernbench.common.whole_numbers import whole_number
 from kernbench.runtime_api.bench_params import check_params
+from kernbench.runtime_api.check_fast import CheckFast, FastCheck, check_fast
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.observation import Observation, Observer, is_plain
 from kernbench.runtime_api.workers import Team, Worker
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fast_paths import FastPaths, fast_paths_of, is_check_wanted
 from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.simulation_stats import SimulationStats
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
@@ -53,7 +57,8 @@ _KINDS = {
     "data": SWITCH,
     "check_races": SWITCH,
     "mode": one_of(*get_args(Mode)),
-    "fast": SWITCH,
+    "fast": (lambda value: isinstance(value, FastPaths) or is_switch(value), "True, False or a FastPaths"),
+    "check_fast": (lambda value: value == "each" or is_switch(value), "True, False or 'each'"),
     "backend": one_of(*get_args(BackendName)),
     "progress": CALLED,
 }
@@ -61,7 +66,9 @@ _KINDS = {
 
 @dataclass(eq=False)
 class BenchResult:
-    """What a run came to. `ok` is whether everything completed, every check held and no race was found."""
+    """What a run came to. `ok` is whether everything completed, every check held, no race was found and fast
+    paths changed nothing.
+    """
 
     bench: str
     completion: Completion
@@ -76,14 +83,21 @@ class BenchResult:
     backend: str = "numpy"  # what computed the tensors, where anything did
     backend_device: str = "cpu"
     races: list[Race] = field(default_factory=list)  # when they were looked for: each pair of lines once
+    fast_check: FastCheck | None = None  # when fast paths were checked
 
     @property
     def ok(self) -> bool:
-        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops)) and not self.races
+        is_same = self.fast_check is None or self.fast_check.ok
+        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops)) and not self.races and is_same
 
     @property
     def op_log(self) -> OpLog | None:
         return self.engine.log
+
+    @property
+    def simulation(self) -> SimulationStats:
+        """What was replayed, what was simulated and why, and how long that took on this computer."""
+        return self.engine.simulation_stats()
 
     def as_json(self) -> dict[str, object]:
         """The run as `kernbench run --json` prints it."""
@@ -97,6 +111,7 @@ class BenchResult:
             "data": [check.as_json() for check in self.data],
             "backend": {"name": self.backend, "device": self.backend_device},
             **({} if self.engine.races is None else {"races": [race.as_json() for race in self.races]}),
+            **({} if self.fast_check is None else {"fast_check": self.fast_check.as_json()}),
         }
 
 
@@ -111,7 +126,8 @@ class RunOptions:
     data: bool = True
     check_races: bool = False
     mode: Mode = "adaptive"
-    fast: bool | None = None
+    fast: bool | FastPaths | None = None
+    check_fast: CheckFast = False
     threads: int | None = None
     backend: BackendName = "numpy"
     progress: Callable[[float], None] | None = None
@@ -138,7 +154,8 @@ def run(
     data: bool = True,
     check_races: bool = False,
     mode: Mode = "adaptive",
-    fast: bool | None = None,
+    fast: bool | FastPaths | None = None,
+    check_fast: CheckFast = False,
     threads: int | None = None,
     backend: BackendName = "numpy",
     progress: Callable[[float], None] | None = None,
@@ -151,7 +168,10 @@ def run(
     every intermediate op too. `op_log` takes the records (in memory unless it streams).
     `data=False` carries no tensor contents. `check_races` looks for accesses to the same bytes that nothing orders, and
     the result lists them as `races`. `fast=False` moves every tile of every composite, with the same times; so does
-    the environment variable KERNBENCH_EXACT=tiles. `progress` is called with the simulated time now and then.
+    the environment variable KERNBENCH_EXACT=tiles; a `FastPaths` says which fast paths are taken. `check_fast` runs
+    the function once more with all of them off and compares all that can be seen: `fast_check` of the result says what
+    differs; `check_fast="each"` also switches them off one at a time. So does KERNBENCH_EXACT=check for every run.
+    `progress` is called with the simulated time now and then.
     `backend="torch"` computes tensors with PyTorch, on a GPU where there is one, and keeps them there until the host
     reads them.
 
@@ -175,6 +195,7 @@ def run(
         check_races=check_races,
         mode=mode,
         fast=fast,
+        check_fast=check_fast,
         threads=threads,
         backend=backend,
         progress=progress,
@@ -193,13 +214,63 @@ def run_bench(
     """Run a bench on a compiled machine. See `run`."""
     chosen, params = options or RunOptions(), params or {}
     _check(fn, chosen, params)
+    one = partial(_run_once, fn, graph, title=name or str(getattr(fn, "__name__", "bench")), params=params)
+    if chosen.check_fast or is_check_wanted():
+        return _run_checked(one, chosen)
+    return one(chosen)
+
+
+RunOnce = Callable[..., BenchResult]  # of the options, and of what is called with an Observation
+
+
+def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
+    """Run a bench as usual, and again without fast paths. The first run is the result; where only that one fails, it is
+    the second.
+    """
+    results: list[BenchResult] = []
+    errors: list[Exception] = []
+
+    def observed(paths: FastPaths, log: OpLog | None = None, asked: RunOptions | None = None) -> Observation:
+        seen: list[Observation] = []
+        keeps_lines = options.op_log is not None and options.op_log.lines
+        log = OpLog(lines=keeps_lines) if log is None else log
+        plain = replace(options, op_log=log, activity=None, fast=paths, mode="adaptive", announce_data_pass=None)
+        try:
+            results.append(one(asked or plain, seen.append))
+        except Exception as error:
+            errors.append(error)
+            return Observation(error=f"{type(error).__name__}: {error}")
+        return seen[0]
+
+    paths = fast_paths_of(options.fast, options.mode)
+    first = observed(paths, asked=options)
+    result = results[0] if results else None
+    if result is not None and (type(options.op_log) not in (OpLog, type(None)) or options.activity is not None):
+        first = observed(paths)  # what is written to a file is not there to be compared
+    check = check_fast(first, paths, observed, each=options.check_fast == "each")
+    if result is None and (check.ok or not results):
+        raise errors[0]
+    result = result or results[0]
+    result.fast_check = check
+    return result
+
+
+def _run_once(
+    fn: Bench,
+    graph: TopologyGraph,
+    chosen: RunOptions,
+    on_observed: Callable[[Observation], object] | None = None,
+    *,
+    title: str,
+    params: Mapping[str, object],
+) -> BenchResult:
     devices = devices_of(chosen.device, graph.spec.n_sips)
-    title = name or str(getattr(fn, "__name__", "bench"))
     backend = backend_named(chosen.backend)
     engine = _engine(graph, chosen)
     ranks = devices[:1] if is_whole(chosen.device) else devices
     checks = Checks(enabled=chosen.verifies, name_devices=len(ranks) > 1)
     torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
+    observer = None if on_observed is None else Observer(torch)
     executor = DataExecutor(
         threads=chosen.threads,
         backend=backend,
@@ -208,14 +279,20 @@ def run_bench(
         announce=chosen.announce_data_pass,
     )
     try:
-        returned = _run_ranks(torch, ranks, fn, params)
+        with engine.stats.phase("simulate"):
+            returned = _run_ranks(torch, ranks, fn, params)
         total_ns = engine.now_ns
-        data = checks.verify(executor) if chosen.verifies else []
+        with engine.stats.phase("verify"):
+            data = checks.verify(executor) if chosen.verifies else []
         completion = _completion(torch, stated=len(checks) > 0 or not chosen.verifies)
         result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
         result.races = engine.found_races()
         result.backend, result.backend_device = backend.name, backend.device
+        notes = [*filter(is_plain, returned), [(check.tensor, check.ok) for check in data]]
+        seen = None if observer is None else observer.take(notes)
         torch.close()
+        if on_observed is not None and seen is not None:
+            on_observed(seen)
     except BaseException:
         torch.close(wait=False)
         engine.abandon()

@@ -32,6 +32,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_factory import TensorFactory
+from kernbench.runtime_api.tensor_store import OnFree
 from kernbench.runtime_api.torch_names import TorchNames
 from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
@@ -151,6 +152,10 @@ class RuntimeContext(TensorFactory, TorchNames):
     def memory(self) -> DeviceMemory:
         """Who hands out the bytes of the devices to this host."""
         return self._store.memory
+
+    def watch_contents(self, on_free: OnFree) -> None:
+        """Have `on_free` called with what every shard of a tensor holds, as bytes, when the tensor is freed."""
+        self._store.on_free = on_free
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
         """How much of a PE's HBM slice tensors take."""

@@ -120,10 +120,16 @@ class Launch:
         return tuple(result for result in self.pes if not result.is_aborted)
 
     @property
-    def exec_ns(self) -> float:
-        """From the first PE's start to the last one's end: that of the slowest PE, unless one had to wait its turn."""
+    def exec_span(self) -> tuple[float, float]:
+        """When its first PE began and when its last one ended."""
         ran = [result for result in self.ended if result.pe_exec_ns]
-        return max((r.end_ns for r in ran), default=0.0) - min((r.start_ns for r in ran), default=0.0)
+        return min((r.start_ns for r in ran), default=0.0), max((r.end_ns for r in ran), default=0.0)
+
+    @property
+    def exec_ns(self) -> float:
+        """How long that is: the time of the slowest PE, unless one began later than others."""
+        start, end = self.exec_span
+        return end - start
 
     @property
     def pe_exec_ns_max(self) -> float:

@@ -17,7 +17,15 @@ import numpy as np
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
-from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg, Pattern, UnmapEntry
+from kernbench.common.messages import (
+    MemoryReadMsg,
+    MemoryWriteMsg,
+    MmuMapMsg,
+    MmuUnmapMsg,
+    Pattern,
+    TensorShard,
+    UnmapEntry,
+)
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec, resolve_dp_policy
 from kernbench.runtime_api.deploy import Allocation, DeviceMemory, map_entries
 from kernbench.runtime_api.host_queue import HostQueue
@@ -28,12 +36,14 @@ from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value
 
 Contents = Callable[[ShardSpec], Value]  # what one part of a tensor holds
+OnFree = Callable[[str, TensorShard, Value], None]  # with a tensor's name
 
 
 @dataclass(eq=False)
 class _Resources:
     """What a tensor occupies, and the cubes whose MMUs know it. It stays when the tensor is gone."""
 
+    name: str
     allocation: Allocation
     mapped: dict[int, tuple[int, ...]] = field(default_factory=dict)  # cubes by SIP
 
@@ -50,6 +60,7 @@ class TensorStore:
         self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
         self._count = 0
         self._closed = False
+        self.on_free: OnFree | None = None  # called with what every shard of a tensor holds that is freed
 
     def create(
         self,
@@ -74,8 +85,9 @@ class TensorStore:
         )
         allocation = self.memory.alloc(placement, space)
         number, self._count = self._count, self._count + 1
-        self._resources[number] = _Resources(allocation)
-        tensor = Tensor(self, number, name or f"t{number}", shape, element, policy, placement, allocation)
+        name = name or f"t{number}"
+        self._resources[number] = _Resources(name, allocation)
+        tensor = Tensor(self, number, name, shape, element, policy, placement, allocation)
         finalize(tensor, self._dropped.append, number).atexit = False
         handles = self.map_in(tensor, sip, allocation.cubes)
         if contents is not None:
@@ -231,6 +243,9 @@ class TensorStore:
             for sip, cubes in resources.mapped.items():
                 handles.append(self._queue.submit(MmuUnmapMsg(sip=sip, target_cubes=cubes, entries=(gone,))))
         for shard in allocation.shards:
+            if self.on_free is not None and self._engine.data:
+                held = self._engine.memory.read(shard.pa, (shard.nbytes,), "u8", zero_fill=True)
+                self.on_free(resources.name, shard, held)
             self._engine.memory.free(shard.pa, shard.nbytes)
             if self._engine.races is not None:
                 self._engine.races.detector.forget(shard.pa, shard.nbytes)

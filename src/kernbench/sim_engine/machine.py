@@ -264,7 +264,7 @@ class Machine:
                 read_from = packet.address if path[place] in self._wiring.with_channels else None
             elif path[stop] in self._wiring.with_channels:
                 write_to = packet.address
-            if stop - place < len(path) - 1 and (read_from if write_to is None else write_to) is not None:
+            if stop - place < len(path) - 1 and read_from is not None:
                 self._hbm_traffic.count_leg(packet)
         packet.place = stop
         trace = packet.legs is not None
@@ -291,6 +291,8 @@ class Machine:
             packet.answer(packet)
             return
         if packet.nbytes and packet.at_end and packet.address is not None:
+            if packet.node in self._wiring.with_channels and self._legs[packet.path, 0][0] < len(packet.path) - 1:
+                self._hbm_traffic.count_leg(packet)
             if packet.on_arrival is not None:
                 packet.on_arrival()
             self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)

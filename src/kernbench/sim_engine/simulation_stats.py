@@ -45,6 +45,10 @@ class LaunchStats:
         return sum(how == REPLAYED for how in self._how.values())
 
     @property
+    def simulated(self) -> int:
+        return len(self._how) - self.reused
+
+    @property
     def recorded(self) -> int:
         return sum(how == RECORDED for how in self._how.values())
 
@@ -54,8 +58,12 @@ class LaunchStats:
         return dict(Counter(how for how in self._how.values() if how not in (REPLAYED, RECORDED)))
 
     def as_json(self) -> dict[str, object]:
-        simulated = len(self._how) - self.reused
-        return {"simulated": simulated, "recorded": self.recorded, "reused": self.reused, "given_up": self.given_up}
+        return {
+            "simulated": self.simulated,
+            "recorded": self.recorded,
+            "reused": self.reused,
+            "given_up": self.given_up,
+        }
 
 
 @dataclass

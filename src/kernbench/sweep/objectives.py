@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from kernbench.common.errors import UsageError
+from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
@@ -67,8 +67,8 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
     known = [*numeric, *NUMBERS]
     for objective in objectives:
         if objective.column not in known and not objective.column.startswith(FROM_BENCH):
-            close = get_close_matches(objective.column, known, n=1)
-            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            close = nearest(objective.column, known)
+            suggestion = f"; did you mean '{close}'?" if close else ""
             raise UsageError(
                 f"no row can have a number for the objective '{objective.column[:60]}'{suggestion}",
                 hint=f"use one of {', '.join(name for name in known if name != 'point')}, or what the bench returns: "
@@ -87,8 +87,8 @@ def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) 
     for objective in objectives:
         if ok and all(objective.worth(row) is None for row in ok):
             numeric = [name for name in columns if any(Objective(name).worth(row) is not None for row in ok)]
-            close = get_close_matches(objective.column, numeric, n=1)
-            suggestion = f"; did you mean '{close[0]}'?" if close else ""
+            close = nearest(objective.column, numeric)
+            suggestion = f"; did you mean '{close}'?" if close else ""
             raise UsageError(
                 f"no row has a number for the objective '{objective.column[:60]}'{suggestion}",
                 hint=f"rows are kept; use one of {', '.join(name for name in numeric if name != 'point')}",

@@ -28,7 +28,7 @@ class SweepRow:
     machine_hash: str | None = None  # of the whole machine
     ok: bool = False
     total_ns: float | None = None
-    kernels_ns: float | None = None  # sum over launches, from the first PE's start to the last one's end
+    kernels_ns: float | None = None  # how long at least one PE ran a kernel (`report/run_figures.py`)
     launches: int | None = None
     flops: int | None = None
     bytes_hbm: int | None = None  # moved, in whole bursts

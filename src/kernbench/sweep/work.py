@@ -14,6 +14,7 @@ from math import isfinite
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.energy import area_of, energy_of
 from kernbench.report.roofline import roofline_of
+from kernbench.report.run_figures import kernels_ns_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.sweep.context import SweepContext
@@ -111,7 +112,7 @@ class PointRunner:
 def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
     launches = result.launches
     rooflines = [roofline_of(launch, machine.graph) for launch in launches]
-    kernels_ns = sum(roofline.exec_ns for roofline in rooflines)
+    exec_ns = sum(roofline.exec_ns for roofline in rooflines)
     bound_ns = {"compute": 0.0, "memory": 0.0, "link": 0.0, "neither": 0.0}
     for roofline in rooflines:
         bound_ns[roofline.bound] += roofline.bound_ns
@@ -122,13 +123,13 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
         machine_hash=machine.digest,
         ok=result.ok,
         total_ns=result.total_ns,
-        kernels_ns=kernels_ns,
+        kernels_ns=kernels_ns_of(launches),
         launches=len(launches),
         flops=sum(launch.flops for launch in launches),
         bytes_hbm=sum(launch.bytes_hbm for launch in launches),
         bytes_hbm_requested=sum(launch.bytes_hbm_requested for launch in launches),
         bound=max(bound_ns, key=lambda name: bound_ns[name]) if any(bound_ns.values()) else "neither",
-        roofline_share=sum(bound_ns.values()) / kernels_ns if kernels_ns else 0.0,
+        roofline_share=sum(bound_ns.values()) / exec_ns if exec_ns else 0.0,
         energy_j=energy_of(result).run.total_j,
         area_mm2=area_of(machine.graph).counted_mm2,
         cost=machine.cost,
@@ -153,11 +154,11 @@ def _why_not(result: BenchResult) -> str | None:
 
 
 def _fits(returned: object) -> bool:
-    """Whether the bench does not say `fits: False`, in what it returned by name or in a row of its table."""
+    """Whether the bench does not say `fits: False` (or 0), in what it returned by name or in a row of its table."""
     rows = returned if isinstance(returned, list | tuple) else [returned]
     named = [row for row in rows if isinstance(row, Mapping)]
     said = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
-    return not any(_scalar(value) is False for value in said)
+    return all(value is None or bool(_scalar(value)) for value in said)
 
 
 def _numbers(returned: object) -> dict[str, float]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
+from kernbench.common.nearest import nearest
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.record import Read, Wrong
 
@@ -36,10 +37,8 @@ def show(value: object) -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or nothing when no known word is near."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word[:_SHOWN], list(known), n=1)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    found = nearest(word[:_SHOWN], known)
+    return f" (did you mean '{found}'?)" if found else ""
 
 
 def read_whole(value: object, low: int, high: int) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernbench.common.blocked import BlockedKernel, RingWait
 from kernbench.common.commands import (
     AtomicCmd,
+    BarrierCmd,
     Command,
     CompositeCmd,
     CpuCmd,
@@ -22,10 +23,17 @@ from kernbench.triton_emu.call_site import definition_of, line_of
 from kernbench.triton_emu.kernel_runner import KernelRunner
 
 RingsOf = Callable[[SendCmd | RecvCmd], tuple[RingWait, ...]]
+MissingAt = Callable[[BarrierCmd], Sequence[str]]  # PEs that have not come to a barrier
+_MOST_NAMED = 4
 
 
 def blocked_kernel(
-    runner: KernelRunner, name: str, kernel: Callable[..., object], pe: tuple[int, int, int], rings_of: RingsOf
+    runner: KernelRunner,
+    name: str,
+    kernel: Callable[..., object],
+    pe: tuple[int, int, int],
+    rings_of: RingsOf,
+    missing_at: MissingAt,
 ) -> BlockedKernel | None:
     """Where the kernel of a runner stands; None when nothing keeps it. One that has returned, and has composites under
     way, stands at its definition.
@@ -37,6 +45,8 @@ def blocked_kernel(
     place = line_of(frame) if frame is not None else None
     after = "" if place is not None else ", after the kernel's end"
     waits, rings = waits_for(command, runner, rings_of)
+    if isinstance(command, BarrierCmd):
+        waits = _barrier_in_words(command, missing_at(command))
     return BlockedKernel(*pe, name, *(place or definition_of(kernel)), waits + after, rings)
 
 
@@ -55,6 +65,12 @@ def waits_for(command: Command, runner: KernelRunner, rings_of: RingsOf) -> tupl
             words.append(f"{in_words(pending, rings)} (number {number})")
             found += rings
     return "; ".join(words), tuple(found)
+
+
+def _barrier_in_words(barrier: BarrierCmd, missing: Sequence[str]) -> str:
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    have = "has" if len(missing) == 1 else "have"
+    return f"barrier {barrier.number} of its launch, to which {', '.join(missing[:_MOST_NAMED])}{more} {have} not come"
 
 
 def in_words(command: Command, rings: tuple[RingWait, ...] = ()) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable
 from traceback import walk_tb
 from types import FrameType
@@ -13,6 +15,11 @@ from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.messages import KernelFailure
 
 _OURS = ("kernbench.triton_emu", "kernbench.values", "kernbench.components")
+
+_LIBRARIES = tuple(
+    dict.fromkeys(f"{path}{os.sep}" for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+)
+_MOST_CALLS = 8  # of a chain, of which the first and the last are shown in any case
 
 _TL_METHOD = re.compile(r"\bT[lL][A-Z]\w*\.([a-z]\w*)\(\)")  # as Python names a method of `tl` in a TypeError
 
@@ -64,14 +71,17 @@ def at_kernel_line(error: KernBenchError) -> KernelError:
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:
-    """What a PE reports of a kernel that raised: the innermost line of the kernel's own file, or else of what it
-    called.
+    """What a PE reports of a kernel that raised: the innermost line of the user's own code, and the calls that led
+    there; of a library only where there is nothing else.
     """
     file, line, _ = definition_of(kernel)
-    frames = [(frame, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
-    own = [(frame, at) for frame, at in frames if frame.f_code.co_filename == file]
-    for frame, at in (own or frames)[-1:]:
-        file, line = frame.f_code.co_filename, at
+    frames = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
+    own = [place for place in frames if place[0] == file or not place[0].startswith(_LIBRARIES)] or frames[-1:]
+    if own:
+        file, line = own[-1]
+    calls = [f"{at_file}:{at}  {linecache.getline(at_file, at).strip()}" for at_file, at in reversed(own[:-1])]
+    if len(calls) > _MOST_CALLS:
+        calls[_MOST_CALLS - 1 : -1] = [f"... {len(calls) - _MOST_CALLS} more calls"]
     if not frames and isinstance(error, KernelError) and error.where:  # found at the kernel's end
         file, _, at_line = error.where.rpartition(":")
         line = int(at_line)
@@ -79,4 +89,4 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     if isinstance(error, TypeError) and (called := _TL_METHOD.search(message)):
         message, hint = _TL_METHOD.sub(r"tl.\1()", message), f"help(tl.{called[1]}) lists its arguments"
     source = linecache.getline(file, line).strip()
-    return KernelFailure(type(error).__name__, message, file, line, source, *pe, hint=hint)
+    return KernelFailure(type(error).__name__, message, file, line, source, *pe, hint=hint, calls=tuple(calls))

@@ -13,6 +13,8 @@ from types import EllipsisType
 from typing import NoReturn, Protocol, TypeAlias
 from weakref import ref
 
+from numpy import array2string
+
 from kernbench.common.commands import Operand, Segment, Space
 from kernbench.common.dtypes import BOOL, dtype_of
 from kernbench.triton_emu.call_site import kernel_error
@@ -23,6 +25,7 @@ from kernbench.values.op import Array
 
 Scalar: TypeAlias = bool | int | float
 Index: TypeAlias = int | slice | EllipsisType | None
+_SHOWN = 64  # elements of a tensor that is printed; of more, those at the ends
 
 
 class TensorOps(Protocol):
@@ -45,6 +48,7 @@ class TensorOps(Protocol):
     def trans(self, x: TensorHandle) -> TensorHandle: ...
     def part(self, x: TensorHandle, index: tuple[Index, ...]) -> TensorHandle: ...
     def evaluate(self, x: TensorHandle) -> Array: ...
+    def known_numbers(self, x: TensorHandle) -> Array | None: ...
 
 
 class Origin:
@@ -132,6 +136,16 @@ class TensorHandle:
     def __repr__(self) -> str:
         place = f"in {self.space.upper()}" if self.is_reference else "in this PE's TCM"
         return f"<tensor {self.dtype}{list(self.shape)} {place} at {self.address:#x}>"
+
+    def __str__(self) -> str:
+        """What `print` shows: the numbers where they are known, else what it is. Costs no simulated time."""
+        numbers = None if self.is_reference else self.tl.known_numbers(self)
+        if numbers is None:
+            return repr(self)
+        text = array2string(numbers, threshold=_SHOWN, separator=", ")
+        return (
+            f"{self.dtype}{list(self.shape)} {text}" if "\n" not in text else f"{self.dtype}{list(self.shape)}\n{text}"
+        )
 
     # ---- looking at numbers
 

@@ -20,7 +20,16 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 import simpy
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.commands import Command, CompositeCmd, CpuCmd, EngineCommand, RecvCmd, SendCmd, WaitCmd
+from kernbench.common.commands import (
+    BarrierCmd,
+    Command,
+    CompositeCmd,
+    CpuCmd,
+    EngineCommand,
+    RecvCmd,
+    SendCmd,
+    WaitCmd,
+)
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.triton_emu.call_site import kernel_line
 
@@ -76,7 +85,7 @@ AnyCommand = TypeVar("AnyCommand", bound=Command)
 
 def _with_line(cmd: AnyCommand) -> AnyCommand:
     """A command that says which line of the kernel it comes from; messages say so anyway."""
-    if isinstance(cmd, CpuCmd | WaitCmd | SendCmd | RecvCmd):
+    if isinstance(cmd, CpuCmd | WaitCmd | SendCmd | RecvCmd | BarrierCmd):
         return cmd
     if isinstance(cmd, CompositeCmd):
         return replace(cmd, line=kernel_line())
@@ -194,6 +203,10 @@ class KernelRunner:
         return self._failures.pop(number, None)
 
     # ---- for reports
+
+    @property
+    def now_ns(self) -> float:
+        return float(self._env.now)
 
     @property
     def under_way(self) -> dict[int, EngineCommand]:

@@ -10,6 +10,27 @@ from typing import Any
 
 from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I8, I16, I32, I64, U8, U16, U32
 
+# What to use instead of names that kernels elsewhere know: of Triton, numpy and PyTorch.
+INSTEAD = {
+    "prod": "tl.reduce(x, axis, lambda a, b: a * b)",
+    "any": "tl.max(x != 0, axis)",
+    "all": "tl.min(x != 0, axis)",
+    "stack": "tl.join(a, b), or tl.cat of tl.expand_dims",
+    "squeeze": "tl.reshape(x, shape), or an index: x[0]",
+    "unsqueeze": "tl.expand_dims(x, axis)",
+    "transpose": "tl.trans(x), or tl.permute(x, axes)",
+    "matmul": "tl.dot(a, b)",
+    "dot_scaled": "tl.dot(a, b), with operands that are scaled already",
+    "debug_barrier": "tl.barrier() waits for the PEs of the launch; within a PE, ops wait for each other by themselves",
+    "make_block_ptr": "tl.load(x + offset, shape, strides=...)",
+    "make_tensor_descriptor": "tl.load(x + offset, shape, strides=...)",
+    "float64": "tl.float32: there are no wider floats",
+    "uint64": "tl.int64: there are no wider unsigned integers than tl.uint32",
+    "rand": "random numbers come from the host: torch.randn(...)",
+    "randn": "random numbers come from the host: torch.randn(...)",
+    "randint": "random numbers come from the host: torch.from_numpy(...)",
+}
+
 
 class constexpr:  # noqa: N801  # as Triton spells it
     """Triton's annotation of a parameter that is a plain Python value: a number, text, None, a type, a tuple. Called,

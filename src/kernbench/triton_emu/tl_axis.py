@@ -65,6 +65,20 @@ class TlAxis(TlMath):
         """In order along `axis`, NaN as the largest. Shape and dtype: x's. Engine: MATH, x's elements."""
         return self._math("sort", [x], axis=axis, descending=bool(descending))
 
+    def argsort(self, x: TensorHandle, axis: int = -1, descending: bool = False) -> TensorHandle:
+        """Where along `axis` the elements lie that `sort` gives, equals in their order. Shape: x's. dtype: i32. Engine:
+        MATH, x's elements.
+        """
+        return self._math("argsort", [x], axis=axis, descending=bool(descending))
+
+    def gather(self, src: TensorHandle, index: TensorHandle, axis: int = 0) -> TensorHandle:
+        """The elements of `src` that `index` names along `axis`, as numpy's take_along_axis; one outside the axis is an
+        error when it is computed. Shape: index's, whose sizes are those of src along all other axes. dtype: src's, of
+        any integer index. Engine: MATH, the larger of src and index.
+        """
+        self._local("gather", index, "index")
+        return self._math("gather_along", [src, index], axis=axis)
+
     def topk(self, x: TensorHandle, k: int, axis: int = -1) -> tuple[TensorHandle, TensorHandle]:
         """The k largest along `axis`, largest first, and where they are, as in PyTorch (Triton gives the first alone).
         NaN counts as the largest; of equals the first comes first. Shape: k along the axis. dtype: x's, and i32.

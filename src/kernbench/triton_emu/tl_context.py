@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, NoReturn
 from kernbench.common.commands import CpuCmd, GemmCmd
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import DataError, UnknownNameError
+from kernbench.common.nearest import nearest
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorOps
-from kernbench.triton_emu.names import Names
+from kernbench.triton_emu.names import INSTEAD, Names
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_atomics import TlAtomics
-from kernbench.triton_emu.tl_axis import TlAxis
+from kernbench.triton_emu.tl_barrier import TlBarrier
 from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
+from kernbench.triton_emu.tl_debug import TlDebug
 from kernbench.triton_emu.tl_ipcq import TlIpcq
-from kernbench.triton_emu.tl_memory import TlMemory
-from kernbench.triton_emu.tl_views import TlViews
+from kernbench.triton_emu.tl_triton import TlTriton
 
 __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "TensorPtr", "TensorRange"]
 
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names):
+class TLContext(TlAtomics, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Names):
     """What a kernel gets as `tl`."""
 
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
@@ -37,10 +38,8 @@ class TLContext(TlAtomics, TlIpcq, TlMemory, TlViews, TlAxis, TlComposite, Names
         def __getattr__(self, name: str) -> NoReturn:
             """Called for what there is not: says so at the kernel's line, with the nearest name there is."""
             names = [known for known in dir(type(self)) if not known.startswith("_")]
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean tl.{near[0]}?" if near else "dir(tl) lists what there is"
+            near = nearest(name, names)
+            hint = INSTEAD.get(name) or (f"did you mean tl.{near}?" if near else "dir(tl) lists what there is")
             raise UnknownNameError(f"tl has no '{name}'", where=kernel_line(), hint=hint)
 
     # ---- where this kernel runs

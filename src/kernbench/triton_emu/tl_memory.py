@@ -30,6 +30,23 @@ class TlMemory(TlCore):
         """Zeros. Shape and dtype: as given. Engine: none."""
         return self.full(shape, 0, dtype)
 
+    def ones(self, shape: object, dtype: object = "f16") -> TensorHandle:
+        """Ones. Shape and dtype: as given. Engine: none."""
+        return self.full(shape, 1, dtype)
+
+    def full_like(self, x: TensorHandle, value: Scalar, dtype: object = None) -> TensorHandle:
+        """One number everywhere. Shape: x's. dtype: x's unless given. Engine: none."""
+        tensor = self._tensor("full_like", x)
+        return self.full(tensor.shape, value, tensor.dtype if dtype is None else dtype)
+
+    def zeros_like(self, x: TensorHandle, dtype: object = None) -> TensorHandle:
+        """Zeros. Shape: x's. dtype: x's unless given. Engine: none."""
+        return self.full_like(x, 0, dtype)
+
+    def ones_like(self, x: TensorHandle, dtype: object = None) -> TensorHandle:
+        """Ones. Shape: x's. dtype: x's unless given. Engine: none."""
+        return self.full_like(x, 1, dtype)
+
     # ---- the same bytes, seen another way
 
     def trans(self, x: TensorHandle) -> TensorHandle:
@@ -54,10 +71,12 @@ class TlMemory(TlCore):
         return self._alias(tensor, self._apply("reshape", (self._known(tensor),), shape=tuple(dims)))
 
     def broadcast_to(self, x: TensorHandle, shape: object) -> TensorHandle:
-        """Repeat axes of size 1. Shape: as given, by numpy's rule. dtype: kept. Engine: none."""
+        """Repeat axes of size 1: the same bytes, read several times. Shape: as given, by numpy's rule. dtype: kept.
+        Engine: none.
+        """
         tensor = self._local("broadcast_to", x)
         dims = self._shape("broadcast_to", shape)
-        return self._new(self._apply("broadcast_to", (self._known(tensor),), shape=dims), tensor.records)
+        return self._alias(tensor, self._apply("broadcast_to", (self._known(tensor),), shape=dims))
 
     def part(self, x: TensorHandle, index: tuple[Index, ...]) -> TensorHandle:
         """What `x[index]` is: integers drop an axis, slices keep it, None adds one. dtype: kept. Engine: none."""
@@ -110,6 +129,10 @@ class TlMemory(TlCore):
             self._fail(f"{item}: {error}", "use whole numbers")
 
     # ---- looking at numbers
+
+    def known_numbers(self, x: TensorHandle) -> Array | None:
+        """What `x.numpy()` is, where the run keeps contents; else None."""
+        return None if self._env.memory.is_unknown(self._known(self._local("print", x))) else self.evaluate(x)
 
     def evaluate(self, x: TensorHandle) -> Array:
         """What `x.numpy()` is."""

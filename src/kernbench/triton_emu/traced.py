@@ -2,8 +2,9 @@
 as it may look at it.
 
 Noted are the outermost calls, also those behind operators of tensors, and which handles were dropped between them. A
-trace is not usable where something of the kernel cannot be compared: atomics, an address that has no place, an argument
-of a type that nobody knows, or a call that raises. It holds no tensor, so TCM is taken and given back as without it.
+trace is not usable where something of the kernel cannot be compared: atomics, barriers, prints, an address that has no
+place, an argument of a type that is not known, or a call that raises. It holds no tensor, so TCM is taken and given
+back as without it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kernbench.triton_emu.tl_core import KernelEnv
 
 ANSWERED = ("program_id", "num_programs", "physical_id", "directions", "peer")  # from where a kernel runs
 NOT_FOR_KERNELS = ("close", "ended")
+INCOMPARABLE = ("barrier", "device_print")  # of other PEs, and what each PE says for itself
 
 
 class TlMethod(NamedTuple):
@@ -41,7 +43,7 @@ def kernel_methods() -> Iterator[TlMethod]:
     for name in dir(TLContext):
         method = inspect.getattr_static(TLContext, name)
         if not name.startswith("_") and isinstance(method, FunctionType) and name not in (*ANSWERED, *NOT_FOR_KERNELS):
-            is_comparable = name not in vars(TlAtomics)
+            is_comparable = name not in vars(TlAtomics) and name not in INCOMPARABLE
             yield TlMethod(name, method, pointer_of(method), is_comparable)
 
 
@@ -140,6 +142,10 @@ class TracingTl(TLContext):
         self._dropped: list[Hashable] = []  # handles, since the last call
         self._is_inside = False  # in a call: those that methods make of each other are not noted
 
+    def device_print(self, prefix: object, *args: object, hex: bool = False) -> None:
+        """Nothing: the kernel is run, and prints then."""
+        self._trace.give_up()
+
     def ended(self, returned: object) -> object:
         result = super().ended(returned)
         self._trace.is_over = True
@@ -213,4 +219,5 @@ def _traced(about: TlMethod) -> object:
 
 
 for _method in kernel_methods():
-    setattr(TracingTl, _method.name, _traced(_method))
+    if _method.name not in vars(TracingTl):
+        setattr(TracingTl, _method.name, _traced(_method))

@@ -1,6 +1,9 @@
-"""Ops that order or run along one axis: sort, topk and cumsum. Charged to the MATH engine.
+"""Ops that order, pick or run along one axis: sort, argsort, topk, gather and cumsum. Charged to the MATH engine.
 
 sort(axis=, descending=)   x's shape and dtype; equal elements keep their order, NaN counts as the largest
+argsort(axis=, descending=)   where along the axis they come from, i32; x's shape
+gather_along(axis=)        of x and whole numbers of its rank: the element of x at each of them along the axis, as
+                           numpy's take_along_axis; the numbers' shape, x's dtype
 topk(k=, axis=)            the k largest, largest first: size k along the axis; x's dtype
 topk_index(k=, axis=)      where along the axis they are, i32; of equals the first comes first
 cumsum(axis=)              x's shape; float kept, integers as in sum. Floats are added in f32, one after the other, and
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import I32, DType
+from kernbench.common.dtypes import BOOL, I32, DType
 from kernbench.common.errors import DataError
 from kernbench.values.casts import from_work, to_work, work_type
 from kernbench.values.op import REQUIRED, Array, Op, Params, Shape, TensorType, as_axis, as_dtype, as_int
@@ -49,6 +52,46 @@ def _infer_sort(types: Sequence[TensorType], params: Params) -> tuple[Shape, DTy
 def _compute_sort(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
     axis = as_axis("sort", params[0], len(out.shape))
     return _taken(args, _order(_last(args, types, axis), bool(params[1])), axis)
+
+
+def _infer_argsort(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
+    as_axis("argsort", params[0], len(types[0].shape))
+    return types[0].shape, I32
+
+
+def _compute_argsort(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+    axis = as_axis("argsort", params[0], len(out.shape))
+    return np.moveaxis(_order(_last(args, types, axis), bool(params[1])), -1, axis + 1).astype(np.int32)
+
+
+def _infer_gather(types: Sequence[TensorType], params: Params) -> tuple[Shape, DType]:
+    source, places = types
+    axis = as_axis("gather", params[0], len(source.shape))
+    if places.dtype.is_float or places.dtype is BOOL:
+        raise DataError(f"gather: the index is {places.dtype}", hint="give whole numbers, say i32")
+    apart = [at for at, sizes in enumerate(zip(source.shape, places.shape, strict=False)) if len(set(sizes)) > 1]
+    if len(source.shape) != len(places.shape) or any(at != axis for at in apart):
+        raise DataError(
+            f"gather: an index of shape {places.shape} along axis {axis} of {source.shape}",
+            hint="sizes must be equal along all other axes: tl.broadcast_to the index first",
+        )
+    return places.shape, source.dtype
+
+
+def check_places(lowest: int, highest: int, size: int) -> None:
+    """Raise DataError for places of a gather that lie outside an axis of `size`."""
+    if lowest < 0 or highest >= size:
+        wrong = lowest if lowest < 0 else highest
+        raise DataError(f"gather: index {wrong} along an axis of {size}", hint=f"use 0 to {size - 1}, or mask it first")
+
+
+def _compute_gather(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
+    axis = as_axis("gather", params[0], len(out.shape))
+    source, places = args[0], args[1].astype(np.int64)
+    if not places.size:
+        return np.zeros(places.shape, source.dtype)
+    check_places(int(places.min()), int(places.max()), types[0].shape[axis])
+    return np.take_along_axis(source, places, axis + 1)
 
 
 def _top(types: Sequence[TensorType], params: Params) -> tuple[int, int, Shape]:
@@ -98,6 +141,8 @@ def _compute_cumsum(args: Sequence[Array], types: Sequence[TensorType], out: Ten
 
 ALONG = [
     Op("sort", 1, _infer_sort, _compute_sort, {"axis": -1, "descending": False}),
+    Op("argsort", 1, _infer_argsort, _compute_argsort, {"axis": -1, "descending": False}),
+    Op("gather_along", 2, _infer_gather, _compute_gather, {"axis": 0}),
     Op("topk", 1, _infer_topk, _compute_topk, {"k": REQUIRED, "axis": -1}),
     Op("topk_index", 1, _infer_topk_index, _compute_topk_index, {"k": REQUIRED, "axis": -1}),
     Op("cumsum", 1, _infer_cumsum, _compute_cumsum, {"axis": 0, "dtype": None}),

@@ -243,9 +243,14 @@ def _concat(inputs: Sequence[Array], value: Value) -> Array:
 
 def _sorted_down(array: Array, axis: int) -> Places:
     """The places of the elements from the largest down, NaN before all, equals by place."""
+    return _ordered(array, axis, _rank)
+
+
+def _ordered(array: Array, axis: int, rank: Callable[[float], tuple[bool, float]]) -> Places:
+    """The places of the elements by rank, equals by place."""
     plain = array.astype(np.int64) if _is_whole(array) else _doubles(array)
     places = [
-        [at for _, at in sorted((_rank(number), at) for at, number in enumerate(row))] for row in _rows(plain, axis)
+        [at for _, at in sorted((rank(number), at) for at, number in enumerate(row))] for row in _rows(plain, axis)
     ]
     shape = np.moveaxis(array, axis, -1).shape
     return np.moveaxis(np.array(places, np.int64).reshape(shape), -1, axis)
@@ -259,6 +264,22 @@ def _rows(array: Array, axis: int) -> list[list[float]]:
 
 def _rank(number: float) -> tuple[bool, float]:
     return number == number, 0.0 if number != number else -number
+
+
+def _rank_up(number: float) -> tuple[bool, float]:
+    return number != number, 0.0 if number != number else number
+
+
+def _argsort(inputs: Sequence[Array], value: Value) -> Places:
+    return _ordered(inputs[0], _axis(value), _rank if _named(value)["descending"] else _rank_up)
+
+
+def _gather_along(inputs: Sequence[Array], value: Value) -> Array:
+    (source, places), axis = inputs, _axis(value) % inputs[0].ndim
+    found = np.empty(places.shape, source.dtype)
+    for at in np.ndindex(places.shape):
+        found[at] = source[(*at[:axis], int(places[at]), *at[axis + 1 :])]
+    return found
 
 
 def _sort(inputs: Sequence[Array], value: Value) -> Array:
@@ -311,6 +332,8 @@ _MOVES: dict[str, Callable[[Sequence[Array], Value], Array]] = {
     "slice": _slice,
     "flip": lambda inputs, value: np.take(inputs[0], range(inputs[0].shape[_axis(value)])[::-1], axis=_axis(value)),
     "sort": _sort,
+    "argsort": _argsort,
+    "gather_along": _gather_along,
     "topk": _topk,
     "topk_index": _topk_index,
     "concat": _concat,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -375,7 +377,7 @@ def test_several_launches_are_added_up(capsys, mine):
     # 16 bytes each way are a burst each way
     totals = {"flops": 0, "bytes_hbm": 3 * 2 * 256, "bytes_hbm_requested": 3 * 2 * 16, "bytes_sent": 0}
     assert data["totals"] == totals
-    assert data["kernels_ns"] == sum(launch["total_ns"] for launch in data["launches"])
+    assert data["kernels_ns"] == pytest.approx(sum(launch["pe_exec_ns_max"] for launch in data["launches"]))
     _, out, _ = run_small(capsys, *args)
     (line,) = (line for line in out.splitlines() if line.startswith("  total of 3: "))
     assert line.endswith(", 0 flops, HBM: 96 B requested, 1.5 KiB moved in whole bursts")
@@ -546,3 +548,81 @@ def test_an_evaluation_refuses_a_backend_that_it_would_not_use(capsys: pytest.Ca
         main(["run", "--bench", "pe-dma-perf", "--backend", "torch"])
     assert stopped.value.code == 2
     assert "--backend is for one run" in capsys.readouterr().err
+
+
+# ---- fast paths
+
+STEPS = """
+from kernbench import repeatable
+
+@repeatable
+def add_one(x, tl):
+    tl.store(x.local, tl.load(x.local, (8, 64)) + 1.0)
+
+def waits(cycles, tl):
+    tl.cycles(cycles)
+    tl.dot(tl.zeros((16, 16)), tl.zeros((16, 16)))
+
+def run(torch, faulty: bool = False):
+    x = torch.zeros(8, 64)
+    for _ in range(3):
+        torch.launch("add_one", add_one, x)
+    cycles = 100 + (faulty and torch.engine.fast_paths.compiled)
+    torch.launch("waits", waits, cycles, target_pes=(1,), target_cubes=(0,))
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> list[str]:
+    (tmp_path / "steps.py").write_text(STEPS)
+    return ["run", "--bench", str(tmp_path / "steps.py"), *SMALL]
+
+
+def test_a_run_is_checked_and_json_gains_a_key_only_then(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    plain = printed([*steps, "--json"], capsys)
+    checked = printed([*steps, "--check-fast", "--json"], capsys)
+    assert checked.pop("fast_check") == {"ok": True, "difference": None, "without": {}, "guilty": []}
+    assert checked == plain
+    assert "simulation" not in plain
+
+
+def test_a_difference_ends_with_1_and_names_op_pe_and_line(
+    steps: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*steps, "--param", "faulty=true", "--check-fast=each"])
+    assert stopped.value.code == 1
+    text = capsys.readouterr().out
+    assert re.search(r"op log: op \d+, gemm_f16 on sip0.cube0.pe1.pe_gemm at", text)
+    assert "steps.py:10" in text
+    assert "the difference comes from: compiled" in text
+
+
+def test_stats_say_what_was_reused(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    plain = printed([*steps, "--json"], capsys)
+    found = printed([*steps, "--stats", "--json"], capsys)
+    simulation = found.pop("simulation")
+    assert found == plain
+    assert " ".join(simulation) == "launches collectives composites compiled workers seconds"
+    why = {"the kernel is not @repeatable": 1}
+    assert simulation["launches"] == {"simulated": 2, "recorded": 1, "reused": 2, "given_up": why}
+    assert list(simulation["seconds"]) == ["simulate", "verify", "report"]
+    with pytest.raises(SystemExit):
+        main([*steps, "--stats"])
+    text = capsys.readouterr().out
+    assert "launches     2 replayed, 2 simulated (1 recorded)\n  1 x the kernel is not @repeatable" in text
+
+
+def test_the_first_run_is_what_is_saved(steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed([*steps, "--save", str(tmp_path / "saved"), "--check-fast", "--json"], capsys)["fast_check"]["ok"]
+    assert (tmp_path / "saved" / "manifest.json").exists()
+    assert printed([*steps, "--oplog", str(tmp_path / "ops"), "--check-fast", "--json"], capsys)["fast_check"]["ok"]
+    assert (tmp_path / "ops").exists()
+
+
+def printed(args: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    with pytest.raises(SystemExit) as stopped:
+        main(args)
+    assert stopped.value.code == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found

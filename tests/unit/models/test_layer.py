@@ -11,6 +11,7 @@ import pytest
 from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import SpawnException, UsageError
 from kernbench.models import mapping
+from kernbench.report.run_figures import figures_of, fits_of, run_as_json, warnings_of
 from kernbench.runtime_api.bench_runner import BenchResult, run
 from kernbench.sim_engine.engine import EXACT
 from kernbench.topology import TopologyGraph, load_topology
@@ -249,3 +250,40 @@ def test_a_public_model_has_numbers_where_they_are_verified_and_the_same_times(t
     assert checked.total_ns == plain.total_ns
     assert all(check.max_abs_err > 0 for check in checked.data)  # f16 against f64: numbers, and not zeros
     verified(model=f"{file}:mine", phase="decode", context=20)
+
+
+def figures(result: BenchResult) -> dict[str, Any]:
+    (returned,) = result.returned
+    assert isinstance(returned, list)
+    return {row["figure"]: row["value"] for row in returned if "figure" in row}
+
+
+def test_static_power_is_charged_once_over_the_layer_however_many_sips_share_it() -> None:
+    """By the run's own rule: every block of the tray, over the time; not the tray's for the launch of every SIP."""
+    drawn = {"energy.static_w.pe_gemm": 0.5}
+    plain, static = (
+        run(llm_layer, machine_with(settings), device="whole", params={"model": "tiny-gpt", "tokens": 16})
+        for settings in ({}, drawn)
+    )
+    layer_s = rows(static)["layer"]["time_us"] * 1e-6
+    added_mj = figures(static)["energy per token"] - figures(plain)["energy per token"]
+    assert added_mj == pytest.approx(0.5 * 2 * 2 * 4 * layer_s / 16 * 1000)  # 16 blocks on two SIPs, for 16 tokens
+
+
+def machine_with(settings: dict[str, float]) -> TopologyGraph:
+    small = {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    return load_topology(None, {**small, **settings})
+
+
+def test_a_model_that_needs_more_memory_than_there_is_says_so() -> None:
+    """8 billion parameters of two bytes on two cubes of 1 GiB."""
+    params = {"model": "llama3-8b", "phase": "decode", "context": 64, "tp": 1}
+    small = run(llm_layer, machine_with({"cube.memory_map.hbm_total_gb_per_cube": 1}), device="whole", params=params)
+    assert fits_of(small) is False
+    assert figures(small)["fits"] is False
+    assert run_as_json(figures_of(small))["fits"] is False
+    (warning,) = warnings_of(small)
+    assert "memory needed per SIP 16.07 GB, memory there per SIP 2.147 GB" in warning
+    large = run(llm_layer, machine_with({}), device="whole", params=params)
+    assert fits_of(large) is True
+    assert warnings_of(large) == []

@@ -8,6 +8,9 @@ from pathlib import Path
 from kernbench.components import builtin
 from kernbench.report.fidelity import KINDS, as_json, as_markdown, as_text
 from kernbench.report.fidelity_facts import FACTS
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.testing import tiny_machine
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -73,3 +76,25 @@ def test_json_carries_the_facts():
     data = as_json()
     assert (data["schema"], data["command"], len(data["facts"])) == (1, "fidelity", len(FACTS))
     assert list(data["facts"][0]) == ["topic", "hardware", "model", "kind", "error", "matters"]
+
+
+def test_what_infinite_queues_do_to_a_sender_is_what_the_page_says():
+    """256 KiB leave the first link, of 256 GB/s, in 1,024 ns; the link between the cubes' connections needs 2,048."""
+    kib = 1024
+
+    def kernel(tl):
+        if tl.program_id(1) == 0:
+            tl.send("cube_1", tl.zeros((256 * kib,), "i8"))
+        else:
+            tl.recv("cube_0", (256 * kib,), "i8")
+
+    with RuntimeContext(GraphEngine(tiny_machine(cubes=2))) as torch:
+        torch.install_ipcq(n_slots=64, slot_size=4 * kib)
+        sender, receiver = torch.launch(kernel, target_cubes=(0, 1), target_pes=(0,)).pes
+    assert sender.pe_exec_ns == 256 * kib / 256 == 1024
+    assert receiver.pe_exec_ns > 256 * kib / 128 == 2048
+    fact = next(fact for fact in FACTS if fact.topic == "finite buffers")
+    assert fact.error == "optimistic"
+    assert "returns after 1,024 ns" in fact.matters
+    assert "needs 2,048" in fact.matters
+    assert "single-digit" not in fact.matters

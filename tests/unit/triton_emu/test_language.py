@@ -149,7 +149,7 @@ class TestUnknownNames:
             ("softmx", "softmax"),
             ("arg_max", "argmax"),
             ("flaot16", "float16"),
-            ("broadcast", "broadcast_to"),
+            ("broadcast_ot", "broadcast_to"),
         ],
     )
     def test_the_nearest_name_is_suggested_at_the_line(self, wrong, near):

@@ -44,8 +44,8 @@ def is_cut(model: ModelShape, ranks: int) -> bool:
 def timed_layer(
     torch: RuntimeContext, model: str, phase: Phase, *, batch: int, tokens: int, context: int, tp: int = 0
 ) -> dict[str, float]:
-    """Times in us: of the layer, of each group of parts and of parts by what bounds them; tokens per second and energy
-    per token of all layers, memory that a SIP needs.
+    """Times in us: of the layer, of each group of parts and of parts by what bounds them as they are mapped; tokens per
+    second and energy per token of all layers, memory that a SIP needs, and whether it has it (1 or 0).
     """
     rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp)
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
@@ -57,11 +57,12 @@ def timed_layer(
         name, time_us = str(row["part"]), _number(row["time_us"])
         if name == "layer":
             found |= {"layer_us": time_us, "layer_bound_us": _number(row["bound_us"])}
+            found["layer_mapping_bound_us"] = _number(row["mapping_bound_us"])
             continue
         group = group_of.get(name) or group_of[name.rstrip("0123456789").split()[0]]
         found[f"{group.replace(' ', '_')}_us"] += time_us
-        if row["bound"] in BOUNDS:
-            found[f"bound_{row['bound']}_us"] += time_us
+        if row["mapping_bound"] in BOUNDS:
+            found[f"bound_{row['mapping_bound']}_us"] += time_us
     by_name = {str(row["figure"]): _number(row["value"]) for row in rows if "figure" in row}
     return {
         **found,
@@ -70,6 +71,7 @@ def timed_layer(
         "energy_per_token_mj": by_name["energy per token"],
         "memory_needed_gb": by_name["memory needed per SIP"],
         "memory_there_gb": by_name["memory there per SIP"],
+        "fits": by_name["fits"],
     }
 
 

@@ -243,7 +243,7 @@ def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[
         **bounds,
         "bound_ns": max(bounds.values()),
         "mac_share": launches[0].engines["pe_gemm"].flops / time_ns / peak.gflops,
-        "attention_j": launches_energy(launches[:1], torch.engine.graph),
+        "attention_j": launches_energy(launches[:1], torch.engine.graph, launches[0].exec_ns),
         "hbm_share": launches[0].bytes_hbm / time_ns / peak.gbs,
         "math_share": launches[0].engines["pe_math"].busy_ns / work.pes / time_ns,
         "ipcq_share": launches[0].engines["pe_ipcq"].busy_ns / work.pes / time_ns,

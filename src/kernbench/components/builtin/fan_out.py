@@ -15,6 +15,7 @@ import simpy
 
 from kernbench.common.messages import CubeCommand, KernelAbortMsg, KernelLaunchMsg, PeResult
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
+from kernbench.components.builtin.barriers import Barriers
 from kernbench.topology.graph import Node
 
 
@@ -43,6 +44,7 @@ class CommandProcessor(ActiveComponent):
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._paths: dict[str, tuple[str, ...]] = {}  # to targets; routes do not change
+        self.barriers = Barriers(self, self._path_to)
 
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
         """Send a command to all targets; `packet` is answered with what they answer, in their order."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Segment
 from kernbench.common.ipcq import Chunk, Communicator, Credit
-from kernbench.common.message_traffic import MessageTraffic
+from kernbench.common.message_traffic import ByMemory, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, Request
 from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -61,6 +61,8 @@ class MessageMover(Protocol):
 class MessageQueue(Protocol):
     """PE_IPCQ, as PE_CPU and the PE_IPCQ of a neighbour need it."""
 
+    landed_late: ByMemory  # what kernels sent to HBM that had ended when it landed
+
     def submit(
         self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
     ) -> None:
@@ -68,6 +70,9 @@ class MessageQueue(Protocol):
 
     def traffic_of(self, launch: KernelLaunchMsg) -> MessageTraffic:
         """What the messages of a kernel that runs have moved so far."""
+
+    def under_way_of(self, launch: KernelLaunchMsg) -> ByMemory:
+        """What a kernel that runs has sent to HBM and is not there yet."""
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
         """A kernel has failed or is aborted: what it asked for is over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernbench.common.errors import MessageError
-from kernbench.common.messages import CubeCommand, KernelLaunchMsg, Targets
+from kernbench.common.messages import BarrierMsg, CubeCommand, KernelLaunchMsg, Targets
 from kernbench.components.base import Context, Packet, Process
 from kernbench.components.builtin.fan_out import CommandProcessor, dispatch_ns
 from kernbench.topology.graph import Node
@@ -27,11 +27,24 @@ class IoCpuComponent(CommandProcessor):
         command = packet.request
         if not isinstance(command, CubeCommand):
             return super().accept(packet)
+        if isinstance(command, BarrierMsg):
+            self._collect(packet, command)
+            return None
         if isinstance(command, KernelLaunchMsg):
             command = self._stamped(command)
         cubes = command.cubes(self.ctx.graph.spec.sip.n_cubes)
         self.fan_out(packet, command, [self.ctx.resolver.find_m_cpu(command.sip, cube) for cube in cubes])
         return None
+
+    def _collect(self, packet: Packet, barrier: BarrierMsg) -> None:
+        """A cube has come to a barrier, or to the IO_CPU of the launch's first SIP another SIP."""
+        first, *others = barrier.sips
+        n_cubes = self.ctx.graph.spec.sip.n_cubes
+        if self.node.place.sip != first:
+            self.barriers.arrive(packet, len(barrier.cubes(n_cubes)), self.ctx.resolver.find_io_cpu(first))
+        else:
+            cubes = n_cubes if barrier.first_cubes == "all" else len(barrier.first_cubes)
+            self.barriers.arrive(packet, cubes + len(others), None)
 
     def dispatch_ns(self, command: CubeCommand) -> float:
         """From the instant at which a launch is sent on here until the last of its PEs has it."""

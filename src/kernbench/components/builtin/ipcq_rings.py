@@ -40,10 +40,10 @@ class User:
 
     __slots__ = ("communicator", "launch", "moved", "ops")
 
-    def __init__(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> None:
+    def __init__(self, launch: KernelLaunchMsg, communicator: Communicator, moved: MessageCounter) -> None:
         self.launch = launch
         self.communicator = communicator
-        self.moved = MessageCounter(started_ns)
+        self.moved = moved
         self.ops: dict[SendOp | RecvOp, None] = {}
 
 

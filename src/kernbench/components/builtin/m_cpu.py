@@ -1,6 +1,7 @@
 """M_CPU: a cube's command processor, with a DMA engine of its own.
 
-It passes launches, and what stops them, on to its PEs' PE_CPUs and mappings to their MMUs. The DMA has one read and one
+It passes launches, and what stops them, on to its PEs' PE_CPUs and mappings to their MMUs, and collects what comes to
+barriers. The DMA has one read and one
 write channel, each held for a whole transfer; it reaches its cube's memories over the NoC without passing a PE. A
 command is answered when every part of it is done.
 """
@@ -12,6 +13,7 @@ from dataclasses import replace
 import simpy
 
 from kernbench.common.messages import (
+    BarrierMsg,
     CubeCommand,
     CubeDmaMsg,
     KernelAbortMsg,
@@ -45,12 +47,20 @@ class MCpuComponent(CommandProcessor):
             self.fan_out(packet, command, self._parts(command, "pe_cpu"))
         elif isinstance(command, MmuMapMsg | MmuUnmapMsg):
             self.fan_out(packet, command, self._parts(command, "pe_mmu"))
+        elif isinstance(command, BarrierMsg):
+            self.barriers.arrive(packet, len(command.pes(self.ctx.graph.spec.cube.n_pes)), self._above(command))
         elif isinstance(command, CubeDmaMsg):
             pes = command.pes(self.ctx.graph.spec.cube.n_pes)
             self.answer_after(packet, [self.env.process(self._dma(packet, command, pe)) for pe in pes])
         else:
             return super().accept(packet)
         return None
+
+    def _above(self, command: BarrierMsg) -> str | None:
+        """Where a barrier goes on when all PEs here have come to it: nowhere for a launch on this cube alone."""
+        if len(command.sips) == 1 and len(command.cubes(self.ctx.graph.spec.sip.n_cubes)) == 1:
+            return None
+        return self.ctx.resolver.find_io_cpu(command.sip)
 
     def _parts(self, command: CubeCommand, kind: str) -> list[str]:
         """The block of that kind in every PE that a command is for."""

@@ -23,11 +23,12 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from kernbench.common.blocked import RingWait
+from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import IpcqCommand, SendCmd
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Peer
-from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
+from kernbench.common.message_traffic import NO_MESSAGES, ByMemory, MessageCounter, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, Landed
@@ -69,6 +70,7 @@ class PeIpcqComponent(PeEngine):
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
         self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
+        self.landed_late: ByMemory = {}  # what kernels sent to HBM that had ended when it landed
 
     # ---- what PE_CPU asks for
 
@@ -129,6 +131,11 @@ class PeIpcqComponent(PeEngine):
         user = self._users.get(launch.id)
         return NO_MESSAGES if user is None else user.moved.traffic()
 
+    def under_way_of(self, launch: KernelLaunchMsg) -> ByMemory:
+        """What a kernel that runs has sent to HBM and is not there yet."""
+        user = self._users.get(launch.id)
+        return {} if user is None else user.moved.under_way
+
     def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
         """What a command waits for, for the report of a deadlock."""
         communicator = self.ctx.communicators.get(launch.communicator)
@@ -154,7 +161,7 @@ class PeIpcqComponent(PeEngine):
     def _user(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> User:
         user = self._users.get(launch.id)
         if user is None:
-            user = self._users[launch.id] = User(launch, communicator, started_ns)
+            user = self._users[launch.id] = User(launch, communicator, MessageCounter(started_ns, self.landed_late))
             communicator.users += 1
         return user
 
@@ -254,13 +261,20 @@ class PeIpcqComponent(PeEngine):
             nbytes = min(slot_size, message.wire_bytes - op.index * slot_size)
             user = op.user
             chunk = Chunk(message, op.index, nbytes, ring.sent, user.launch, communicator, ring.path, now, user.moved)
-            user.moved.sent_bytes += nbytes
+            user.moved.send(ring.path[-1], nbytes, self._to_channels(communicator, nbytes))
             slot = ring.there + ring.sent % n_slots * slot_size
             op.index += 1
             ring.sent += 1
             if op.is_posted:
                 ring.ops.popleft()
             self.dma.post(slot, nbytes, chunk, partial(self._left, op))
+
+    def _to_channels(self, communicator: Communicator, nbytes: int) -> ChannelTraffic | None:
+        """What a chunk writes to the channels of HBM; None where slots lie elsewhere."""
+        if communicator.config.buffer_kind != "hbm":
+            return None
+        flit_bytes = self.ctx.graph.spec.system.flit_bytes
+        return ChannelTraffic(-(-nbytes // flit_bytes) * flit_bytes, written_bytes=nbytes)
 
     def _left(self, op: SendOp) -> None:
         """The last byte of a chunk has left the PE."""
@@ -296,8 +310,7 @@ class PeIpcqComponent(PeEngine):
         """A chunk is at the memory of its slot: there it is written, and then this PE has notice."""
         chunk = landed.payload
         if isinstance(chunk, Chunk) and chunk.communicator is ring.communicator:
-            if not chunk.sender.is_over:
-                chunk.sender.carry(chunk.path, chunk.nbytes)
+            chunk.sender.land(chunk.path, chunk.nbytes, self._to_channels(ring.communicator, chunk.nbytes))
             written_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
             self.ctx.at(self.env.now + written_ns + ring.notice_ns, ring.on_arrived, chunk)
 

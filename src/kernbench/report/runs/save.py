@@ -24,7 +24,7 @@ from kernbench.common.ipcq import Message
 from kernbench.common.plain_json import printable
 from kernbench.common.units import on_grid
 from kernbench.common.version import __version__
-from kernbench.report.run_figures import figures_of
+from kernbench.report.run_figures import kernels_ns_of
 from kernbench.report.runs.digests import sealed
 from kernbench.report.runs.files import arrow, write_table
 from kernbench.report.runs.launch_table import launch_row, launches_of
@@ -114,7 +114,7 @@ class RunFolder:
                 "machine": spec.system.name,
                 "machine_hash": machine_hash(spec),
                 "total_ns": result.total_ns,
-                "kernels_ns": figures_of(result).kernels_ns,
+                "kernels_ns": kernels_ns_of(result.launches),
                 "verified": _verified(result),
                 "ok": result.ok,
                 "launches": len(launches),

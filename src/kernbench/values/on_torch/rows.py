@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kernbench.common.dtypes import F32
+from kernbench.values.along import check_places
 from kernbench.values.casts import work_type
 from kernbench.values.on_torch.elementwise import Compute
 from kernbench.values.on_torch.storage import from_work, to_work
@@ -63,6 +64,18 @@ def _sort(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorType, 
     return _taken(args, _order(args, types, axis, bool(params[1])), axis)
 
 
+def _argsort(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorType, params: Params) -> Tensor:
+    axis = as_axis("argsort", params[0], len(out.shape))
+    return _order(args, types, axis, bool(params[1])).movedim(-1, axis + 1).to(torch.int32)
+
+
+def _gather(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorType, params: Params) -> Tensor:
+    axis, places = as_axis("gather", params[0], len(out.shape)), args[1].to(torch.int64)
+    if places.numel():
+        check_places(int(places.min()), int(places.max()), types[0].shape[axis])
+    return args[0].take_along_dim(places, axis + 1)
+
+
 def _topk(args: Sequence[Tensor], types: Sequence[TensorType], out: TensorType, params: Params) -> Tensor:
     axis = as_axis("topk", params[1], len(out.shape))
     return _taken(args, _order(args, types, axis, True)[..., : out.shape[axis]], axis)
@@ -90,6 +103,8 @@ ROWS: dict[str, Compute] = {
     "argmin": _reduction(lambda rows: rows.argmin(-1)),
     "softmax": _softmax,
     "sort": _sort,
+    "argsort": _argsort,
+    "gather_along": _gather,
     "topk": _topk,
     "topk_index": _topk_index,
     "cumsum": _cumsum,

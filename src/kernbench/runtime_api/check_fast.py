@@ -1,0 +1,85 @@
+"""Check mode: a program is run as usual and once more with all fast paths off, and the two runs must agree.
+
+With `each`, it is also run with one fast path off at a time (and those that need it, `sim_engine/fast_paths.py`). The
+guilty one is the one without which the difference is gone, or that shows a difference the others hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from kernbench.runtime_api.observation import Difference, Observation, first_difference
+from kernbench.sim_engine.fast_paths import NAMES, NONE, FastPaths
+from kernbench.sim_engine.op_log import OpLog
+
+CheckFast = bool | Literal["each"]
+RunWith = Callable[[FastPaths, OpLog | None], Observation]  # runs the program and says what was seen
+
+
+@dataclass(eq=False)
+class FastCheck:
+    """What came of it. `without` has, by fast path, the difference that is left when that one alone is off."""
+
+    difference: Difference | None
+    without: Mapping[str, Difference | None] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None and not any(self.without.values())
+
+    @property
+    def guilty(self) -> tuple[str, ...]:
+        """Fast paths without which the difference is gone. Empty where there is none, or where no one of them alone is
+        to blame; trains only where nothing that needs them is.
+        """
+        if self.difference is None:
+            return ()
+        found = [name for name, left in self.without.items() if left is None]
+        return tuple(name for name in found if name != "trains" or len(found) == 1)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "ok": self.ok,
+            "difference": None if self.difference is None else self.difference.as_json(),
+            "without": {name: None if left is None else left.as_json() for name, left in self.without.items()},
+            "guilty": list(self.guilty),
+        }
+
+    def as_text(self) -> str:
+        """A few lines for a reader."""
+        lines = []
+        if self.difference is not None:
+            lines += ["with all fast paths off the run is another one", *_indented(self.difference)]
+        for name, left in self.without.items():
+            lines.append(f"without {name}: {'the same' if left is None else 'another one'} as with all of them off")
+            if left is not None and self.difference is None:
+                lines += _indented(left)
+        if self.guilty:
+            lines.append(f"the difference comes from: {', '.join(self.guilty)}")
+        return "\n".join(lines) or "times, op log, counters and numbers are the same with all fast paths off"
+
+
+def check_fast(first: Observation, paths: FastPaths, run: RunWith, *, each: bool = False) -> FastCheck:
+    """Compare what was seen of a run that took `paths` with runs that do not."""
+    exact = run(NONE, None)
+    check = FastCheck(first_difference(exact, first))
+    if each:
+        left = {name: first_difference(exact, run(paths.without(name), None)) for name in NAMES if getattr(paths, name)}
+        check = FastCheck(check.difference, left)
+    if check.difference is not None and check.difference.op is not None:
+        check.difference = replace(check.difference, line=_line_of(check.difference.op, run))
+    return check
+
+
+def _line_of(op: int, run: RunWith) -> str | None:
+    """The kernel's line that asked for an op: lines are kept in a run of their own, since they need all kernels."""
+    log = OpLog(lines=True)
+    run(NONE, log)
+    record = next((record for at, (_, record) in enumerate(log.items()) if at == op), None)
+    return None if record is None or "line" not in record.params else str(record.params["line"])
+
+
+def _indented(difference: Difference) -> list[str]:
+    return [f"  {line}" for line in str(difference).splitlines()]

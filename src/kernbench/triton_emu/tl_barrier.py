@@ -1,0 +1,32 @@
+"""`tl`: a barrier over the PEs of a launch."""
+
+from __future__ import annotations
+
+from kernbench.common.commands import BarrierCmd, RecvCmd, WaitCmd
+from kernbench.triton_emu.call_site import kernel_line
+from kernbench.triton_emu.tl_core import KernelEnv, TlCore
+
+
+class TlBarrier(TlCore):
+    """Barriers, counted."""
+
+    def __init__(self, env: KernelEnv) -> None:
+        super().__init__(env)
+        self._barriers = 0
+
+    def barrier(self) -> None:
+        """Wait until all PEs of this launch, on all its cubes and SIPs, have come to their barrier of the same number;
+        before that, for all that this kernel has under way except receives. What a PE did before a barrier is seen by
+        every PE after it.
+
+        Engine: none; takes the time of control messages from PE_CPU to M_CPU, for several cubes on to IO_CPU, for
+        several SIPs to that of the first, and back, from when the last PE comes. A PE that never comes is a deadlock,
+        and named in its report.
+        """
+        running = tuple(n for n, cmd in self._runner.under_way.items() if not isinstance(cmd, RecvCmd))
+        if running:
+            self._call(WaitCmd(running))
+            for number in running:
+                self._raise_failure(number)
+        self._barriers += 1
+        self._call(BarrierCmd(self._barriers, kernel_line()))

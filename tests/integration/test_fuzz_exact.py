@@ -1,0 +1,49 @@
+"""A handful of the random programs of `make fuzz-exact`; and the fuzzer itself sees a fast path that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.fuzz_exact import report, run_one, run_programs, smallest
+from tests.fuzz_programs import Program, program
+
+from kernbench.sim_engine.steady.foresight import ForeseenComposite
+
+
+def test_random_programs_are_the_same_without_fast_paths() -> None:
+    counts, reports = run_programs(8, seed=1000, shrinks=False)
+    assert reports == []
+    assert counts["same"] >= 6, "programs are refused: the fuzzer only sees one path"
+    assert counts["reused"] > 0, "nothing is replayed: the fuzzer has gone blunt"
+
+
+def test_a_seed_is_always_the_same_program() -> None:
+    assert program(3) == program(3)
+    assert program(3).source() == program(3).source() != program(4).source()
+
+
+def test_a_fast_path_that_is_wrong_is_found_and_the_program_is_made_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Composites that begin as one event end a nanosecond late."""
+    begin = ForeseenComposite.begin
+
+    def late(self, claim, course) -> None:
+        monkeypatch.setattr(course, "end_ns", course.end_ns + 1.0)
+        begin(self, claim, course)
+
+    monkeypatch.setattr(ForeseenComposite, "begin", late)
+    gemm = "tl.wait(tl.composite('gemm', tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), y.local))"
+    small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    launch = "torch.launch('k0', kernel0, x, y, z, target_cubes=cubes, target_pes=(0,))"
+    made = Program(7, small, (("tl.cycles(5)", gemm, "tl.load(x.local, (1, 16))"),), (0,), ("torch.wait_all()", launch))
+    found = smallest(made, tmp_path)
+    assert found.kernels == ((gemm,),)
+    assert found.host == (launch,)
+    outcome = run_one(found, tmp_path, "each")
+    assert outcome.how == "differs"
+    text = report(found, outcome)
+    assert "the difference comes from: composites" in text
+    assert gemm in text
+    assert text.endswith("again: python -m tests.fuzz_exact --programs 1 --seed 7")
