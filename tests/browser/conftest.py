@@ -149,7 +149,7 @@ def _write_sweep(folder: Path) -> None:
         SweepRow(3, {"m": 33}, {}, error="m must be a multiple of 32"),
     ]
     folder.mkdir()
-    write_results(folder, results_as_json({"bench": "gemm-single-pe"}, rows, [], rows[:1], rows[:2]), rows)
+    write_results(folder, results_as_json({"bench": "gemm-single-pe"}, {}, rows, [], rows[:1], rows[:2]), rows)
 
 
 def _kernbench(*args: str) -> None:
