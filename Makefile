@@ -7,11 +7,11 @@ STAMP  := $(VENV)/.installed
 .PHONY: demo test check oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
-	PYTHON=$(PYTHON) scripts/setup $(VENV)
-	touch $@
+	@PYTHON=$(PYTHON) scripts/setup $(VENV)
+	@touch $@
 
-demo: $(STAMP)  ## probe the default machine and draw it
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
+demo: $(STAMP)  ## draw, probe and evaluate the default machine; run a kernel, and say how to look at the run
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test: $(STAMP)  ## the whole suite, in parallel
 	$(BIN)/python -m pytest -n auto --dist worksteal -q

@@ -30,7 +30,7 @@ class EvaluationOptions(NamedTuple):
     settings: tuple[str, ...]
     params: tuple[str, ...]
     out: str | None
-    fast: bool
+    redraw: bool
     workers: int | None
     cluster: str | None
     resume_anyway: bool
@@ -47,7 +47,7 @@ def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs:
             f"{given[0]} is for evaluations, and bench '{spec.name}' is none",
             hint="leave it out; `kernbench sweep --out DIR` runs any bench over values of its parameters",
         )
-    evaluated = spec.is_evaluation or of_evaluations["--out"] is not None or of_evaluations["--fast"] is True
+    evaluated = spec.is_evaluation or of_evaluations["--out"] is not None or of_evaluations["--redraw"] is True
     if not evaluated and given:
         raise UsageError(f"{given[0]} is for the evaluation of '{spec.name}'", hint="give --out DIR to evaluate it")
     refused = [option for option, value in of_runs.items() if value not in (None, False)]
@@ -62,7 +62,7 @@ def evaluate_bench(spec: BenchSpec, options: EvaluationOptions, as_json: bool) -
     bar = ProgressLine(on_pipe=True)
     try:
         with stdout_for_json(as_json):
-            report = _redraw(spec, options, out) if options.fast else _evaluate(spec, options, out, bar)
+            report = _redraw(spec, options, out) if options.redraw else _evaluate(spec, options, out, bar)
     except KeyboardInterrupt:
         bar.clear()
         click.echo(f"stopped; the same command goes on from {out}", err=True)
@@ -90,7 +90,7 @@ def _redraw(spec: BenchSpec, options: EvaluationOptions, out: Path) -> Evaluatio
     given |= {"--resume-anyway": options.resume_anyway}
     for option, value in given.items():
         if value:
-            raise UsageError(f"{option} with --fast", hint="--fast draws the results that are there; leave one out")
+            raise UsageError(f"{option} with --redraw", hint="--redraw draws the results that are there; leave one out")
     assert spec.evaluation is not None
     return redraw(spec.evaluation, spec.name, out)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
@@ -25,6 +25,10 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
+
+if TYPE_CHECKING:
+    from kernbench.report.explain.explanation import Explanation
+    from kernbench.report.run_answer import Asked
 
 BINS = 4096
 
@@ -92,7 +96,8 @@ BINS = 4096
     default=None,
     help="Evaluate the bench into DIR: results, figures.  [default for an evaluation: kernbench-out/BENCH]",
 )
-@click.option("--fast", is_flag=True, help="Of an evaluation: draw the figures again from the results in DIR.")
+@click.option("--redraw", is_flag=True, help="Of an evaluation: draw the figures again from the results in DIR.")
+@click.option("--fast", "old_redraw", is_flag=True, hidden=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Of an evaluation: processes.  [default: one per core]")
 @click.option("--cluster", metavar="ADDRESS", help="Of an evaluation: run on the workers of a dask scheduler.")
 @click.option(
@@ -110,6 +115,7 @@ BINS = 4096
     type=click.IntRange(256, 1 << 20),
     help="With --save: at most so many bins for what links do over time.  [default: 4096]",
 )
+@click.option("--full", is_flag=True, help="Also print engines, roofline, links and energy.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     identifier: str,
@@ -125,12 +131,14 @@ def run(
     stats: bool,
     oplog: str | None,
     out: str | None,
-    fast: bool,
+    redraw: bool,
+    old_redraw: bool,
     workers: int | None,
     cluster: str | None,
     resume_anyway: bool,
     save: str | None,
     bins: int | None,
+    full: bool,
     as_json: bool,
 ) -> int:
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
@@ -140,7 +148,10 @@ def run(
     """
     with stdout_for_json(as_json):
         spec = resolve(identifier)
-    of_evaluations = {"--out": out, "--fast": fast, "--workers": workers, "--cluster": cluster}
+    if old_redraw:
+        click.echo("--fast is deprecated: it is called --redraw now", err=True)
+        redraw = True
+    of_evaluations = {"--out": out, "--redraw": redraw, "--workers": workers, "--cluster": cluster}
     of_evaluations["--resume-anyway"] = resume_anyway
     of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
     of_runs |= {"--check-fast": check_fast is not None, "--stats": stats}
@@ -149,7 +160,7 @@ def run(
         raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
-        asked = EvaluationOptions(topology, settings, settings_of_bench, out, fast, workers, cluster, resume_anyway)
+        asked = EvaluationOptions(topology, settings, settings_of_bench, out, redraw, workers, cluster, resume_anyway)
         return evaluate_bench(spec, asked, as_json)
     with stdout_for_json(as_json):
         options = RunOptions(
@@ -171,8 +182,28 @@ def run(
     if as_json:
         print_json(run_as_json(figures) | ({"simulation": result.simulation.as_json()} if stats else {}))
     else:
-        _show(figures, oplog, save, stats=stats)
+        from kernbench.report.run_answer import Asked
+
+        words = _command(identifier, topology, settings, device, settings_of_bench, verify_data)
+        _show(figures, Asked(words, spec.name, save), oplog, full=full, stats=stats)
     return _exit_code(spec, result)
+
+
+def _command(
+    identifier: str,
+    topology: str | None,
+    settings: Sequence[str],
+    device: str | None,
+    settings_of_bench: Sequence[str],
+    verify_data: bool,
+) -> list[str]:
+    """The words of a command that runs the same."""
+    words = ["kernbench", "run", "--bench", identifier]
+    words += [] if topology is None else ["--topology", topology]
+    words += [] if device is None else ["--device", device]
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += [word for setting in settings_of_bench for word in ("--param", setting)]
+    return [*words, "--verify-data"] if verify_data else words
 
 
 class OneRun(NamedTuple):
@@ -209,41 +240,43 @@ def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
     return 0 if result.ok else 1
 
 
-def _show(figures: RunFigures, oplog: str | None, saved: str | None, *, stats: bool) -> None:
-    """The run as text."""
+def _show(figures: RunFigures, asked: Asked, oplog: str | None, *, full: bool, stats: bool) -> None:
+    """The run as text: the answer, the launches, one chart; all there is if it is wanted."""
+    from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.rows import rows_as_text
-    from kernbench.report.run_summary import summary_as_text
+    from kernbench.report.run_answer import answer_lines, path_chart
+    from kernbench.report.run_summary import short_summary, summary_as_text
     from kernbench.report.simulation_text import simulation_as_text
 
     result, painted = figures.result, painter()
-    click.echo(summary_as_text(figures, painted))
+    found = _explained(result, asked.saved)
+    click.echo("\n".join(answer_lines(figures, found, asked, painted)))
+    click.echo(short_summary(figures, painted) if not full else f"\n{summary_as_text(figures, painted)}")
+    if found is not None:
+        click.echo("\n" + "\n".join(path_chart(found, painted)))
+        click.echo(wrapped(headline(found.run)))
     if rows := rows_of(result):
         click.echo(f"\n{rows_as_text(rows)}")
-    if result.launches and result.completion.ok:
-        click.echo(f"\n{painted('What bounds it', 'title')}\n{_headline(result, saved)}")
     if stats:
         click.echo(f"\n{painted('How it was simulated', 'title')}\n{simulation_as_text(result.simulation)}")
     if result.fast_check is not None:
         click.echo(f"\n{painted('Fast paths', 'title')}\n{result.fast_check.as_text()}")
-    for name in (oplog, saved):
+    for name in (oplog, asked.saved):
         if name is not None and result.op_log is not None:
-            then = f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is saved else ""
+            then = f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is asked.saved else ""
             click.echo(f"wrote {name}: {len(result.op_log):,} ops{then}")
 
 
-def _headline(result: BenchResult, saved: str | None) -> str:
-    """What bounded the run, as far as it is cheap to say."""
-    from kernbench.report.explain.headline import headline, wrapped
+def _explained(result: BenchResult, saved: str | None) -> Explanation | None:
+    """Where the time of the launches went, where it is cheap to say."""
+    from kernbench.report.explain.headline import main_scope
     from kernbench.report.runs.live_run import live_run
+    from kernbench.report.runs.saved_run import open_run
 
-    if saved is not None:
-        from kernbench.report.runs.saved_run import open_run
-
-        return wrapped(headline(open_run(saved)))
-    run = live_run(result)
-    if run is None:
-        return wrapped("save the run with --save DIR: `kernbench explain DIR` says it")
-    return wrapped(f"{headline(run)} `--save DIR` and `kernbench explain DIR` say where.")
+    if not result.launches or not result.completion.ok:
+        return None
+    run = live_run(result) if saved is None else open_run(saved)
+    return None if run is None else main_scope(run)
 
 
 def _save(name: str, bins: int, one: OneRun, settings_of_bench: Sequence[str]) -> BenchResult:

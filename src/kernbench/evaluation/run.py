@@ -136,7 +136,9 @@ def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
         )
     if results.failed:
         raise UsageError(
-            f"{len(results.failed)} points of these results failed", where=str(out / JSON), hint="run it without --fast"
+            f"{len(results.failed)} points of these results failed",
+            where=str(out / JSON),
+            hint="run it without --redraw",
         )
     try:
         evaluation.figures(results.rows, results.graph())
@@ -144,7 +146,7 @@ def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
         raise UsageError(
             f"rows of these results have no {error}: another version of KernBench has made them",
             where=str(out / JSON),
-            hint="run it without --fast",
+            hint="run it without --redraw",
         ) from None
     figures, said = _drawn(out, evaluation, results)
     return EvaluationReport(results, 0, (*said,), (), (*figures,))

@@ -48,12 +48,30 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
     return "\n".join(lines)
 
 
+def short_summary(figures: RunFigures, paint: Paint = plain) -> str:
+    """What a reader needs below the answer: the launches, and what was compared or looked for."""
+    parts = [f"  with {_params(figures)}"] if figures.params else []
+    if figures.launches:
+        parts += ["", *_launches(figures, paint)]
+        tiles = list(_tiles(figures, paint)) if any(figures.tiles) else []
+        parts += [line for line in tiles if "would use" in line]
+    if figures.result.data or figures.result.ops:
+        parts += ["", *_verdict(figures, paint)]
+    if figures.result.engine.races is not None:
+        parts += ["", *_races(figures, paint)]
+    return "\n".join(parts)
+
+
+def _params(figures: RunFigures) -> str:
+    return ", ".join(f"{name}={value}" for name, value in figures.params.items())
+
+
 def _head(figures: RunFigures) -> Iterator[str]:
     result = figures.result
     devices = ", ".join(f"sip:{device}" for device in result.devices)
     yield f"bench {result.bench} on machine {figures.machine}, {devices}"
     if figures.params:
-        yield "  " + ", ".join(f"{name}={value}" for name, value in figures.params.items())
+        yield "  " + _params(figures)
 
 
 def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
@@ -61,10 +79,10 @@ def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
     yield paint("Time", "title")
     rows = [
         ("total", total, ""),
-        ("kernels", kernels, _percent(kernels, total)),
-        ("launching, mappings, host writes", total - kernels, _percent(total - kernels, total)),
+        ("kernels", kernels, percent(kernels, total)),
+        ("launching, mappings, host writes", total - kernels, percent(total - kernels, total)),
     ]
-    yield from _table([(name, format_ns(ns), share) for name, ns, share in rows])
+    yield from table([(name, format_ns(ns), share) for name, ns, share in rows])
 
 
 def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
@@ -88,7 +106,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
                 f"{roofline.share:.1%}",
             )
         )
-    yield from _table([*heads, *rows], left=(0, 1, 8))
+    yield from table([*heads, *rows], left=(0, 1, 8))
     if len(figures.launches) > MOST_ROWS:
         yield f"  and {len(figures.launches) - MOST_ROWS} more"
     if len(figures.launches) > 1:
@@ -146,7 +164,7 @@ def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
         )
         for name, result in found
     ]
-    yield from _table([("", "kernel", "DMA", "compute", "PE"), *rows], left=(0, 4))
+    yield from table([("", "kernel", "DMA", "compute", "PE"), *rows], left=(0, 4))
     peak = launch.tcm_peak
     if peak is not None and peak.tcm_peak_bytes:
         whole = figures.result.engine.graph.spec.cube.tcm_allocatable_bytes
@@ -162,15 +180,15 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
     bounds = [("compute", roofline.compute_ns), ("memory", roofline.memory_ns)]
     if roofline.link is not None:
         bounds.append((f"link ({roofline.link.link_class})", roofline.link_ns))
-    rows = [(f"  {name} bound", format_ns(ns), _bar(ns, roofline.exec_ns)) for name, ns in bounds]
-    yield from _table([("took", format_ns(roofline.exec_ns), ""), *rows], left=(0, 2))
+    rows = [(f"  {name} bound", format_ns(ns), bar_of(ns, roofline.exec_ns)) for name, ns in bounds]
+    yield from table([("took", format_ns(roofline.exec_ns), ""), *rows], left=(0, 2))
     if roofline.bound != "neither":
         yield f"  {_bound_words(roofline)}; {roofline.share:.1%} of roofline"
     intensity, ridge = _figure(roofline.intensity), _figure(roofline.ridge)
     yield f"  {intensity} flops per byte; f16 products are compute bound from {ridge} on"
     yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}{_sent_bytes(roofline.nbytes_sent)}"
     one = "PE" if pes == 1 else "PEs"
-    yield from _table(
+    yield from table(
         [
             ("", "reached", f"peak of {pes} {one}", "share", "peak of all", "share"),
             _reached("TFLOP/s (f16)", roofline.gflops / 1000, roofline.peak.gflops / 1000, figures.peak.gflops / 1000),
@@ -188,7 +206,7 @@ def _bound_words(roofline: Roofline) -> str:
 
 
 def _reached(name: str, rate: float, peak: float, all_peak: float) -> tuple[str, ...]:
-    return (name, f"{rate:,.2f}", f"{peak:,.2f}", _percent(rate, peak), f"{all_peak:,.2f}", _percent(rate, all_peak))
+    return (name, f"{rate:,.2f}", f"{peak:,.2f}", percent(rate, peak), f"{all_peak:,.2f}", percent(rate, all_peak))
 
 
 def _engines(launch: Launch, paint: Paint) -> Iterator[str]:
@@ -197,16 +215,16 @@ def _engines(launch: Launch, paint: Paint) -> Iterator[str]:
     exec_ns = launch.pe_exec_ns_max
     found = sorted(launch.engines.items(), key=lambda item: (-item[1].busy_ns_max, item[0]))
     rows = [
-        (kind, f"{use.ops:,} ops", format_ns(use.busy_ns_max), _bar(use.busy_ns_max, exec_ns)) for kind, use in found
+        (kind, f"{use.ops:,} ops", format_ns(use.busy_ns_max), bar_of(use.busy_ns_max, exec_ns)) for kind, use in found
     ]
-    yield from _table(rows or [("none", "", "", "")], left=(0, 3))
+    yield from table(rows or [("none", "", "", "")], left=(0, 3))
 
 
 def _launch_links(launch: Launch, paint: Paint) -> Iterator[str]:
     yield paint(f"Busiest links during {launch.name}", "title")
     found = busiest_links(launch)
-    rows = [(f"{src} -> {dst}", format_ns(ns), _bar(ns, launch.pe_exec_ns_max)) for (src, dst), ns in found]
-    yield from _table(rows, left=(0, 2))
+    rows = [(f"{src} -> {dst}", format_ns(ns), bar_of(ns, launch.pe_exec_ns_max)) for (src, dst), ns in found]
+    yield from table(rows, left=(0, 2))
 
 
 def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
@@ -216,12 +234,12 @@ def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
         (
             f"{link.src} -> {link.dst}",
             format_bytes(link.nbytes),
-            _bar(link.busy_ns, total),
+            bar_of(link.busy_ns, total),
             _queue(link.longest_queue_ns),
         )
         for link in figures.links
     ]
-    yield from _table(rows, left=(0, 2, 3))
+    yield from table(rows, left=(0, 2, 3))
 
 
 def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
@@ -233,7 +251,7 @@ def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
         f"{_figure(figures.energy.peak_w)} W at most over a launch or the run"
     )
     found = sorted(energy.joules.items(), key=lambda item: -item[1])
-    yield from _table([(name, format_joules(j), _bar(j, energy.total_j)) for name, j in found], left=(0, 2))
+    yield from table([(name, format_joules(j), bar_of(j, energy.total_j)) for name, j in found], left=(0, 2))
     if energy.not_counted:
         yield f"  not counted, no coefficient: {', '.join(key.removeprefix('energy.') for key in energy.not_counted)}"
 
@@ -247,7 +265,7 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
     yield paint("Data", "title")
     if result.data:
         checks = [_check_row(check, paint) for check in result.data]
-        yield from _table(checks, left=(0, 1, 2), mark=True)
+        yield from table(checks, left=(0, 1, 2), mark=True)
         for check in result.data:
             if (why := check.reason or check.mismatch) is not None:
                 yield f"    {check.tensor}: {why}"
@@ -300,18 +318,18 @@ def _figure(number: float) -> str:
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
 
-def _percent(part: float, whole: float) -> str:
+def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "-"
 
 
-def _bar(part: float, whole: float) -> str:
+def bar_of(part: float, whole: float) -> str:
     """`|#####               |  25.0%`."""
     share = part / whole if whole else 0.0
     filled = "#" * min(BAR, round(share * BAR))
     return f"|{filled:<{BAR}}| {share:6.1%}"
 
 
-def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), mark: bool = False) -> Iterator[str]:
+def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), mark: bool = False) -> Iterator[str]:
     """Aligned columns; those of `left` are text, the others figures. A mark in front may be coloured: no padding."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:

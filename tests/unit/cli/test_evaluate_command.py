@@ -55,8 +55,11 @@ def test_an_evaluation_of_ones_own_says_how_long_runs_and_is_drawn_again(
     assert code == 0
     assert err.startswith("mine: 2 points; about 2 s in 1 processes; into kernbench-out/mine\n")
     assert "drew  kernbench-out/mine/01-time.png" in out
-    code, out, err = call(capsys, "run", "--bench", "mine.py", "--fast")
+    code, out, err = call(capsys, "run", "--bench", "mine.py", "--redraw")
     assert (code, err) == (0, "")
+    assert call(capsys, "run", "--bench", "mine.py", "--fast") == (
+        0, out, "--fast is deprecated: it is called --redraw now\n"
+    )  # fmt: skip
     assert "2 points, 0 run now" in out
     code, out, _ = call(capsys, "run", "--bench", "mine.py", "--json", "--workers", "1", *SMALL)
     report = json.loads(out)
@@ -80,8 +83,8 @@ def test_an_evaluation_of_ones_own_says_how_long_runs_and_is_drawn_again(
         (["run", "--bench", "pe-dma-perf", "--device", "sip:0"], "drives the whole tray"),
         (["run", "--bench", "pe-dma-perf", "--param", "m=1"], "no parameter 'm'"),
         (["run", "--bench", "pe-dma-perf", "--out", " "], "--out takes a folder"),
-        (["run", "--bench", "pe-dma-perf", "--out", "nowhere", "--fast"], "no results.json in this folder"),
-        (["run", "--bench", "pe-dma-perf", "--fast", "--param", "factor=2"], "--param with --fast"),
+        (["run", "--bench", "pe-dma-perf", "--out", "nowhere", "--redraw"], "no results.json in this folder"),
+        (["run", "--bench", "pe-dma-perf", "--redraw", "--param", "factor=2"], "--param with --redraw"),
         (["sweep", "--bench", "pe-dma-perf", "--over", "factor=2,4"], "is an evaluation: a sweep already"),
         (["report", "nowhere"], "no such folder"),
     ],

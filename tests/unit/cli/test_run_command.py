@@ -221,8 +221,42 @@ def test_output_is_the_same_bytes_for_any_hash_seed():
 # ---- the summary
 
 
-def test_summary_says_time_bound_busy_engines_links_and_data(capsys):
+def test_the_first_six_lines_say_time_bound_data_what_to_try_and_where_to_look(capsys, tmp_path):
     code, out, err = run_small(capsys, *GEMM, "--verify-data")
+    assert (code, err) == (0, "")
+    command = "kernbench run --bench gemm-single-pe"
+    lines = out.splitlines()
+    assert lines[0].startswith("bench gemm-single-pe on machine default, sip:0: ")
+    assert ", kernels " in lines[0]
+    assert [line[:12].strip() for line in lines[1:6]] == ["bound by", "data", "try", "look at", "then"]
+    assert "% of the critical path; " in lines[1]
+    assert lines[1].endswith(" roofline")
+    assert lines[2] == "  data      [v] PASS 1 compared"
+    assert lines[4].startswith(f"  look at   {command} --set ")
+    assert lines[4].endswith(" --verify-data --save gemm-single-pe-run")
+    assert lines[5].startswith("  then      kernbench explain gemm-single-pe-run")
+    assert "Critical path of the launch" in out
+    assert len(lines) <= 35
+    assert not any(word in out for word in ("Energy", "Roofline of", "Busiest links", "Engines during"))
+    saved = tmp_path / "run"
+    lines = run_small(capsys, *GEMM, "--save", str(saved))[1].splitlines()
+    assert lines[4].startswith(f"  run       kernbench explain {saved}")
+    assert lines[5] == f"  look at   kernbench web {saved}"
+
+
+def test_a_faster_tile_is_tried_by_a_command_that_can_be_copied(capsys):
+    _, out, _ = run_small(capsys, "--bench", "qkv-gemm")
+    line = next(line for line in out.splitlines() if line.startswith("  run "))
+    assert line.endswith(" --param tile=auto")
+    words = line.split()[1:]
+    faster = run(capsys, *words[1:], "--json")[1]
+    assert (
+        json.loads(faster)["total_ns"] < json.loads(run_small(capsys, "--bench", "qkv-gemm", "--json")[1])["total_ns"]
+    )
+
+
+def test_the_full_summary_says_time_bound_busy_engines_links_and_data(capsys):
+    code, out, err = run_small(capsys, *GEMM, "--verify-data", "--full")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     for text in (
@@ -238,7 +272,8 @@ def test_summary_says_time_bound_busy_engines_links_and_data(capsys):
         "[v] PASS  c  f16",
     ):
         assert text in out
-    assert max(map(len, out.splitlines())) <= 120
+    # a command stands on one line, so that it can be copied
+    assert max(len(line) for line in out.splitlines() if " kernbench run " not in line) <= 120
 
 
 def test_without_verification_the_summary_says_how_to_ask_for_it(capsys):
@@ -298,6 +333,7 @@ def test_a_bench_cannot_end_the_program(capsys, mine):
 def test_an_output_that_was_never_written_is_a_failed_row_beside_the_others(capsys, mine):
     args = ("--bench", "mine.py:forgets", "--verify-data")
     code, out, err = run_small(capsys, *args)
+    assert "  data      [x] FAIL 1 of 2 compared: half" in out
     assert (code, err) == (1, "")
     assert "[v] PASS  x     f16   max error 0 " in out
     assert "[x] FAIL  half  f16  not compared  rtol 0.001" in out
@@ -306,7 +342,7 @@ def test_an_output_that_was_never_written_is_a_failed_row_beside_the_others(caps
         "half: 32 of 64 bytes were never written, the first of them element [1, 0], on sip0.cube0.pe1 and 1 more PE"
         in out
     )
-    assert "Roofline of stores" in out
+    assert "  stores  sip:0 " in out
     data = json.loads(run_small(capsys, *args, "--json")[1])
     assert (data["ok"], data["launches"][0]["name"]) == (False, "stores")
     x, half = data["data"]
@@ -319,7 +355,7 @@ def test_an_output_that_was_never_written_is_a_failed_row_beside_the_others(caps
 def test_a_bench_that_states_nothing_cannot_be_verified(capsys, mine, flag):
     code, out, err = run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4", flag)
     assert code == 2
-    assert "Roofline of too_far" in out
+    assert "  too_far  sip:0 " in out
     assert "[x] FAIL the bench states no reference, so nothing was compared" in out
     assert err.startswith("error: the bench states no reference")
     assert "torch.check(tensor, array)" in err
@@ -361,7 +397,7 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
         "sip": 0, "cube": 0, "pe": 1, "pe_exec_ns": took[1], "dma_ns": 0.0, "compute_ns": 0.0,
         "tcm_peak_bytes": 0,
     }  # fmt: skip
-    lines = run_small(capsys, "--bench", "mine.py:uneven")[1].splitlines()
+    lines = run_small(capsys, "--bench", "mine.py:uneven", "--full")[1].splitlines()
     at = lines.index("PEs of uneven, the slowest launch")
     told = [line.split() for line in lines[at + 2 : at + 5]]
     assert [(line[0], line[-1]) for line in told] == [

@@ -1,0 +1,129 @@
+"""The first lines of a run: how long, what bounds it and by how much, whether the data is right, what to try, where to
+look. A line each, with commands that can be copied; the chart below says where the time on the critical path went.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernbench.common.units import format_ns
+from kernbench.report.explain.classes import COMMUNICATION, CREDIT, FETCH_STORE, GEMM, ISSUE, LATENCY, LAUNCH, MATH
+from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.sentence import Bound, bound_of
+from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.paint import Paint, plain
+from kernbench.report.run_figures import RunFigures
+from kernbench.report.run_summary import bar_of, percent, table
+
+WIDTH = 118
+AUTO_TILE = "tile"  # the parameter of benches that takes `auto`
+_FREE = {
+    GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
+    LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the run was asked for: the words of the command without `--save`, and the folder it was saved to."""
+
+    command: Sequence[str]
+    bench: str
+    saved: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where the run is, or would be."""
+        return self.saved or f"{self.bench.replace(':', '-')}-run"
+
+
+def answer_lines(figures: RunFigures, found: Explanation | None, asked: Asked, paint: Paint = plain) -> list[str]:
+    """At most six lines. `found` is the explanation of the launches, where it is cheap to have."""
+    bound = None if found is None else bound_of(found)
+    rows = [("data", _data(figures, paint))]
+    if figures.launches:
+        rows.insert(0, ("bound by", _bound(figures, bound)))
+        if bound is not None:
+            rows.append(("try", _hint(bound)))
+        rows += _commands(figures, bound, asked)
+    return [_time(figures), *(f"  {name:<8}  {text}" for name, text in rows)]
+
+
+def path_chart(found: Explanation, paint: Paint = plain) -> Iterator[str]:
+    """The critical path by class, longest first."""
+    launches = "launch" if len(found.run.launches) == 1 else "launches"
+    title = f"Critical path of the {launches}, {format_ns(found.scope.total_ns)}"
+    yield paint(title, "title")
+    classes = sorted(found.by_class.items(), key=lambda item: -item[1])
+    total = found.scope.total_ns
+    yield from table([(name, format_ns(ns), bar_of(ns, total)) for name, ns in classes], left=(0, 2))
+
+
+def _time(figures: RunFigures) -> str:
+    result, kernels = figures.result, figures.kernels_ns
+    devices = ", ".join(f"sip:{device}" for device in result.devices)
+    devices = devices if len(devices) <= 40 else f"{len(result.devices)} SIPs"
+    head = f"bench {result.bench} on machine {figures.machine}, {devices}: {format_ns(result.total_ns)}"
+    if not figures.launches:
+        return head
+    return f"{head}, kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)})"
+
+
+def _bound(figures: RunFigures, bound: Bound | None) -> str:
+    """What has most of the critical path, and how near the slowest launch is to its roofline."""
+    launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
+    near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
+    if bound is None:
+        return f"{near} on {launch.name}, the slowest launch"
+    what = bound.what.partition(". ")[0].partition(", most of it")[0].rstrip(".").removeprefix("Bound by ")
+    return f"{_shortened(what, WIDTH - 14 - len(near))}; {near}"
+
+
+def _data(figures: RunFigures, paint: Paint) -> str:
+    result = figures.result
+    if not result.completion.ok:
+        return f"{paint('[x] FAIL', 'fail')} {result.completion.error_message}"
+    if not result.data:
+        return "not compared; --verify-data compares what the bench states with numpy"
+    wrong = [check.tensor for check in result.data if not check.ok]
+    if wrong:
+        named = _shortened(", ".join(wrong), 80)
+        return f"{paint('[x] FAIL', 'fail')} {len(wrong)} of {len(result.data)} compared: {named}"
+    return f"{paint('[v] PASS', 'pass')} {len(result.data)} compared"
+
+
+def _hint(bound: Bound) -> str:
+    """What to try first; the other possibilities stand below the chart."""
+    room = WIDTH - 12
+    return bound.hint if len(bound.hint) <= room else _shortened(bound.hint.partition(", or ")[0], room)
+
+
+def _commands(figures: RunFigures, bound: Bound | None, asked: Asked) -> list[tuple[str, str]]:
+    """What to try: another tile where one is known to be faster, else the run without what bounds it; where to look."""
+    folder = shlex.quote(asked.folder)
+    free = None if bound is None else _free(bound)
+    explained = f"kernbench explain {folder}{'' if free is None else f' --what-if {free}'}"
+    saving = f"{shlex.join(asked.command)} --save {folder}"
+    if _has_faster_tile(figures):
+        look = saving if asked.saved is None else f"kernbench explain {folder}"
+        return [("run", f"{shlex.join(asked.command)} --param {AUTO_TILE}=auto"), ("look at", look)]
+    if asked.saved is None:
+        return [("look at", saving), ("then", explained)]
+    return [("run", explained), ("look at", f"kernbench web {folder}")]
+
+
+def _has_faster_tile(figures: RunFigures) -> bool:
+    return AUTO_TILE in figures.params and any(use.auto_tile is not None for tiles in figures.tiles for use in tiles)
+
+
+def _free(bound: Bound) -> str | None:
+    """The component of `--what-if` that a bound is about."""
+    if bound.link_class:
+        return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
+    return _FREE.get(bound.cls)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
