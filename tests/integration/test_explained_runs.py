@@ -261,9 +261,10 @@ def test_a_run_ends_with_what_bounded_it_whether_it_is_saved_or_not(saved_runs, 
     """Without --save neither lines nor places are known; the class, and its share, are the same."""
     run = ["run", "--bench", *RUNS[name]]
     saved = CliRunner().invoke(kernbench, [*run, "--save", str(tmp_path / "run")], catch_exceptions=False).output
-    assert f"What bounds it {headline(saved_runs[name])} wrote" in " ".join(saved.split())
-    sentence = " ".join(CliRunner().invoke(kernbench, run).output.partition("What bounds it")[2].split())
-    assert sentence.endswith("`--save DIR` and `kernbench explain DIR` say where.")
+    assert f"{headline(saved_runs[name])} wrote" in " ".join(saved.partition("Critical path of")[2].split())
+    plain = CliRunner().invoke(kernbench, run).output
+    assert re.search(r"^  look at   kernbench run --bench \S+ .* --save \S+-run$", plain, re.MULTILINE)
+    sentence = " ".join(plain.partition("Critical path of")[2].split())
     share = re.search(r"is ([0-9.]+%) of the critical path", headline(saved_runs[name]))
     assert share is not None
     assert f"is {share[1]} of the critical path" in sentence
