@@ -7,7 +7,10 @@ every few bytes of a large tensor makes as many stretches as writes; writes side
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+_FEW = 16  # ranges that are noted one by one
 
 
 class Writers:
@@ -45,6 +48,23 @@ class Writers:
         self._starts[first:past] = starts
         self._stretches[first:past] = stretches
 
+    def note_all(self, segments: Sequence[tuple[int, int]], op: int | None) -> None:
+        """The same of several ranges, (address, bytes) each: many in ascending order are noted in one pass."""
+        if len(segments) <= _FEW or any(a + n > b for (a, n), (b, _) in pairwise(segments)):
+            for address, nbytes in segments:
+                self.note(address, nbytes, op)
+            return
+        start, end = segments[0][0], sum(segments[-1])
+        if self.before_use is not None:
+            self.before_use(start)
+        first, past = self._touched(start, end)
+        noted = [] if op is None else [(address, address + nbytes, op) for address, nbytes in segments]
+        old = zip(self._starts[first:past], self._stretches[first:past], strict=True)
+        kept = _outside(((begin, stop, who) for begin, (stop, who) in old), segments)
+        together = sorted([*noted, *kept])
+        self._starts[first:past] = [begin for begin, _, _ in together]
+        self._stretches[first:past] = [(stop, who) for _, stop, who in together]
+
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
         """The ops that wrote these bytes, each once, in order of id."""
         if nbytes == 0:
@@ -62,3 +82,21 @@ class Writers:
         if first < 0 or self._stretches[first][0] <= start:
             first += 1
         return first, bisect_left(self._starts, end, first)
+
+
+def _outside(
+    stretches: Iterable[tuple[int, int, int]], segments: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """What is left of stretches (start, end, who) when segments are taken out of them; both in ascending order."""
+    at = 0
+    for begin, stop, who in stretches:
+        while at < len(segments) and sum(segments[at]) <= begin:
+            at += 1
+        following = at
+        while begin < stop and following < len(segments) and segments[following][0] < stop:
+            if begin < segments[following][0]:
+                yield begin, segments[following][0], who
+            begin = sum(segments[following])
+            following += 1
+        if begin < stop:
+            yield begin, stop, who

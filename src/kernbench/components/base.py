@@ -150,6 +150,9 @@ class Memory(Protocol):
     def write(self, addr: int, value: Value) -> None:
         """Bytes from `addr` on hold `value` from now on."""
 
+    def write_strided(self, addr: int, value: Value, strides_bytes: Sequence[int]) -> None:
+        """The same of strided bytes, no two elements of which share one."""
+
     def is_unknown(self, value: Value) -> bool:
         """Whether a value depends on bytes of which nobody knows what they hold."""
 

@@ -1,16 +1,19 @@
 """From a block of elements to runs of bytes, and from runs to what a DMA engine is asked for.
 
 A block is an address and a shape, and maybe strides, a mask, or rows given by their numbers. Its *lanes* are its
-elements in row-major order; a lane that is masked out touches no byte. Lanes that lie end to end in memory are one
-*run*. Runs of one length at one distance are one request, as a descriptor with a stride says it; anything else is one
-request per run. Pure: no clock, no memory.
+elements in row-major order; a lane that is masked out touches no byte. The bytes touched, each once and in ascending
+order, make maximal *runs*: neither the order of lanes nor lanes at one place matter. Runs of one length at one distance
+are one request, as a descriptor with a stride says it; the runs are cut into requests from the lowest address on. Pure:
+no clock, no memory.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from kernbench.common.commands import DmaRequest, Segment
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import KernBenchError
+from kernbench.triton_emu.runs import Ints, LaneRuns, covered_runs, lane_runs, strided_groups
 
 Offsets = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -32,6 +36,17 @@ class Run(NamedTuple):
     offset: int
     nbytes: int
     lane_offset: int  # in bytes of the block as a dense tensor
+
+
+class Patch(NamedTuple):
+    """`rows` runs of `run` bytes, `step` apart in memory from `at` on and `lane_step` apart among the lanes."""
+
+    at: int
+    step: int
+    lane_offset: int
+    lane_step: int
+    rows: int
+    run: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,32 +74,82 @@ class Lanes:
 
     @cached_property
     def touched_bytes(self) -> int:
-        """All runs together."""
+        """All runs together: a byte that two lanes touch counts twice."""
         return sum([run.nbytes for run in self.runs])
 
     @cached_property
-    def lane_offsets(self) -> tuple[int, ...]:
-        return tuple([run.lane_offset for run in self.runs])
+    def cover(self) -> tuple[Segment, ...]:
+        """Every byte touched once, as maximal runs in ascending order: (offset, bytes) each."""
+        if len(self.runs) == 1:
+            return (self.runs[0][:2],)
+        starts, lengths, _ = self._columns
+        return tuple(_pairs(*covered_runs(starts, lengths)))
 
     @cached_property
     def requests(self) -> tuple[tuple[int, int], ...]:
-        """Runs cut into requests, (first, end) each."""
-        return tuple(_requests(self.runs))
+        """The cover cut into requests, (first, end) each."""
+        if len(self.cover) == 1:
+            return ((0, 1),)
+        columns = np.array(self.cover, np.int64).reshape(-1, 2)
+        return tuple(strided_groups(columns[:, 1], columns[:, 0]))
+
+    @cached_property
+    def patches(self) -> tuple[Patch, ...]:
+        """The runs as what is copied in one go."""
+        if len(self.runs) == 1:
+            offset, nbytes, lane_offset = self.runs[0]
+            return (Patch(offset, nbytes, lane_offset, nbytes, 1, nbytes),)
+        return _patches(*self._columns)
+
+    @property
+    def _columns(self) -> LaneRuns:
+        columns = np.array(self.runs, np.int64).reshape(-1, 3)
+        return LaneRuns(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
 class Block(NamedTuple):
-    """Lanes and where they lie: physical segments, each with its place among the lanes, and the requests they make."""
+    """Lanes and where they lie: the physical segments that they touch, each byte once; the requests these make; and
+    from which addresses bytes are copied to which lanes.
+    """
 
     lanes: Lanes
     segments: tuple[Segment, ...]
-    lane_offsets: tuple[int, ...]
     requests: tuple[DmaRequest, ...]
-    strided_from: int | None = None  # physical address of the first lane, where strides hold there too
+    patches: tuple[Patch, ...]
+    is_in_one_piece: bool = False  # whether its runs are as far apart in physical memory as in their range
 
     @property
     def is_whole(self) -> bool:
-        """Whether its segments, one after the other, are all of its lanes: none is masked out."""
+        """Whether no lane is masked out."""
         return self.lanes.touched_bytes == self.lanes.nbytes
+
+    @property
+    def pieces(self) -> list[tuple[int, int, int]]:
+        """What its lanes touch in the order of the lanes, as (address, bytes, place among the lanes)."""
+        return [
+            (at + row * step, run, lane + row * lane_step)
+            for at, step, lane, lane_step, rows, run in self.patches
+            for row in range(rows)
+        ]
+
+
+def _pairs(starts: Ints, lengths: Ints) -> list[Segment]:
+    return list(zip(starts.tolist(), lengths.tolist(), strict=True))
+
+
+def _patches(starts: Ints, lengths: Ints, lane_starts: Ints, apart: Ints | None = None) -> tuple[Patch, ...]:
+    at, nbytes, lanes = starts.tolist(), lengths.tolist(), lane_starts.tolist()
+    found = []
+    for first, end in strided_groups(lengths, starts, lane_starts, apart=apart):
+        run = nbytes[first]
+        step, lane_step = (at[first + 1] - at[first], lanes[first + 1] - lanes[first]) if end - first > 1 else (run, run)
+        found.append(Patch(at[first], step, lanes[first], lane_step, end - first, run))
+    return tuple(found)
+
+
+def _lanes_of(shape: tuple[int, ...], dtype: DType, found: LaneRuns, strides: tuple[int, ...] | None = None) -> Lanes:
+    columns = (column.tolist() for column in found)
+    return Lanes(shape, dtype, tuple(map(Run, *columns)), strides)
 
 
 @lru_cache(maxsize=1024)
@@ -109,16 +174,10 @@ def _of_strides(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) 
     while outer and (strides_bytes[outer - 1] == nbytes or shape[outer - 1] == 1):
         outer -= 1
         nbytes *= shape[outer]
-    starts = _offsets(shape[:outer], strides_bytes[:outer]).reshape(-1)
+    starts = _offsets(shape[:outer], strides_bytes[:outer])
     if not starts.size or not nbytes:
         return Lanes(shape, dtype, ())
-    first = np.concatenate(([0], np.flatnonzero(np.diff(starts) != nbytes) + 1))
-    counts = np.diff(np.concatenate((first, [starts.size])))
-    runs = tuple(
-        Run(offset, count * nbytes, at * nbytes)
-        for offset, count, at in zip(starts[first].tolist(), counts.tolist(), first.tolist(), strict=True)
-    )
-    return Lanes(shape, dtype, runs, strides_bytes)
+    return _lanes_of(shape, dtype, lane_runs(starts, nbytes), strides_bytes)
 
 
 def _offsets(shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> Offsets:
@@ -140,89 +199,53 @@ def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType,
 
 def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
     """A block whose elements lie at these distances in bytes, as far as the mask lets them through."""
-    size = dtype.itemsize
-    flat = offsets.reshape(-1)
-    lanes = np.arange(flat.size, dtype=np.int64)
-    if mask is not None:
-        lanes = np.flatnonzero(mask.reshape(-1)).astype(np.int64)
-        flat = flat[lanes]
-    if not flat.size:
-        return Lanes(offsets.shape, dtype, ())
-    breaks = np.flatnonzero((np.diff(flat) != size) | (np.diff(lanes) != 1)) + 1
-    starts = np.concatenate(([0], breaks))
-    counts = np.diff(np.concatenate((starts, [flat.size])))
-    runs = tuple(
-        Run(offset, count * size, lane * size)
-        for offset, count, lane in zip(flat[starts].tolist(), counts.tolist(), lanes[starts].tolist(), strict=True)
-    )
-    return Lanes(offsets.shape, dtype, runs)
+    return _lanes_of(offsets.shape, dtype, lane_runs(offsets, dtype.itemsize, mask))
 
 
 def placed(lanes: Lanes, address: int, translate: Translate) -> Block:
     """Lanes at an address; `translate` says which physical segments stand behind a range."""
-    return _in_one_piece(lanes, address, translate) or _in_pieces(lanes, address, translate)
-
-
-def _in_one_piece(lanes: Lanes, address: int, translate: Translate) -> Block | None:
-    """Lanes that lie in physical memory as they lie in their range, as most do; None for others, and where what lies
-    between runs belongs to nobody.
-    """
     if not lanes.runs:
-        return None
+        return Block(lanes, (), (), ())
     first, end = lanes.span
     try:
         pieces = translate(address + first, end - first)
-    except KernBenchError:
-        return None
-    if len(pieces) != 1:
-        return None
+    except KernBenchError:  # what lies between runs may belong to no tensor
+        return _in_pieces(lanes, address, translate)
+    if len(pieces) > 1:
+        return _in_pieces(lanes, address, _within(pieces, address + first))
     base = pieces[0][0] - first
-    segments = tuple([(base + run.offset, run.nbytes) for run in lanes.runs])
+    segments = tuple([(base + offset, nbytes) for offset, nbytes in lanes.cover])
     requests = tuple([segments[start:stop] for start, stop in lanes.requests])
-    strided_from = segments[0][0] if lanes.strides_bytes is not None and len(segments) > 1 else None
-    return Block(lanes, segments, lanes.lane_offsets, requests, strided_from)
+    patches = tuple([Patch(base + patch.at, *patch[1:]) for patch in lanes.patches])
+    return Block(lanes, segments, requests, patches, True)
+
+
+def _within(pieces: Sequence[Segment], start: int) -> Translate:
+    """How ranges within [start, ...) are translated, whose physical pieces follow one another."""
+    ends = list(accumulate((nbytes for _, nbytes in pieces), initial=start))
+
+    def translate(address: int, nbytes: int) -> Sequence[Segment]:
+        found: list[Segment] = []
+        at = bisect_right(ends, address) - 1
+        while nbytes:
+            size = min(nbytes, ends[at + 1] - address)
+            found.append((pieces[at][0] + address - ends[at], size))
+            address, nbytes, at = address + size, nbytes - size, at + 1
+        return found
+
+    return translate
 
 
 def _in_pieces(lanes: Lanes, address: int, translate: Translate) -> Block:
-    segments: list[Segment] = []
-    lane_offsets: list[int] = []
-    pieces_of: list[tuple[Segment, ...]] = []
-    for run in lanes.runs:
-        pieces = tuple(translate(address + run.offset, run.nbytes))
-        pieces_of.append(pieces)
-        at = run.lane_offset
-        for piece in pieces:
-            segments.append(piece)
-            lane_offsets.append(at)
-            at += piece[1]
-    requests = [tuple(piece for at in range(first, end) for piece in pieces_of[at]) for first, end in lanes.requests]
-    return Block(lanes, tuple(segments), tuple(lane_offsets), tuple(requests), _strided_from(lanes, segments))
-
-
-def _strided_from(lanes: Lanes, segments: Sequence[Segment]) -> int | None:
-    """Where a block with strides begins in physical memory, if its runs are as far apart there as in their range."""
-    if lanes.strides_bytes is None or len(segments) != len(lanes.runs) or len(segments) < 2:
-        return None
-    first = segments[0][0] - lanes.runs[0].offset
-    alike = all(pa - run.offset == first for (pa, _), run in zip(segments, lanes.runs, strict=True))
-    return segments[0][0] if alike else None
-
-
-def _requests(runs: Sequence[Run]) -> list[tuple[int, int]]:
-    """Runs cut into requests, (first, end) each: as many as have one length and follow at one distance."""
-    found: list[tuple[int, int]] = []
-    first = 0
-    while first < len(runs):
-        end = first + 1
-        if end < len(runs):
-            step = runs[end].offset - runs[first].offset
-            while (
-                end < len(runs)
-                and step > 0
-                and runs[end].nbytes == runs[first].nbytes
-                and runs[end].offset - runs[end - 1].offset == step
-            ):
-                end += 1
-        found.append((first, end))
-        first = end
-    return found
+    """Lanes of which runs lie in several memories, or in places of their own."""
+    covered = [tuple(translate(address + offset, nbytes)) for offset, nbytes in lanes.cover]
+    segments = tuple(segment for found in covered for segment in found)
+    requests = [tuple(piece for found in covered[first:end] for piece in found) for first, end in lanes.requests]
+    rows: list[tuple[int, int, int, int]] = []
+    for offset, size, lane_offset in lanes.runs:
+        done = 0
+        for pa, nbytes in translate(address + offset, size):
+            rows.append((pa, nbytes, lane_offset + done, pa - offset - done))  # the last one tells memories apart
+            done += nbytes
+    pas, lengths, lane_starts, memories = np.array(rows, np.int64).reshape(-1, 4).T
+    return Block(lanes, segments, tuple(requests), _patches(pas, lengths, lane_starts, memories))

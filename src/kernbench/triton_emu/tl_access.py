@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
-from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError, KernelError
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, placed, strided
@@ -27,6 +28,8 @@ from kernbench.triton_emu.tl_core import SEQUENCES, TensorRange, TlCore
 from kernbench.values.graph import Value
 
 _FARTHEST = 1 << 56  # elements behind a pointer: no machine has as many
+_FEW_PATCHES = 16  # of a block, that memory is asked for one by one
+_SPARSE = 8  # bytes from the first to the last, for each one touched: more are not read around them
 
 
 class TlAccess(TlCore):
@@ -368,29 +371,60 @@ class TlAccess(TlCore):
 
     def _read_block(self, block: Block) -> Value:
         """What memory holds of a block now; zeros where it is masked out."""
-        lanes = block.lanes
-        if not block.segments:
+        lanes, patches = block.lanes, block.patches
+        if not patches:
             return self._values.full(lanes.shape, 0, lanes.dtype)
-        if block.strided_from is not None and lanes.strides_bytes is not None:
-            return self._read_strided(block.strided_from, lanes.shape, lanes.strides_bytes, lanes.dtype)
-        if block.is_whole:
-            return self._read(block.segments, lanes.shape, lanes.dtype)
-        return self._gather(block)
+        if block.is_in_one_piece and lanes.strides_bytes is not None and len(lanes.runs) > 1:
+            return self._read_strided(patches[0].at, lanes.shape, lanes.strides_bytes, lanes.dtype)
+        if block.is_whole and len(lanes.runs) == len(patches) == 1:
+            return self._read(((patches[0].at, lanes.nbytes),), lanes.shape, lanes.dtype)
+        type_ = self._values.type_of(lanes.shape, lanes.dtype)
+        around = self._around(block)
+        if around is None:
+            parts = [self._read_strided(at, (rows, run), (step, 1), I8) for at, step, _, _, rows, run in patches]
+            return self._values.gather(type_, parts, [(0, p.run, *p[2:]) for p in patches])
+        first, bytes_there = around
+        return self._values.gather(type_, [bytes_there] * len(patches), [(p.at - first, *p[1:]) for p in patches])
 
-    def _gather(self, block: Block) -> Value:
-        lanes, values = block.lanes, self._values
-        parts, patches = [], []
-        for (pa, nbytes), at in zip(block.segments, block.lane_offsets, strict=True):
-            parts.append(self._read(((pa, nbytes),), (nbytes,), dtype_of("i8")))
-            patches.append((0, nbytes, at, nbytes, 1, nbytes))
-        return values.gather(values.type_of(lanes.shape, lanes.dtype), parts, patches)
+    def _around(self, block: Block) -> tuple[int, Value] | None:
+        """All bytes from a block's first to its last, and where they begin: cheaper than many patches one by one. None
+        for few patches, for bytes that lie far apart, and where some between them were never written.
+        """
+        if len(block.patches) <= _FEW_PATCHES or not block.is_in_one_piece:
+            return None
+        first, end = block.segments[0][0], sum(block.segments[-1])
+        if end - first > _SPARSE * block.lanes.touched_bytes:
+            return None
+        try:
+            return first, self._env.memory.read(first, (end - first,), I8)
+        except DataError:
+            return None
 
     def _write_block(self, block: Block, value: Value, records: Records) -> None:
         """Leave the lanes of a value in memory."""
-        values = self._values
-        if block.is_whole:
-            self._write(block.segments, value, records)
+        values, memory, lanes, patches = self._values, self._env.memory, block.lanes, block.patches
+        self._note_writers(block.segments, records)
+        if block.is_whole and len(patches) == 1 and patches[0].rows == 1:
+            memory.write(patches[0].at, value)
             return
-        for segment, at in zip(block.segments, block.lane_offsets, strict=True):
-            part = values.view(value, values.type_of((segment[1],), dtype_of("i8")), at, segment[1], 1)
-            self._write((segment,), part, records)
+        is_once = lanes.touched_bytes == sum([nbytes for _, nbytes in block.segments])
+        around = self._around(block) if is_once else None
+        if around is not None:
+            memory.write(around[0], self._patched(block, value, *around))
+            return
+        for at, step, lane, lane_step, rows, run in patches:
+            part = values.view(value, values.type_of((rows, run), I8), lane, lane_step, rows)
+            if rows == 1:
+                memory.write(at, part)
+            else:
+                memory.write_strided(at, part, (step, 1))
+
+    def _patched(self, block: Block, value: Value, first: int, held: Value) -> Value:
+        """Bytes that memory holds from `first` on, with the lanes of a value in their places."""
+        sources = [value] * len(block.patches)
+        copies = [(p.lane_offset, p.lane_step, p.at - first, p.step, p.rows, p.run) for p in block.patches]
+        for (pa, nbytes), (following, _) in pairwise(block.segments):
+            at, gap = pa + nbytes - first, following - pa - nbytes
+            sources.append(held)
+            copies.append((at, gap, at, gap, 1, gap))
+        return self._values.gather(held.type, sources, copies)

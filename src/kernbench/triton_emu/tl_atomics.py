@@ -128,26 +128,26 @@ class TlAtomics(TlAccess):
         numbers = self._row_numbers(title, ptr, rows)
         lanes = self._lanes(title, ptr, shape, element, None, numbers, self._mask(title, mask, shape))
         block = self._placed(title, ptr, tensor, lanes)
-        block = self._one_segment_per_request(block)
+        pieces = block.pieces
         tcm = self._arena.alloc(block.lanes.nbytes)
         held: dict[int, Value] = {}
         failed: list[KernBenchError] = []
         records: Records = ()
-        if block.requests:
+        if pieces:
             self._settle(block.segments, writing=True)
-
+            requests = tuple([((pa, nbytes),) for pa, nbytes, _ in pieces])  # each changes by itself, when it arrives
             line = kernel_line()
 
             def apply(number: int) -> None:  # outside the kernel
                 try:
-                    held[number] = self._change(op, block, number, known, line)
+                    held[number] = self._change(op, block.lanes.dtype, pieces[number], known, line)
                 except KernBenchError as error:
                     failed.append(error)
 
             target = Operand(self._address(title, ptr), shape, element.name, tensor.space)
             deps = [number for x in operands if isinstance(x, TensorHandle) for number in x.records]
             deps += self._written_by(block.segments)
-            cmd = AtomicCmd(op, target, self._next_name(), block.requests, apply, tuple(dict.fromkeys(deps)))
+            cmd = AtomicCmd(op, target, self._next_name(), requests, apply, tuple(dict.fromkeys(deps)))
             records = self._call(cmd, lambda ids: self._note_writers(block.segments, ids))
         if failed:
             raise at_kernel_line(failed[0])
@@ -169,14 +169,12 @@ class TlAtomics(TlAccess):
             self._fail(f"{title}: shapes {found[0].shape} and {found[-1].shape}", "give both the same shape")
         return found
 
-    def _one_segment_per_request(self, block: Block) -> Block:
-        """Each segment changes by itself, when it has arrived."""
-        return Block(block.lanes, block.segments, block.lane_offsets, tuple((segment,) for segment in block.segments))
-
-    def _change(self, op: str, block: Block, number: int, operands: Sequence[Value], line: str) -> Value:
-        """A segment has arrived at its memory: change what is there; returns what it was."""
-        values, (pa, nbytes), at = self._values, block.segments[number], block.lane_offsets[number]
-        type_ = values.type_of((nbytes // block.lanes.dtype.itemsize,), block.lanes.dtype)
+    def _change(
+        self, op: str, dtype: DType, piece: tuple[int, int, int], operands: Sequence[Value], line: str
+    ) -> Value:
+        """A piece has arrived at its memory: change what is there; returns what it was."""
+        values, (pa, nbytes, at) = self._values, piece
+        type_ = values.type_of((nbytes // dtype.itemsize,), dtype)
         old = self._read(((pa, nbytes),), type_.shape, type_.dtype)
         parts = [values.view(operand, type_, at, nbytes, 1) for operand in operands]
         if op == "xchg":
@@ -194,11 +192,8 @@ class TlAtomics(TlAccess):
         values, lanes = self._values, block.lanes
         if not held:
             return values.full(lanes.shape, 0, lanes.dtype)
-        patches = [
-            (0, nbytes, block.lane_offsets[number], nbytes, 1, nbytes)
-            for number, (_, nbytes) in enumerate(block.segments)
-        ]
-        parts = [held[number] for number in range(len(block.segments))]
+        patches = [(0, nbytes, lane, nbytes, 1, nbytes) for _, nbytes, lane in block.pieces]
+        parts = [held[number] for number in range(len(patches))]
         return values.gather(values.type_of(lanes.shape, lanes.dtype), parts, patches)
 
 

@@ -45,6 +45,9 @@ class KernelMemory(Protocol):
     def write(self, address: int, value: Value) -> None:
         """Put a value there."""
 
+    def write_strided(self, address: int, value: Value, strides_bytes: tuple[int, ...]) -> None:
+        """Put the elements of a value there, so far apart."""
+
     def is_unknown(self, value: Value) -> bool:
         """Whether a value depends on bytes of which nobody knows what they hold."""
 
@@ -325,8 +328,7 @@ class TlCore:
         """The ops of these ids have written these bytes."""
         writers = self._env.writers
         if writers is not None:
-            for pa, nbytes in pieces:
-                writers.note(pa, nbytes, records[-1] if records else None)
+            writers.note_all(pieces, records[-1] if records else None)
 
     def _address(self, op: str, ptr: object) -> int:
         if isinstance(ptr, Address):

@@ -54,8 +54,7 @@ class UnderWay:
         """A command will write these bytes."""
         number = self._number_of[pending] = next(self._numbers)
         self._writing[number] = (pending, segments)
-        for address, nbytes in segments:
-            self._bytes.note(address, nbytes, number)
+        self._bytes.note_all(segments, number)
 
     def begin_reading(self, pending: PendingCommand, segments: Sequence[Segment]) -> None:
         """A command will read these bytes."""
@@ -67,8 +66,7 @@ class UnderWay:
         number = self._number_of.pop(pending, None)
         if number is None or self._reading.pop(number, None) is not None:
             return
-        for address, nbytes in self._writing.pop(number)[1]:
-            self._bytes.note(address, nbytes, None)
+        self._bytes.note_all(self._writing.pop(number)[1], None)
 
     def writers_of(self, segments: Sequence[Segment]) -> list[PendingCommand]:
         """The commands that have yet to write some of these bytes, in the order of issue."""

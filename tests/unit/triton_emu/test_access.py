@@ -98,7 +98,7 @@ class TestCosts:
         # 4 KiB apart: burst number 16 * row, which is channel 0 of 8 for every row
         assert time_of(kernel, self.X) == 1 + 2 + 8 * 8 + 2 * 0.25 + 2
 
-    def test_runs_without_a_rule_are_a_request_each_and_wait_for_a_place(self):
+    def test_runs_of_several_lengths_are_a_request_each_and_wait_for_a_place(self):
         def kernel(x, tl):
             tl.load(x, (4, 64), rows=[0, 3, 4, 9])
 
@@ -112,16 +112,61 @@ class TestCosts:
         assert many == 1 + 14 + 3
         assert many < two < one
 
-    def test_a_row_that_is_asked_for_twice_is_two_requests(self):
-        """A descriptor's stride leads on: one of zero is no stride."""
+    def test_a_row_that_is_asked_for_twice_is_read_once(self):
+        def twice(x, tl):
+            assert tl.load(x, (2, 64), rows=[5, 5]).numpy().tolist() == [[5.0] * 64] * 2
+
+        def once(x, tl):
+            tl.load(x, (1, 64), rows=[5])
+
+        narrow = np.repeat(np.arange(64, dtype=np.float32)[:, np.newaxis], 64, axis=1)
+        (read,) = ops_of(twice, narrow)
+        assert read.params["nbytes"] == 256
+        assert time_of(twice, narrow) == time_of(once, narrow) == 1 + 14
+
+    def test_the_order_of_rows_does_not_matter(self):
+        """Both are bursts 5 and 9, on channels 5 and 1: one request, whose second flit is 1 ns behind the first."""
+
+        def rising(x, tl):
+            assert tl.load(x, (2, 64), rows=[5, 9]).numpy()[:, 0].tolist() == [5, 9]
+
+        def falling(x, tl):
+            assert tl.load(x, (2, 64), rows=[9, 5]).numpy()[:, 0].tolist() == [9, 5]
+
+        narrow = np.repeat(np.arange(64, dtype=np.float32)[:, np.newaxis], 64, axis=1)
+        assert time_of(rising, narrow) == time_of(falling, narrow) == 1 + 14 + 1
+
+    @pytest.mark.parametrize("op", ["load", "store"])
+    def test_lanes_in_one_burst_are_one_access(self, op):
+        """Every second f16 of 4,096: 32 bursts of 128 bytes each, four on each channel one after the other, as dense."""
+
+        def sparse(x, tl):
+            lanes = tl.load(x, (2048,), strides=(2,)) if op == "load" else tl.full((2048,), 1.0, "f16")
+            if op == "store":
+                tl.store(x, lanes, strides=(2,))
+
+        def dense(x, tl):
+            lanes = tl.load(x, (4096,)) if op == "load" else tl.full((4096,), 1.0, "f16")
+            if op == "store":
+                tl.store(x, lanes)
+
+        x = np.zeros(4096, np.float16)
+        with RuntimeContext(GraphEngine(machine())) as torch:
+            launch = torch.launch("k", sparse, torch.from_numpy(x))
+            assert launch.bytes_hbm == 32 * 256
+            assert launch.pes[0].bytes_hbm_requested == 4096
+        assert time_of(sparse, x) <= time_of(dense, x)
+
+    def test_a_burst_that_two_runs_share_is_paid_once(self):
+        """Bytes 128 to 320 and 384 to 576: burst 1 has the end of the one run and the beginning of the other."""
 
         def kernel(x, tl):
-            tl.load(x, (2, 64), rows=[5, 5])
+            tl.load(x + 128, (2, 48), strides=(64, 1))
 
-        narrow = np.zeros((64, 64), np.float32)
-        (read,) = ops_of(kernel, narrow)
-        assert read.params["requests"] == 2
-        assert time_of(kernel, narrow) == 1 + 14 + 14
+        with RuntimeContext(GraphEngine(machine())) as torch:
+            launch = torch.launch("k", kernel, torch.from_numpy(self.X))
+            assert launch.bytes_hbm == 3 * 256
+            assert launch.pes[0].bytes_hbm_requested == 2 * 192
 
     def test_a_run_pays_whole_bursts_where_it_touches_them(self):
         """64 bytes at offset 224 lie in two bursts."""

@@ -7,18 +7,18 @@ the operands of a tile are read one after the other; with several, each operand 
 out in the order of tiles and operands, so that none waits for its place behind one of a later tile.
 
 A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
-or a store travel as they are, and each pays whole bursts on the channels it touches. What other blocks send to this
+or a store travel as they are; a request pays for each burst that its runs touch, once. What other blocks send to this
 PE's TCM passes through flit by flit and needs no channel. Not modelled: whole bursts of a tile's narrow rows, which
 makes narrow tiles look better than they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import simpy
 
-from kernbench.common.commands import Operand, Segment
+from kernbench.common.commands import DmaRequest, Operand, Segment
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.ipcq import Chunk, Credit
@@ -180,7 +180,7 @@ class PeDmaComponent(PeEngine):
         """A request of a simple command: all of its runs set out at once."""
         stage = token.stage
         assert isinstance(stage, RunsStage)
-        pieces = [piece for run in stage.runs for piece in self._whole_bursts(run)]
+        pieces = self._bursts(stage.runs)
         token.pending = len(pieces)
         if stage.apply is not None:
             arrived = _LastOf(len(pieces), stage.apply)
@@ -191,15 +191,27 @@ class PeDmaComponent(PeEngine):
         for port, address, nbytes in pieces:
             (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
 
-    def _whole_bursts(self, run: Segment) -> Iterator[tuple[MemoryPort, int, int]]:
-        """A run as transfers of which only the first begins within a burst, and that one ends with it."""
-        pa, nbytes = run
-        port, address = self.locate(pa)
-        head = -address % port.burst_bytes if port.burst_bytes else 0
-        if 0 < head < nbytes:
-            yield port, address, head
-            address, nbytes = address + head, nbytes - head
-        yield port, address, nbytes
+    def _bursts(self, runs: DmaRequest) -> list[tuple[MemoryPort, int, int]]:
+        """The runs of a request as transfers. Of those of a run only the first begins within a burst, and that one ends
+        with it. What a run has in the burst in which the run before it ends goes with that one: it is one access.
+        """
+        found: list[tuple[MemoryPort, int, int]] = []
+        for pa, nbytes in runs:
+            port, address = self.locate(pa)
+            burst_bytes = port.burst_bytes
+            head = -address % burst_bytes if burst_bytes else 0
+            if found and burst_bytes and found[-1][0] is port:
+                _, first, size = found[-1]
+                if address // burst_bytes == (first + size - 1) // burst_bytes:
+                    shared = min(head, nbytes)
+                    found[-1] = (port, first, size + shared)
+                    address, nbytes, head = address + shared, nbytes - shared, 0
+            if 0 < head < nbytes:
+                found.append((port, address, head))
+                address, nbytes = address + head, nbytes - head
+            if nbytes:
+                found.append((port, address, nbytes))
+        return found
 
     def _moved(self, arrival: Arrival) -> None:
         token = arrival.tag

@@ -7,9 +7,10 @@ is found by going back from what was written, and has nothing that does not lead
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.sim_engine.memory_store import strided_blocks
 from kernbench.sim_engine.steady.launch_places import LaunchPlaces
 from kernbench.sim_engine.steady.private_machine import UnknownWriters
@@ -116,6 +117,13 @@ class RecordingMemory:
 
     def write(self, address: int, value: Value) -> None:
         self._contents.write(self._pe, address, value)
+
+    def write_strided(self, address: int, value: Value, strides_bytes: Sequence[int]) -> None:
+        graph, at = self._contents.graph, 0
+        for start, rows, run, stride in strided_blocks(value.type, strides_bytes):
+            for row in range(rows):
+                self.write(address + start + row * stride, graph.view(value, graph.type_of((run,), I8), at, run, 1))
+                at += run
 
     def is_unknown(self, value: Value) -> bool:
         return self._contents.is_unknown(value)
