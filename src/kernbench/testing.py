@@ -54,14 +54,15 @@ def run_kernel(
     topology: TopologyGraph | None = None,
     op_log: OpLog | None = None,
     check_races: bool = False,
+    max_time_ns: float | None = None,
     **named: object,
 ) -> KernelRun:
     """Run `fn(*args, **named, tl=tl)` on a grid of (PEs,) or (PEs, cubes); arrays are passed as tensors, numbers as
     they are. A program is a PE: a kernel for more blocks than there are PEs loops over them.
 
     `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
-    the kernel's own line, when the kernel fails, and with `check_races` RaceError when PEs touch the same bytes in no
-    order.
+    the kernel's own line, when the kernel fails, with `check_races` RaceError when PEs touch the same bytes in no
+    order, and TimeLimitError when the run needs more simulated time than `max_time_ns`.
     """
     check_arguments("run_kernel", _KINDS, locals())
     for name in named:
@@ -71,6 +72,7 @@ def run_kernel(
     _check_room(pes, cubes, topology)
     graph = topology or tiny_machine(pes, cubes)
     engine = GraphEngine(graph, op_log=op_log, check_races=check_races)
+    engine.limit_time(max_time_ns)
     with _abandoned_by_errors(engine), RuntimeContext(engine) as torch:
 
         def passed(arg: object) -> object:

@@ -15,7 +15,7 @@ import click
 
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
-from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.common.errors import KernBenchError, StoppedRun, UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sim_engine.gc_threshold import collect_seldom, end_without_gc, paused_gc, raised_gc_threshold
 
@@ -106,8 +106,9 @@ def main(args: list[str] | None = None) -> None:
         code = _refuse(_in_house_style(error))
     except KernBenchError as error:
         code = _refuse(error)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        stop = stopped.__cause__ if isinstance(stopped, click.Abort) else stopped  # click makes one of the other
+        click.echo(str(stop) if isinstance(stop, StoppedRun) else "stopped", err=True)
         code = 130
     except OSError as error:
         where = str(error.filename) if error.filename else None

@@ -17,7 +17,7 @@ from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluat
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
 from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.common.units import format_ns
+from kernbench.common.units import format_ns, parse_ns
 from kernbench.report.run_figures import RunFigures, figures_of, rows_of, run_as_json, warnings_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult, RunOptions, devices_of, run_bench
@@ -85,6 +85,12 @@ BINS = 4096
 )
 @click.option("--stats", is_flag=True, help="Say what was replayed, what was simulated and why, and how long it took.")
 @click.option(
+    "--max-time",
+    metavar="TIME",
+    default=None,
+    help="End a run that needs more simulated time than TIME, 1ms say, and say where every PE stands; exit with 2.",
+)
+@click.option(
     "--oplog",
     metavar="FILE",
     default=None,
@@ -129,6 +135,7 @@ def run(
     check_races: bool,
     check_fast: Literal["all", "each"] | None,
     stats: bool,
+    max_time: str | None,
     oplog: str | None,
     out: str | None,
     redraw: bool,
@@ -156,6 +163,7 @@ def run(
     of_runs = {"--verify-data": verify_data, "--debug-ops": debug_ops, "--check-races": check_races}
     of_runs |= {"--check-fast": check_fast is not None, "--stats": stats}
     of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
+    of_runs |= {"--max-time": max_time is not None}
     if bins is not None and save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
     if is_evaluated(spec, of_evaluations, of_runs):
@@ -170,6 +178,7 @@ def run(
             check_races=check_races,
             check_fast="each" if check_fast == "each" else check_fast is not None,
             backend=backend,
+            max_time_ns=_limit_ns(max_time),
             announce_data_pass=_announce,
         )
         params = read_params(spec.params, settings_of_bench, os.environ)
@@ -204,6 +213,16 @@ def _command(
     words += [word for setting in settings for word in ("--set", setting)]
     words += [word for setting in settings_of_bench for word in ("--param", setting)]
     return [*words, "--verify-data"] if verify_data else words
+
+
+def _limit_ns(text: str | None) -> float | None:
+    """A time as the command line has it; raises UsageError for what is none."""
+    if text is None:
+        return None
+    limit_ns = parse_ns(text)
+    if not limit_ns:
+        raise UsageError(f"--max-time is '{text}'", hint="give a time of more than 0: 500ns, 20us, 1ms or 1s")
+    return limit_ns
 
 
 class OneRun(NamedTuple):

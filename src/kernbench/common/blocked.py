@@ -93,6 +93,11 @@ def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
         yield f"kernel '{name}' on {places([kernel.key for kernel in kernels])} waits for {text}\n    at {where}"
 
 
+def standing(kernels: Sequence[BlockedKernel]) -> list[str]:
+    """The lines of a report that say where every kernel stands."""
+    return [f"  running: {entry}" for entry in report(kernels)] or ["  no kernel is running"]
+
+
 def places(pes: Sequence[tuple[int, int, int]]) -> str:
     """`sip0.cube0.pe0..pe7 (8 PEs)`."""
     of_cube: dict[tuple[int, int], list[int]] = {}

@@ -13,6 +13,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
     LaunchError                a kernel failed on some PEs; carries what each of them said
     DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
+    TimeLimitError             simulated time has reached the limit of the run; carries where every kernel stands
     UnreceivedError            a launch or a run has ended with messages that nobody received; carries each of them
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
@@ -29,8 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernbench.common.blocked import BlockedKernel, causes, report, waiting_cycle
+from kernbench.common.blocked import BlockedKernel, causes, report, standing, waiting_cycle
 from kernbench.common.frozen import frozen
+from kernbench.common.units import format_ns
 
 
 class KernBenchError(Exception):
@@ -168,6 +170,30 @@ class DeadlockError(KernBenchError):
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)
+
+
+class TimeLimitError(KernBenchError):
+    """Simulated time has reached the limit that the run was given. `kernels` says where every kernel stands."""
+
+    def __init__(self, what: str, kernels: Sequence[BlockedKernel], *, hint: str | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.kernels = tuple(kernels)
+
+    def __str__(self) -> str:
+        lines = [self.what, *standing(self.kernels)]
+        return "\n".join([*lines, f"  hint:  {self.hint}"] if self.hint else lines)
+
+
+class StoppedRun(KeyboardInterrupt):
+    """A run was interrupted while simulated time passed. `kernels` says where every kernel stands."""
+
+    def __init__(self, now_ns: float, kernels: Sequence[BlockedKernel]) -> None:
+        super().__init__()
+        self.now_ns = now_ns
+        self.kernels = tuple(kernels)
+
+    def __str__(self) -> str:
+        return "\n".join([f"stopped at {format_ns(self.now_ns)} of simulated time", *standing(self.kernels)])
 
 
 class UnreceivedError(KernBenchError):

@@ -7,6 +7,7 @@ be stamped with the instant at which every PE starts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from itertools import pairwise
@@ -78,9 +79,11 @@ class TensorArg:
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
     split_by: tuple[int | None, int | None] = (None, None)
-    # Derived once, since every PE asks: from the first byte of its address range to the last, and shards by place.
+    # Derived once, since every PE asks: from the first byte of its address range to the last, shards by place, and
+    # where others than rows are split how many shards each cube has.
     span_bytes: int = field(init=False, repr=False)
     shards_by_place: Mapping[tuple[int, ...], TensorShard] = field(init=False, repr=False, compare=False)
+    shards_by_cube: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require(len(self.shards) > 0, f"TensorArg '{self.name}' has no shards", "deploy the tensor first")
@@ -90,6 +93,8 @@ class TensorArg:
         for shard in self.shards:
             by_place.setdefault(self._place(shard.key), shard)
         object.__setattr__(self, "shards_by_place", by_place)
+        counts = Counter([shard.cube for shard in self.shards]) if any(self.split_axes) else {}
+        object.__setattr__(self, "shards_by_cube", tuple(counts.values()))
         require(
             all(isinstance(n, int) and n >= 0 for n in self.shape),
             f"TensorArg '{self.name}' has shape {self.shape!r}",

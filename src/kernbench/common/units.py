@@ -7,9 +7,14 @@ order of additions. GB/s and bytes per ns are the same number.
 
 from __future__ import annotations
 
+import re
+
 GRID_PER_NS = 1 << 20
 GRID_NS = 1.0 / GRID_PER_NS
 MAX_TIME_NS = float(1 << 33)  # 2**53 grid steps: beyond this, sums stop being exact
+
+_UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?")
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -51,6 +56,12 @@ def format_joules(joules: float) -> str:
         if joules >= size:
             return f"{joules / size:.3g} {unit}"
     return f"{joules / 1e-12:.3g} pJ"
+
+
+def parse_ns(text: str) -> float | None:
+    """A duration as people write it, in ns: `500`, `500ns`, `2.5 us`, `1ms`, `1s`; None for what is none."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    return None if found is None else float(found[1]) * _UNITS_NS[found[2] or "ns"]
 
 
 def format_ns(ns: float) -> str:

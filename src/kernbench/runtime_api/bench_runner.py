@@ -131,6 +131,7 @@ class RunOptions:
     threads: int | None = None
     backend: BackendName = "numpy"
     progress: Callable[[float], None] | None = None
+    max_time_ns: float | None = None
     activity: Activity | None = None  # sees every flit on every link and channel
     announce_data_pass: Callable[[float], None] | None = None  # is told how many seconds it may take, if over 10
 
@@ -159,6 +160,7 @@ def run(
     threads: int | None = None,
     backend: BackendName = "numpy",
     progress: Callable[[float], None] | None = None,
+    max_time_ns: float | None = None,
 ) -> BenchResult:
     """Run `fn(torch, **params)` on a machine and return what came of it.
 
@@ -173,7 +175,8 @@ def run(
     differs; `check_fast="each"` also switches them off one at a time. So does KERNBENCH_EXACT=check for every run.
     `progress` is called with the simulated time now and then.
     `backend="torch"` computes tensors with PyTorch, on a GPU where there is one, and keeps them there until the host
-    reads them.
+    reads them. A run that needs more simulated time than `max_time_ns` is ended by a TimeLimitError, which says where
+    every kernel stands.
 
     A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
     parameters that the function does not take and for the torch backend where PyTorch is missing, LaunchError when a
@@ -199,6 +202,7 @@ def run(
         threads=threads,
         backend=backend,
         progress=progress,
+        max_time_ns=max_time_ns,
     )
     return run_bench(fn, graph, options, name=name, params=params)
 
@@ -282,6 +286,7 @@ def _run_once(
         with engine.stats.phase("simulate"):
             returned = _run_ranks(torch, ranks, fn, params)
         total_ns = engine.now_ns
+        engine.limit_time(None)  # what follows is no part of the run
         with engine.stats.phase("verify"):
             data = checks.verify(executor) if chosen.verifies else []
         completion = _completion(torch, stated=len(checks) > 0 or not chosen.verifies)
@@ -321,6 +326,7 @@ def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:
         activity=options.activity,
     )
     engine.progress = options.progress
+    engine.limit_time(options.max_time_ns)
     engine.values.backend = options.backend
     if options.debug_ops:
         engine.values.sites = {}

@@ -12,10 +12,11 @@ from linecache import getline
 from traceback import walk_tb
 from types import FrameType
 
-from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException
+from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException, TimeLimitError
 from kernbench.runtime_api.bench_params import PARAMETER
 
 _OURS, _PROGRAMS = "kernbench.", "kernbench.benches."
+_REPORTS = DeadlockError | TimeLimitError | SpawnException
 _NAMES_A_LINE = re.compile(r":\d+\b")
 
 
@@ -39,7 +40,7 @@ def line_of_frame(frame: FrameType | None) -> str:
 def at_host_line(error: KernBenchError) -> None:
     """Add to an error that a program raised the program's own line, unless it names one, or a parameter."""
     where = error.where or ""
-    if isinstance(error, DeadlockError | SpawnException) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
+    if isinstance(error, _REPORTS) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
         return
     own = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
     if own:

@@ -15,7 +15,7 @@ import simpy
 from simpy.core import EmptySchedule
 
 from kernbench.common.blocked import hint_for
-from kernbench.common.errors import ComponentError, DeadlockError, MessageError, UsageError
+from kernbench.common.errors import ComponentError, DeadlockError, MessageError, StoppedRun, TimeLimitError, UsageError
 from kernbench.common.messages import (
     Completion,
     CubeCommand,
@@ -26,6 +26,7 @@ from kernbench.common.messages import (
     RequestId,
 )
 from kernbench.common.race import Race
+from kernbench.common.units import format_ns
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.recording import NOBODY, Release
@@ -57,6 +58,7 @@ from kernbench.values.graph import Value
 __all__ = ["EXACT", "EntryPoint", "GraphEngine", "Handle"]
 
 STEPS_PER_REPORT = 1024
+INFINITY = float("inf")
 
 
 class EntryPoint(Protocol):
@@ -99,6 +101,7 @@ class GraphEngine(Machine):
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
+        self._max_time_ns = INFINITY
         self._command_order = CommandOrder(self)
         self._handles: list[Handle] = []
         self._answered: list[tuple[int, simpy.Event]] = []  # at this instant: number of the request, what it waits for
@@ -106,6 +109,15 @@ class GraphEngine(Machine):
     @property
     def now_ns(self) -> float:
         return self.env.now
+
+    def limit_time(self, max_time_ns: float | None) -> None:
+        """Let nothing happen after so much simulated time, None for no limit: `run_until` raises TimeLimitError then.
+        Raises UsageError for what is no time.
+        """
+        is_number = isinstance(max_time_ns, int | float) and not isinstance(max_time_ns, bool)
+        if max_time_ns is not None and not (is_number and max_time_ns > 0):
+            raise UsageError(f"max_time_ns is {max_time_ns!r}", hint="give nanoseconds of simulated time, more than 0")
+        self._max_time_ns = INFINITY if max_time_ns is None else max_time_ns
 
     def drop_contents(self) -> None:
         """Keep no tensor contents from now on; raises UsageError where some are kept once a request was let in."""
@@ -207,20 +219,33 @@ class GraphEngine(Machine):
 
     def run_until(self, happened: Collection[object]) -> bool:
         """Let time pass until there is something in `happened`, which callbacks fill; False when nothing is left that
-        could happen.
+        could happen. Raises TimeLimitError when it would happen after the limit of the run.
         """
         step, progress = self.env.step, self.progress
+        is_limited = self._max_time_ns < INFINITY
         steps = 0
         with raised_gc_threshold():
             while not happened:
                 try:
+                    if is_limited and self._max_time_ns < self.env.peek() < INFINITY:
+                        raise self._out_of_time()
                     step()
                 except EmptySchedule:
                     return False
+                except KeyboardInterrupt as stopped:
+                    raise StoppedRun(self.env.now, self.standing_kernels()) from stopped
                 steps += 1
                 if progress is not None and steps % STEPS_PER_REPORT == 0:
                     progress(self.env.now)
         return True
+
+    def _out_of_time(self) -> TimeLimitError:
+        return TimeLimitError(
+            f"the run takes more than {format_ns(self._max_time_ns)} of simulated time, its limit",
+            self.blocked_kernels(),
+            hint="look for a loop that waits for what never comes, such as a lock that is not released, or set a "
+            "higher limit",
+        )
 
     def wait_all(self) -> None:
         """Let time pass until every request is done."""

@@ -313,6 +313,10 @@ class Machine:
         """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
         if self.known_launches is not None:
             self.known_launches.settle()
+        return self.standing_kernels()
+
+    def standing_kernels(self) -> tuple[BlockedKernel, ...]:
+        """The same without those of launches that are replayed: it changes nothing, so it may be asked at any time."""
         cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
         return tuple(kernel for cpu in sorted(cpus, key=lambda cpu: cpu.key) for kernel in cpu.blocked())
 

@@ -86,7 +86,7 @@ def _product(
 ) -> CompletionHandle:
     """Set rows @ (the block's columns of w) going: a shard of w is a matrix of its own, and shards follow another."""
     k = w.shape[0]
-    weights = tl.ref(w + k * block.column * w.itemsize, (k, block.columns))
+    weights = tl.ref(w.storage + k * block.column * w.itemsize, (k, block.columns))
     return tl.composite("gemm", rows, weights, epilogue=steps, out_dtype=dtype, tile_shape="auto")
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from kernbench.common.commands import DmaRequest, Segment
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import KernBenchError
+from kernbench.policy.placement.shard_grid import ShardGrid
 from kernbench.triton_emu.runs import Ints, LaneRuns, covered_runs, lane_runs, strided_groups
 
 Offsets = NDArray[np.int64]
@@ -82,7 +83,7 @@ class Lanes:
         """Every byte touched once, as maximal runs in ascending order: (offset, bytes) each."""
         if len(self.runs) == 1:
             return (self.runs[0][:2],)
-        starts, lengths, _ = self._columns
+        starts, lengths, _ = self.columns
         return tuple(_pairs(*covered_runs(starts, lengths)))
 
     @cached_property
@@ -99,10 +100,11 @@ class Lanes:
         if len(self.runs) == 1:
             offset, nbytes, lane_offset = self.runs[0]
             return (Patch(offset, nbytes, lane_offset, nbytes, 1, nbytes),)
-        return _patches(*self._columns)
+        return _patches(*self.columns)
 
     @property
-    def _columns(self) -> LaneRuns:
+    def columns(self) -> LaneRuns:
+        """The runs as arrays."""
         columns = np.array(self.runs, np.int64).reshape(-1, 3)
         return LaneRuns(columns[:, 0], columns[:, 1], columns[:, 2])
 
@@ -142,7 +144,9 @@ def _patches(starts: Ints, lengths: Ints, lane_starts: Ints, apart: Ints | None 
     found = []
     for first, end in strided_groups(lengths, starts, lane_starts, apart=apart):
         run = nbytes[first]
-        step, lane_step = (at[first + 1] - at[first], lanes[first + 1] - lanes[first]) if end - first > 1 else (run, run)
+        step, lane_step = (
+            (at[first + 1] - at[first], lanes[first + 1] - lanes[first]) if end - first > 1 else (run, run)
+        )
         found.append(Patch(at[first], step, lanes[first], lane_step, end - first, run))
     return tuple(found)
 
@@ -200,6 +204,24 @@ def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType,
 def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
     """A block whose elements lie at these distances in bytes, as far as the mask lets them through."""
     return _lanes_of(offsets.shape, dtype, lane_runs(offsets, dtype.itemsize, mask))
+
+
+def on_shards(lanes: Lanes, behind: int, grid: ShardGrid, itemsize: int) -> Lanes | None:
+    """The same lanes, counted from the start of a tensor's range instead of from an address that is `behind` bytes
+    behind its first element in row-major order. None where a lane lies in two shards. `itemsize` is the tensor's.
+    """
+    starts, lengths, lane_starts = lanes.columns
+    size = lanes.dtype.itemsize
+    counts = lengths // size
+    steps = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * size
+    at = np.repeat(starts, counts) + steps + behind
+    first, last = (grid.places(byte // itemsize) * itemsize + byte % itemsize for byte in (at, at + size - 1))
+    if (last - first != size - 1).any():
+        return None
+    live = (np.repeat(lane_starts, counts) + steps) // size
+    offsets, mask = np.zeros(prod(lanes.shape), np.int64), np.zeros(prod(lanes.shape), np.bool_)
+    offsets[live], mask[live] = first, True
+    return of_offsets(offsets.reshape(lanes.shape), lanes.dtype, mask)
 
 
 def placed(lanes: Lanes, address: int, translate: Translate) -> Block:

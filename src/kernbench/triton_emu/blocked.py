@@ -39,6 +39,8 @@ def blocked_kernel(
     way, stands at its definition.
     """
     command = runner.command
+    if runner.stopped_at is not None:
+        return BlockedKernel(*pe, name, *(line_of(runner.stopped_at) or definition_of(kernel)), "its own Python code")
     if command is None:
         return None
     frame = runner.frame

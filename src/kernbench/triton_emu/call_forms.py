@@ -132,7 +132,8 @@ class CallForms:
         base = x if type(x) is TensorPtr else getattr(x, "_base", None)
         at = int(x)
         place = self._place_of(at)
-        if place is None or type(base) is not TensorPtr:
+        if place is None or type(base) is not TensorPtr or base.grid is not None:
             raise IncomparableError
         behind = at - int(base) if base.is_part else None
-        return "at", place, behind, base is x, base.dtype, base.shape, base.local_shape, base.has_whole_rows
+        local = self._place_of(int(base.local)) if base is x and not base.is_part else None  # what a load takes
+        return "at", place, behind, base is x, local, base.dtype, base.shape, base.local_shape

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from inspect import isgenerator
+from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -124,6 +125,7 @@ class KernelRunner:
         self._thread: KernelThread | None = None
         self.command: Command | None = None  # that the kernel waits in, or that its end waits for
         self.error: BaseException | None = None
+        self.stopped_at: FrameType | None = None  # where the user's interrupt found it, if it was running then
         self.is_aborted = False
         self._has_ended = False
 
@@ -229,6 +231,9 @@ class KernelRunner:
                     raise KernelError("the kernel returned a generator, whose body is never run", hint="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
+            except KeyboardInterrupt as stopped:  # ends the simulation; the report says where this kernel was
+                self.stopped_at = [frame for frame, _ in walk_tb(stopped.__traceback__)][-1]
+                raise
 
         thread = self._thread = KernelThread(body)
         reply: object = None

@@ -11,6 +11,7 @@ from math import prod
 from numbers import Integral
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.policy.placement.shard_grid import ShardGrid
 
 _NUMBERS = (int, Integral)  # Python's first: looking for them is quicker, and most are
 
@@ -45,9 +46,10 @@ class Address(int):
 class TensorPtr(Address):
     """The address of a tensor argument. Counting from it is in bytes.
 
-    `local` points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds
-    no part of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty; there is no place
-    there to store to.
+    Element (i, j) of a tensor of shape (m, n) is i * n + j elements behind it, however the tensor is split. `local`
+    points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds no part
+    of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty; there is no place there to
+    store to. `storage` points to the tensor as memory has it, one shard after the other.
     """
 
     name: str
@@ -55,7 +57,7 @@ class TensorPtr(Address):
     local_shape: tuple[int, ...]
     dtype: str
     is_part: bool  # whether it is what `local` gives
-    has_whole_rows: bool  # whether its rows lie end to end
+    grid: ShardGrid | None  # where its elements lie, if its rows do not lie end to end
     space: str  # the kind of memory that it lies in
     _local: int | None
 
@@ -68,12 +70,12 @@ class TensorPtr(Address):
         dtype: str,
         local: int | None = None,
         is_part: bool = False,
-        has_whole_rows: bool = True,
+        grid: ShardGrid | None = None,
         space: str = "hbm",
     ) -> TensorPtr:
         self = super().__new__(cls, address)
         self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
-        self.is_part, self.has_whole_rows, self.space = is_part, has_whole_rows, space
+        self.is_part, self.grid, self.space = is_part, grid, space
         return self
 
     @property
@@ -84,6 +86,14 @@ class TensorPtr(Address):
     def local(self) -> TensorPtr:
         at = int(self) if self._local is None else self._local
         return TensorPtr(at, self.name, self.local_shape, self.local_shape, self.dtype, is_part=True, space=self.space)
+
+    @property
+    def storage(self) -> TensorPtr:
+        """All elements along one axis, as they lie in the tensor's address range: with rows split, or nothing, in their
+        order, else one shard after the other.
+        """
+        size = (prod(self.shape),)
+        return TensorPtr(int(self), self.name, size, size, self.dtype, is_part=self.is_part, space=self.space)
 
     @property
     def itemsize(self) -> int:

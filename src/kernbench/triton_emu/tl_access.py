@@ -1,9 +1,9 @@
 """`tl`: between memory and TCM. Loads, stores and references; dense, strided, masked, or by row numbers.
 
 Strides are in elements, as PyTorch and Triton count them. A lane that is masked out touches no memory and costs
-nothing: a load gives `other` there (0 without it), a store leaves memory as it is. Each run of bytes pays whole bursts
-on the memory channels it touches; runs of one length at one distance are one request of the DMA engine, any others a
-request each, of which the engine has `outstanding` under way.
+nothing: a load gives `other` there (0 without it), a store leaves memory as it is. The bytes touched, each once, make
+runs in ascending order; runs of one length at one distance are one request of the DMA engine, any others a request
+each, of which the engine has `outstanding` under way. A request pays for each burst that it touches, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError, KernelError
 from kernbench.common.whole_numbers import is_whole
-from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, placed, strided
+from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, on_shards, placed, strided
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
@@ -174,6 +174,10 @@ class TlAccess(TlCore):
         rows: TensorHandle | Sequence[int] | None = None,
     ) -> tuple[Operand, Block, tuple[Value, Scalar] | None]:
         """What a load reads: as a command names it, where it lies, and what masked lanes hold."""
+        if shape is None and rows is None and isinstance(ptr, TensorPtr):
+            ptr = ptr.local
+        if op == "ref":
+            self._check_end_to_end(op, ptr)
         address = self._address(op, ptr)
         element = None if dtype is None else self._dtype(dtype)
         numbers = self._row_numbers(op, ptr, rows)
@@ -255,12 +259,6 @@ class TlAccess(TlCore):
             return None
         if not isinstance(ptr, Address):
             self._fail(f"{op}: rows= of a plain number", "give the pointer that a tensor argument is")
-        if not ptr.base.has_whole_rows:
-            name = self._tensor_at(op, ptr, False).name
-            self._fail(
-                f"{op}: the columns of '{name}' are split over PEs, so that its rows do not lie end to end",
-                "take rows of x.local, or split its rows instead",
-            )
         if isinstance(rows, TensorHandle):
             numbers = self._local(op, rows, "rows").numpy()
         else:
@@ -301,10 +299,10 @@ class TlAccess(TlCore):
 
     def _steps(self, op: str, strides: Sequence[int], dims: tuple[int, ...]) -> tuple[int, ...]:
         steps = tuple(strides) if isinstance(strides, SEQUENCES) else (strides,)
-        if len(steps) != len(dims) or not all(is_whole(n) and n >= 1 for n in steps):
+        if len(steps) != len(dims) or not all(is_whole(n) and n >= 0 for n in steps):
             self._fail(
                 f"{op}: strides {strides!r} of a block of shape {dims}",
-                "give one per axis, in elements, each a whole number of 1 or more",
+                "give one per axis, in elements, each a whole number of 0 or more",
             )
         if sum((size - 1) * int(n) for size, n in zip(dims, steps, strict=True)) > _FARTHEST:
             self._fail(f"{op}: strides {strides!r} of a block of shape {dims} reach past any memory", "check them")
@@ -345,8 +343,25 @@ class TlAccess(TlCore):
         if not lanes.runs and 0 not in lanes.shape:  # all masked out: it may be a block past the end of its tensor
             return Block(lanes, (), (), ())
         first, end = lanes.span
+        grid = ptr.base.grid if isinstance(ptr, Address) else None
+        if grid is not None and tensor.is_one_of_several:
+            self._fail(
+                f"{op}: the columns of '{tensor.name}' are split over PEs, of which each reaches its own part only",
+                "use x.local, or set system.address_model to va",
+            )
         self._check_range(op, ptr, tensor, first, end - first, lanes.dtype.itemsize)
-        return placed(lanes, self._address(op, ptr), self._pieces)
+        if grid is None or not lanes.runs:
+            return placed(lanes, self._address(op, ptr), self._pieces)
+        assert isinstance(ptr, Address)
+        behind = self._address(op, ptr) - int(ptr.base)
+        found = on_shards(lanes, behind, grid, dtype_of(tensor.dtype).itemsize)
+        if found is None:
+            self._fail(
+                f"{op}: an element of {lanes.dtype.itemsize} bytes lies in two parts of '{tensor.name}', whose columns "
+                "are split over PEs",
+                f"read it as {tensor.dtype}, or read parts of x.local",
+            )
+        return placed(found, int(ptr.base), self._pieces)
 
     # ---- contents
 

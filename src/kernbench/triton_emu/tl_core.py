@@ -338,6 +338,15 @@ class TlCore:
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)
 
+    def _check_end_to_end(self, op: str, ptr: object) -> None:
+        """What streams a block takes its rows one after the other, so those of the tensor must lie end to end."""
+        if isinstance(ptr, Address) and ptr.base.grid is not None:
+            name = self._tensor_at(op, ptr, False).name
+            self._fail(
+                f"{op}: the columns of '{name}' are split over PEs, so that its rows do not lie end to end",
+                "refer to x.local, or split its rows instead; tl.load and tl.store reach any part of it",
+            )
+
     def _check_range(self, op: str, ptr: object, tensor: TensorRange, first: int, nbytes: int, itemsize: int) -> None:
         """`nbytes` from `first` behind an address on are touched, which lies in `tensor`.
 

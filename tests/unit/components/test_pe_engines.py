@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernbench.common.commands import Operand
+from kernbench.common.commands import DmaReadCmd, Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import GRID_NS, on_grid
@@ -137,6 +137,18 @@ class TestCompletion:
         assert done == [1, 2]
         with pytest.raises(ComponentError, match="tile 0 is reported done twice"):
             context.complete_tile(first)
+
+
+class TestDmaCommands:
+    @pytest.mark.parametrize(("requests", "says"), [((), "no requests"), (((),), "an empty request")])
+    def test_one_that_moves_nothing_is_refused_at_the_kernels_line(self, requests, says):
+        def kernel(x, tl):
+            tl._call(DmaReadCmd(Operand(int(x), (1,), "f32", "hbm"), "t1", requests))
+
+        with pytest.raises(LaunchError) as caught:
+            run_kernel(kernel, np.zeros(1, np.float32))
+        assert caught.value.failures[0].message == f"a DmaReadCmd with {says}"
+        assert "tl._call(DmaReadCmd" in caught.value.failures[0].source_line
 
 
 def dot(a, b, tl):

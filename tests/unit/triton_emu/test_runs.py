@@ -76,7 +76,9 @@ def test_the_patches_of_a_block_bring_every_live_lane_from_its_place(items, page
 
     block = placed(of_offsets(offsets, dtype_of("i16"), mask), 0, translate)
     brought = {lane + i: pa + i for pa, n, lane in block.pieces for i in range(n)}
-    wanted = {2 * lane + i: translate(2 * o + i, 1)[0][0] for lane, (o, live) in enumerate(items) if live for i in (0, 1)}
+    wanted = {
+        2 * lane + i: translate(2 * o + i, 1)[0][0] for lane, (o, live) in enumerate(items) if live for i in (0, 1)
+    }
     assert brought == wanted
     touched = [pa + i for request in block.requests for pa, n in request for i in range(n)]
     assert sorted(touched) == sorted(set(wanted.values()))

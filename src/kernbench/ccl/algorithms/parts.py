@@ -67,12 +67,12 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
     if spread is None:
         return t_ptr.local, prod(t_ptr.local_shape)
     if n_elem is not None:
-        cube = t_ptr.local if t_ptr.space == "sram" else t_ptr + tl.program_id(1) * n_elem * t_ptr.itemsize
+        cube = t_ptr.local if t_ptr.space == "sram" else t_ptr.storage + tl.program_id(1) * n_elem * t_ptr.itemsize
         first, count = parts_of(n_elem, tl.num_programs(0), t_ptr.itemsize)[tl.program_id(0)]
         return cube + first * t_ptr.itemsize, count
     index, lanes = lane_of(tl, spread)
     first, count = parts_of(prod(t_ptr.shape), lanes, t_ptr.itemsize)[index]
-    return t_ptr + first * t_ptr.itemsize, count
+    return t_ptr.storage + first * t_ptr.itemsize, count
 
 
 # --------------------------------------------------------------------------------------------------------------- lanes

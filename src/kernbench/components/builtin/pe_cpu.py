@@ -50,6 +50,7 @@ from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.policy.placement.shard_grid import grid_of
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.blocked import blocked_kernel
@@ -342,7 +343,7 @@ class PeCpuComponent(ActiveComponent):
             local_shape,
             arg.dtype,
             local,
-            has_whole_rows=not any(axis for axis in arg.split_axes),
+            grid=grid_of(arg.shape, arg.split_by, arg.shards_by_cube) if any(arg.split_axes) else None,
             space=arg.space,
         )
 

@@ -28,6 +28,7 @@ from kernbench.common.commands import (
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
 from kernbench.common.engine_declaration import EngineDeclaration
+from kernbench.common.errors import KernelError
 from kernbench.common.messages import LaunchStream, Request, stream_of
 from kernbench.components.base import Context
 from kernbench.components.builtin.command_log import SimpleRecords, composite_entry, tile_record
@@ -134,7 +135,8 @@ class PeSchedulerComponent(PeEngine):
 
     def submit(self, cmd: ScheduledCommand, request: Request, done: Done, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
-        tiled. `after` is the op that the kernel waited for last, None when it has just begun.
+        tiled, and for a DMA command that moves nothing, which would never end. `after` is the op that the kernel waited
+        for last, None when it has just begun.
         """
         self.settle()
         cause = (Release.LAUNCH, NOBODY)
@@ -166,6 +168,11 @@ class PeSchedulerComponent(PeEngine):
             if found is None:
                 found = self._compute_plans[key] = (TilePlan(0, (self._compute_stage(cmd),)),)
             return found
+        if not all(cmd.requests) or not cmd.requests:
+            raise KernelError(
+                f"a {type(cmd).__name__} with {'an empty request' if cmd.requests else 'no requests'}",
+                hint="give runs of bytes to move; an access that touches nothing needs no command",
+            )
         kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
         return [
             TilePlan(0, (RunsStage(kind, DMA, runs, sum([nbytes for _, nbytes in runs]), _atomic_effect(cmd, number)),))

@@ -1,0 +1,75 @@
+"""Where an element of a tensor lies in the tensor's address range, when others than its rows are split.
+
+The range holds one shard after the other, each a row-major tensor of its own. Splits of rows and of columns, over cubes
+and over PEs, cut the tensor into a grid of blocks of rows and blocks of columns, one shard each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.frozen import frozen
+from kernbench.policy.placement.dp import Range, parts_of
+
+Ints = NDArray[np.int64]
+
+
+@frozen
+class ShardGrid:
+    """`rows` and `columns` are the first indices of each block; `offsets` say where in the range, in elements, the
+    shard of a block of rows and a block of columns begins.
+    """
+
+    shape: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]
+
+    def places(self, elements: Ints) -> Ints:
+        """Where in the range elements lie, both counted in elements; `elements` count in row-major order."""
+        width, depth = self.shape[-1], prod(self.shape[1:-1])
+        lines, column = np.divmod(elements, width)
+        row, inner = np.divmod(lines, depth)
+        rows, columns = np.array(self.rows, np.int64), np.array([*self.columns, width], np.int64)
+        i = np.searchsorted(rows, row, side="right") - 1
+        j = np.searchsorted(columns, column, side="right") - 1
+        widths = np.diff(columns)
+        shard = np.array(self.offsets, np.int64)[i, j]
+        places: Ints = shard + ((row - rows[i]) * depth + inner) * widths[j] + column - columns[j]
+        return places
+
+
+@lru_cache(maxsize=256)
+def grid_of(
+    shape: tuple[int, ...], split_by: tuple[int | None, int | None], pes_by_cube: tuple[int, ...]
+) -> ShardGrid | None:
+    """The grid of a tensor that is split by these axes over cubes and over PEs; None where its rows lie end to end.
+    `pes_by_cube` says how many PEs of each cube hold a shard.
+    """
+    if not any(split_by):
+        return None
+    by_cube, by_pe = split_by
+    whole = (0, shape[0]), (0, shape[-1])
+    shards: dict[tuple[int, int], int] = {}
+    offset = 0
+    for pes, of_cube in zip(pes_by_cube, _cut(whole, by_cube, len(pes_by_cube)), strict=False):
+        for rows, columns in _cut(of_cube, by_pe, pes):
+            shards[rows[0], columns[0]] = offset
+            offset += (rows[1] - rows[0]) * prod(shape[1:-1]) * (columns[1] - columns[0])
+    firsts = tuple(sorted({row for row, _ in shards})), tuple(sorted({column for _, column in shards}))
+    return ShardGrid(shape, *firsts, tuple(tuple(shards[row, column] for column in firsts[1]) for row in firsts[0]))
+
+
+def _cut(block: tuple[Range, Range], axis: int | None, parts: int) -> Sequence[tuple[Range, Range]]:
+    """A block of rows and columns, cut along its rows (axis 0) or its columns; a replica is all of it."""
+    rows, columns = block
+    if axis is None:
+        return [block]
+    first, end = rows if axis == 0 else columns
+    ranges = [(first + a, first + b) for a, b in parts_of(end - first, parts)]
+    return [(part, columns) if axis == 0 else (rows, part) for part in ranges]
