@@ -14,7 +14,7 @@ from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.testing import run_kernel, tiny_machine
+from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
