@@ -37,6 +37,7 @@ from kernbench.sim_engine.steady.known_launch import KnownLaunch, Turns
 from kernbench.sim_engine.steady.late_credits import awaits_credits
 from kernbench.sim_engine.steady.launch_courses import LaunchCourses, TurnsByPe
 from kernbench.sim_engine.steady.regions import AnyRegion, Region, Tray
+from kernbench.triton_emu.outside_values import OutsideValues, UnknowableError
 from kernbench.triton_emu.repeatable import base_of
 
 SKIPPED_NS = 1.0  # what a launch takes for a worker
@@ -112,16 +113,26 @@ class KnownLaunches:
         are_mixed = _are_mixed([turn.launch for _, turn in begun])
         for turns in sorted(together.values(), key=lambda turns: min(cpu.key[0] for cpu, _ in turns)):
             launches = list({turn.launch.id: turn.launch for _, turn in turns}.values())
-            whole = None if are_mixed and len(launches) > 1 else self._whole(launches, turns)
-            if self._ahead.is_worker and whole is not None:
-                self._courses.explore_for_others(launches, _by_key(turns))
-            why_not = "its launches do not start together" if whole is None else ""
-            if not self._ahead.is_worker and whole is not None:
-                why_not = self._begin(launches, turns, whole)
+            why_not = self._replay(launches, turns, are_mixed and len(launches) > 1)
             for launch in launches if why_not else ():
                 self._machine.note_launch(launch, why_not)
             if self._ahead.is_worker or why_not:
                 self._run_or_skip(turns)
+
+    def _replay(self, launches: Sequence[KernelLaunchMsg], turns: Turns, are_mixed: bool) -> str:
+        """Take a launch over, or those of a collective, or find out what they do in a worker; returns why not."""
+        whole = None if are_mixed else self._whole(launches, turns)
+        if whole is None:
+            return "its launches do not start together"
+        kernels = {id(kernel): kernel for kernel in (self._machine.kernels[each.kernel_ref.name] for each in launches)}
+        try:
+            outside = OutsideValues(kernels.values())
+        except UnknowableError as unknowable:
+            return f"the kernel reads {unknowable}"
+        if not self._ahead.is_worker:
+            return self._begin(launches, turns, whole, outside)
+        self._courses.explore_for_others(launches, _by_key(turns))
+        return ""
 
     def _whole(self, launches: Sequence[KernelLaunchMsg], turns: Turns) -> AnyRegion | None:
         """The SIP of a launch, or the SIPs of a collective; None where not all that belongs to it is there."""
@@ -136,7 +147,9 @@ class KnownLaunches:
             return None
         return tray if tray.sips == tuple(sorted(each.sip for each in launches)) else None
 
-    def _begin(self, launches: Sequence[KernelLaunchMsg], turns: Turns, whole: AnyRegion) -> str:
+    def _begin(
+        self, launches: Sequence[KernelLaunchMsg], turns: Turns, whole: AnyRegion, outside: OutsideValues
+    ) -> str:
         """Take a launch over that begins now, or those of a collective; returns why it cannot be, if so."""
         machine, launch, by_key = self._machine, launches[0], _by_key(turns)
         if not all(self._is_free_for(cpu, turn) for cpu, turn in turns):
@@ -148,7 +161,11 @@ class KnownLaunches:
             return "credits of its communicator are under way"
         links, memories = self._courses.parts_of(whole).links, self._courses.parts_of(whole).memories
         known = KnownLaunch(
-            machine, launches, self._under_way, self._was_undisturbed, partial(self._was_interrupted, launches)
+            machine,
+            launches,
+            self._under_way,
+            partial(self._was_undisturbed, outside),
+            partial(self._was_interrupted, outside, launches),
         )
         claim = machine.fabric.claim(links, [machine.fabric.network.names[node] for node in memories], known.disturbed)
         if claim is None:
@@ -158,6 +175,7 @@ class KnownLaunches:
         copies = None if isinstance(whole, Tray) else self._courses.copies(launches, cubes, by_key)
         if copies is None:
             copies = self._courses.copies(launches, [whole], by_key)
+        outside.check()
         is_there = copies is not None and all(copy.finds_its_bytes(machine.memory) for copy in copies)
         self._ahead.begin()
         if copies is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
@@ -173,12 +191,14 @@ class KnownLaunches:
         dma = self._machine.component_so_far(self._machine.resolver.find_pe_part(*cpu.key, "pe_dma"))
         return cpu.has_only(turn) and (not isinstance(dma, PeDmaComponent) or dma.is_idle)
 
-    def _was_interrupted(self, launches: Sequence[KernelLaunchMsg]) -> None:
+    def _was_interrupted(self, outside: OutsideValues, launches: Sequence[KernelLaunchMsg]) -> None:
+        outside.check()
         self._courses.was_disturbed(launches[0])
         for launch in launches:
             self._machine.note_launch(launch, INTERRUPTED)
 
-    def _was_undisturbed(self, regions: int) -> None:
+    def _was_undisturbed(self, outside: OutsideValues, regions: int) -> None:
+        outside.check()
         self.copied += regions
 
     # ---- in a worker
