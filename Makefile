@@ -4,7 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check oracle fuzz fuzz-exact bench clean
+OLDEST := .venv-oldest
+# A minute on two quiet cores: a tour of the whole system, and the unit tests of every package but the longest ones.
+QUICK  := tests/test_tiny.py tests/unit -m "not slow"
+
+.PHONY: demo test quick test-oldest check oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -15,6 +19,15 @@ demo: $(STAMP)  ## draw, probe and evaluate the default machine; run a kernel, a
 
 test: $(STAMP)  ## the whole suite, in parallel
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+quick: $(STAMP)  ## the quick tier: a minute
+	$(BIN)/python -m pytest -n auto --dist worksteal -q $(QUICK)
+
+test-oldest: pyproject.toml scripts/lower_bounds  ## the quick tier with the least version of every package that pyproject.toml allows
+	[ -x $(OLDEST)/bin/python ] || $(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) scripts/lower_bounds > $(OLDEST)/bounds.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --requirement $(OLDEST)/bounds.txt
+	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -q -W default::DeprecationWarning $(QUICK)  # old packages warn of each other
 
 check: $(STAMP)  ## format, lint, types, import order, tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
@@ -34,4 +47,4 @@ bench: $(STAMP)  ## what simulating costs: the fabric against the naive model, k
 	$(BIN)/python benchmarks/kernels.py
 
 clean:
-	rm -rf $(VENV) build dist demo-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) build dist demo-out .pytest_cache .mypy_cache .ruff_cache

@@ -144,7 +144,7 @@ def test_few_rounds_win_for_small_messages_and_few_bytes_for_large_ones() -> Non
     assert large["ring_allreduce"] < 0.8 * large["recursive_doubling"]
 
 
-# --------------------------------------------------------------------------------- addends per cube, as ADR-0032 has it
+# -------------------------------------------------------------------------------------------------- addends per cube
 
 
 @cache

@@ -493,7 +493,7 @@ def test_chunks_overlap_what_one_message_does_in_turn(algorithm: str) -> None:
 # ------------------------------------------------------------------------------------------- an algorithm of the user's
 
 OWN = '''
-"""All-reduce of the cubes' rows to cube 0 of SIP 0 and back, one after the other: as ADR-0050 has its kernels."""
+"""All-reduce of the cubes' rows to cube 0 of SIP 0 and back, one after the other: a kernel of a user's own."""
 
 TOPO_NAME_TO_KIND = {"ring_1d": 0}
 

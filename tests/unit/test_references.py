@@ -1,47 +1,166 @@
-"""What documents and docstrings point to is in the repository."""
+"""What comments, docstrings and documents point to is in the repository: decision records, files, modules and names.
+
+A name is a reference when it stands in backticks and has the form of one: `path/file.py`, `file.py`, `module.name`, or
+in our own source a single `name`. What a guide asks its reader to write (` ```python file=NAME `) is there, too.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "kernbench"
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
-OURS = ("topology", "policy", "probes", "report")
-TEXTS = [
-    *sorted(ROOT.glob("docs/**/*.md")),
-    *(path for name in OURS for path in sorted(ROOT.glob(f"src/kernbench/{name}/**/*.py"))),
+DOCUMENTS = [ROOT / "README.md", *(p for p in sorted(ROOT.glob("docs/**/*.md")) if "results" not in p.parts)]
+SOURCE = sorted(PACKAGE.rglob("*.py"))
+OTHERS = [
+    path for name in ("tests", "examples", "benchmarks", "scripts") for path in sorted((ROOT / name).rglob("*.py"))
 ]
+TEXTS = [path for path in (*DOCUMENTS, *SOURCE, *OTHERS) if path != Path(__file__)]
+
+FILE = re.compile(r"`([\w./-]+\.(?:py|md|yaml|toml))`")
+FOLDER = re.compile(r"`((?:\w[\w.-]*/)+)`")
+DOTTED = re.compile(r"`([a-z_]\w*(?:\.[a-z_]\w*)+)(?:\(\))?`")
+SINGLE = re.compile(r"`([A-Za-z_]\w*)(?:\(\))?`")
+DECISION = re.compile(r"\b(?:ADR|decision)[ -]?(\d{1,4})\b")
+WRITTEN = re.compile(r"file=([\w./-]+)")
+NOT_CODE = (".json", ".csv", ".jsonl", ".parquet", ".png", ".svg", ".db", ".js", ".txt", ".html", ".sweep")
+# Names of others, and names that stand for any: neither is defined here.
+FOREIGN = {"weakref_slot", "InitVar", "alltoall", "part_1", "cube_3", "placeless"}
+FIX = "name what is there now, or take the backticks off what is no reference"
 
 
-def files_named_in(text: str) -> list[str]:
-    """Names in backticks that are a file or a folder by their form."""
-    names = re.findall(r"`([\w./-]+)`", text)
-    return [name for name in names if "/" in name or name.endswith((".py", ".md", ".yaml"))]
+@cache
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
-def test_every_file_that_a_decision_names_exists(decision: Path) -> None:
-    tests = {path.name for path in ROOT.glob("tests/**/*.py")}
-    places = (ROOT, ROOT / "src" / "kernbench")
-    named = files_named_in(decision.read_text(encoding="utf-8"))
-    assert [name for name in named if name not in tests and not any((at / name).exists() for at in places)] == []
+def place(path: Path, found: str) -> str:
+    line = read(path)[: read(path).index(found)].count("\n") + 1
+    return f"{path.relative_to(ROOT)}:{line}: {found}"
 
 
-def test_no_text_names_a_decision_record_that_is_not_in_docs_adr() -> None:
-    numbers = {path.name[:4] for path in DECISIONS}
-    missing = [
-        f"{path.relative_to(ROOT)}: ADR-{number}"
+# ---------------------------------------------------------------------------------------------------------- decisions
+
+
+def test_every_decision_that_is_named_is_in_docs_adr_and_by_the_number_it_has_there() -> None:
+    """`ADR-0032` is how another project numbers its records: the same number is another page here."""
+    numbers = {int(path.name[:4]) for path in DECISIONS}
+    wrong = [
+        place(path, match[0])
         for path in TEXTS
-        for number in re.findall(r"\bADR-?(\d{4})\b", path.read_text(encoding="utf-8"))
-        if number not in numbers
+        for match in DECISION.finditer(read(path))
+        if int(match[1]) not in numbers or match[0].startswith("ADR-")
     ]
-    assert missing == []
+    assert wrong == [], "write ADR n, with the number of a page of docs/adr, or say what it decides"
 
 
-def test_every_decision_says_context_decision_consequences_and_guard() -> None:
-    for decision in DECISIONS:
-        text = decision.read_text(encoding="utf-8")
-        assert [part for part in ("Context", "Decision", "Consequences", "Guard") if f"**{part}.**" not in text] == []
+@pytest.mark.parametrize("part", ["Context", "Decision", "Consequences", "Guard"])
+def test_every_decision_has_its_four_parts(part: str) -> None:
+    assert [path.name for path in DECISIONS if f"**{part}.**" not in read(path)] == []
+
+
+def test_no_two_decisions_have_one_number() -> None:
+    assert len({path.name[:4] for path in DECISIONS}) == len(DECISIONS)
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+@cache
+def file_names() -> frozenset[str]:
+    folders = [ROOT / name for name in ("src", "tests", "examples", "benchmarks", "scripts", "docs")]
+    inside = [path.name for folder in folders for path in folder.rglob("*") if path.suffix]
+    return frozenset([*inside, *(path.name for path in ROOT.iterdir())])
+
+
+def is_there(name: str, path: Path) -> bool:
+    """A file by its path from here or from a usual place, or by its name alone."""
+    if "/" not in name:
+        return name in file_names() or name in WRITTEN.findall(read(path))
+    inside = [PACKAGE / part for part in path.relative_to(PACKAGE).parts[:1]] if path.is_relative_to(PACKAGE) else []
+    return any((at / name).exists() for at in (ROOT, ROOT / "src", PACKAGE, ROOT / "docs", path.parent, *inside))
+
+
+def test_every_file_that_is_named_exists() -> None:
+    wrong = [
+        place(path, f"`{name}`")
+        for path in TEXTS
+        if not path.is_relative_to(ROOT / "tests")  # their texts are machines and programs that they make up
+        for name in (*FILE.findall(read(path)), *(FOLDER.findall(read(path)) if path in DECISIONS else ()))
+        if not is_there(name, path)
+    ]
+    assert wrong == [], FIX
+
+
+# -------------------------------------------------------------------------------------------------------------- names
+
+
+@cache
+def modules() -> dict[str, list[Path]]:
+    """The modules of the package by their last name; a package is its `__init__.py`."""
+    found: dict[str, list[Path]] = {}
+    for path in SOURCE:
+        found.setdefault(path.parent.name if path.name == "__init__.py" else path.stem, []).append(path)
+    return found
+
+
+@cache
+def names_of(path: Path) -> frozenset[str]:
+    """What a module defines or imports, its classes' methods and fields too, and what lies beside a package's file."""
+    found: list[str] = [other.stem for other in path.parent.iterdir()] if path.name == "__init__.py" else []
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            found.append(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.append(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.append(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found += [(alias.asname or alias.name).rpartition(".")[2] for alias in node.names]
+    return frozenset(found)
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every word of the code and its data, without what stands in backticks."""
+    files = [*SOURCE, *OTHERS, *(path for kind in ("yaml", "js", "html") for path in PACKAGE.rglob(f"*.{kind}"))]
+    return frozenset(word for path in files for word in re.findall(r"\w+", re.sub(r"`[^`\n]+`", " ", read(path))))
+
+
+def is_known(dotted: str) -> bool:
+    """`module.name` names something of that module. A name of one word may be that of an object, as `engine.now_ns`:
+    what follows it must be a word of the code. So must the parts of any other dotted name.
+    """
+    first, second, *_ = dotted.split(".")
+    if first in modules() and "_" in first:
+        return any(second in names_of(path) for path in modules()[first])
+    return all(part in words() for part in dotted.split("."))
+
+
+def test_every_module_and_name_that_the_source_names_exists() -> None:
+    wrong = [
+        place(path, f"`{name}")
+        for path in SOURCE
+        for name in (*DOTTED.findall(read(path)), *SINGLE.findall(read(path)))
+        if not name.endswith(NOT_CODE)
+        and FILE.fullmatch(f"`{name}`") is None
+        and name not in FOREIGN
+        and not (is_known(name) if "." in name else name in words())
+    ]
+    assert wrong == [], FIX
+
+
+def test_every_module_that_a_document_names_has_what_it_says() -> None:
+    wrong = [
+        place(path, f"`{name}")
+        for path in DOCUMENTS
+        for name in DOTTED.findall(read(path))
+        if name.split(".")[0] in modules() and "_" in name.split(".")[0] and not is_known(name)
+    ]
+    assert wrong == [], FIX

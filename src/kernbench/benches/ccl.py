@@ -1,4 +1,4 @@
-"""Collectives: an all-reduce of the cubes' tiles as ADR-0032 has it, and a table as nccl-tests prints it."""
+"""Collectives: an all-reduce of the cubes' tiles, an addend per cube, and a table as nccl-tests prints it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From a rank's call of a collective to the launch that does it, or to a refusal that says why.
 
-A kernel gets by position what ADR-0050 says, and by name what of the following its signature names:
+A kernel gets by position what `modules.py` lists, and by name what of the following its signature names:
 
     collective      which one, where a module does several
     op              "sum", "product", "max", "min" or "avg"; a kernel without it sums

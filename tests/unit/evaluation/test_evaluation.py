@@ -18,6 +18,7 @@ from kernbench.evaluation.run import Estimate, EvaluationReport, EvaluationReque
 from kernbench.report.charts import Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sweep import provenance
 from kernbench.testing import tiny_machine
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
@@ -48,7 +49,9 @@ def made(point: Callable[..., dict[str, float]] | None = None) -> Evaluation:
     return Evaluation(points, point or waits, figures, lambda setting: 7.0, ("HBM timing",))
 
 
-def run(out: Path, evaluation: Evaluation | None = None, **parameters: int) -> tuple[EvaluationReport, list[Estimate]]:
+def run(
+    out: Path, evaluation: Evaluation | None = None, resume_anyway: bool = False, **parameters: int
+) -> tuple[EvaluationReport, list[Estimate]]:
     said: list[Estimate] = []
     request = EvaluationRequest(
         evaluation=evaluation or made(),
@@ -57,6 +60,7 @@ def run(out: Path, evaluation: Evaluation | None = None, **parameters: int) -> t
         machine=tiny_machine(),
         parameters=parameters,
         out=out,
+        resume_anyway=resume_anyway,
     )
     return evaluate(request, said.append), said
 
@@ -125,6 +129,21 @@ def test_fast_draws_the_same_figures_from_the_results_alone(tmp_path: Path) -> N
     (tmp_path / "results.json").write_text(text.replace('"exec_ns"', '"older_ns"'))
     with pytest.raises(UsageError, match="have no 'exec_ns': another version"):
         redraw(made(), "waiting", tmp_path)
+
+
+def test_rows_of_another_simulator_are_drawn_but_not_taken_up_unless_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, _ = run(tmp_path, most=1)
+    monkeypatch.setattr(provenance, "simulator_digest", lambda: "edited")
+    assert len(redraw(made(), "waiting", tmp_path).figures) == 3  # png, svg and caption
+    with pytest.raises(UsageError, match=r"rows of another sweep: simulator \w+ there, edited now") as refused:
+        run(tmp_path, most=2)
+    assert refused.value.where == str(tmp_path / "points")
+    after, _ = run(tmp_path, most=2, resume_anyway=True)
+    assert after.ran == 1
+    assert after.results.rows[0] == before.results.rows[0]
+    assert after.notes == ("1 rows kept that were made with another source (simulator)",)
 
 
 def test_a_point_that_fails_is_a_row_with_its_error_and_no_figure_is_drawn(tmp_path: Path) -> None:

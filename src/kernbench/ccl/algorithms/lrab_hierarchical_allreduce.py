@@ -1,4 +1,4 @@
-"""All-reduce over the cube mesh of every SIP, and then between the SIPs: for addends per cube (ADR-0032).
+"""All-reduce over the cube mesh of every SIP, and then between the SIPs: for addends per cube.
 
 Rows reduce to the root's column and that column to the root, from both sides; the roots of all SIPs exchange what they
 have; and it is broadcast back the way it came. The root is the center of the mesh, which halves the longest way, or its
