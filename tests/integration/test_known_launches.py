@@ -17,6 +17,7 @@ from kernbench import repeatable
 from kernbench.common.errors import AllocationError, LaunchError
 from kernbench.common.messages import KernelAbortMsg, MemoryReadMsg, MemoryWriteMsg, PeDmaMsg
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
+from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.check_fast import check_fast
@@ -707,3 +708,19 @@ def test_cubes_and_sips_of_a_machine_are_alike() -> None:
     regions = regions_of(engine.graph, engine.fabric.network)
     assert len(regions) == 2 + 2 * CUBES
     assert len({(region.cube is None, parts.form) for region, parts in regions.items()}) == 2
+
+
+def test_a_recording_asks_mmus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an MMU remembered of the translations of a recording would be wrong for the machine."""
+    asked: list[PeMmuComponent] = []
+    plain = PeMmuComponent.translate
+
+    def noted(self: PeMmuComponent, va: int, nbytes: int) -> list[tuple[int, int]]:
+        asked.append(self)
+        return plain(self, va, nbytes)
+
+    monkeypatch.setattr(PeMmuComponent, "translate", noted)
+    run = outcome(lambda run: run.launch(uneven, *run.tensors()), machine())
+    assert run.copied == CUBES
+    assert asked
+    assert not any(mmu is run.engine.component(mmu.node.id) for mmu in asked)

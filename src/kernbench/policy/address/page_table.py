@@ -74,6 +74,13 @@ class PageTable:
                 index += 1
         return pieces
 
+    def copy(self) -> PageTable:
+        """A table with the same mappings, which may change by itself."""
+        self._settle()
+        made = PageTable(self.page_bytes)
+        made._starts, made._ranges = self._starts[:], self._ranges[:]
+        return made
+
     @property
     def mapped_bytes(self) -> int:
         """How many virtual bytes are mapped."""

@@ -65,6 +65,7 @@ class Explorer:
         """
         if self._private is None:
             self._private = PrivateMachine(self._machine)
+        self._private.take_mappings(keys)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
         exploration = _Exploration(self._private, self._machine, launches, region, keys, places, memories)
         exploration.note_steps = self._note_steps

@@ -8,11 +8,14 @@ such bytes waits for a placeholder.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import BufferKind, Communicator
 from kernbench.common.messages import LaunchStream
 from kernbench.common.writers import Writers
-from kernbench.components.base import Component, MemoryPort
+from kernbench.components.base import MemoryPort
+from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.policy.address.allocator import TcmLease, TcmRingAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.blank_memory import BlankMemory
@@ -150,10 +153,15 @@ class PrivateMachine(Machine):
                 port = self._ports[path] = self.credits.watched(port)
         return port
 
-    def component(self, node_id: str) -> Component:
-        if self._machine.graph.node(node_id).kind == "pe_mmu":
-            return self._machine.component(node_id)
-        return super().component(node_id)
+    def take_mappings(self, pes: Iterable[PeKey]) -> None:
+        """Let the MMUs of some PEs translate as those of the machine do now."""
+        for pe in pes:
+            node = self.resolver.find_pe_part(*pe, "pe_mmu")
+            theirs = self._machine.component_so_far(node)
+            if isinstance(theirs, PeMmuComponent):  # else nothing was mapped yet
+                own = self.component(node)
+                assert isinstance(own, PeMmuComponent)
+                own.table = theirs.table.copy()
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """What the machine would lend now; a kernel that never ends here keeps nothing there."""

@@ -105,3 +105,14 @@ def test_agrees_with_a_table_of_single_bytes(steps: list[tuple[str, int, int]]) 
             assert all(sum(a) != b[0] for a, b in pairwise(pieces))
         next_pa += 100
     assert real.mapped_bytes == len(model)
+
+
+def test_a_copy_changes_by_itself() -> None:
+    table = PageTable(4096)
+    table.map(0, 0x10000, 4096)
+    copy = table.copy()
+    table.unmap(0, 4096)
+    copy.map(4096, 0x30000, 64)
+    assert copy.translate(0, 4096) == [(0x10000, 4096)]
+    assert copy.mapped_bytes == 4096 + 64
+    assert table.mapped_bytes == 0
