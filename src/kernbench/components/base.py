@@ -38,6 +38,7 @@ Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
 
 P = TypeVar("P")
+OnLeft = Callable[[float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +57,9 @@ class Packet:
     is_reply: bool = False
     answer: Callable[[Packet], object] | None = None
     payload: object = None
+    on_left: OnLeft | None = (
+        None  # called as it sets out, with when its last byte will have left the block it came from
+    )
     on_arrival: Callable[[], object] | None = None  # called when its bytes are in the memory at the end of its path
     place: int = 0  # index in `path` of the node where it stands
     legs: Legs = field(default=None, repr=False)
@@ -114,10 +118,18 @@ class MemoryPort(Protocol):
         """Bring bytes."""
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
+        self,
+        nbytes: int,
+        address: int,
+        at_ns: float,
+        done: OnArrival | None,
+        tag: Initiator,
+        payload: object = None,
+        on_left: OnLeft | None = None,
     ) -> None:
         """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in. Without
-        `done` nobody waits for the acknowledgement.
+        `done` nobody waits for the acknowledgement. `on_left` is called as they set out, with the time at which the
+        last one will have left the engine.
         """
 
     def update(

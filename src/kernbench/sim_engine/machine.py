@@ -268,10 +268,12 @@ class Machine:
                 self._hbm_traffic.count_leg(packet)
         packet.place = stop
         trace = packet.legs is not None
+        on_left, packet.on_left = packet.on_left, None  # of the first leg
         now, arrived = self.env.now, self._arrived
         self.fabric.inject(
-            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, trace=trace, tag=packet
-        )
+            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
+            trace=trace, tag=packet,
+        )  # fmt: skip
 
     def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
         """Up to which block on a path a packet travels from `place`, and how."""

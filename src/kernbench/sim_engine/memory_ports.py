@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kernbench.components.base import Context, Initiator, MemoryComponent, MemoryPort, OnArrival, Packet
+from kernbench.components.base import Context, Initiator, MemoryComponent, MemoryPort, OnArrival, OnLeft, Packet
 from kernbench.sim_engine.fabric import Fabric, Transfer
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -57,7 +57,14 @@ class DirectPort:
         self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=lead_ns, turns=self._turns).read
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
+        self,
+        nbytes: int,
+        address: int,
+        at_ns: float,
+        done: OnArrival | None,
+        tag: Initiator,
+        payload: object = None,
+        on_left: OnLeft | None = None,
     ) -> None:
         def arrived(transfer: Transfer) -> None:
             machine = self._machine
@@ -67,7 +74,9 @@ class DirectPort:
 
         where = address if self.burst_bytes else None
         turn = next(self._turns)
-        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn)
+        self._fabric.inject(
+            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, turn=turn
+        )
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
@@ -104,9 +113,17 @@ class PacketPort:
         self._send(Packet(tag.request, self.path, wanted_bytes=nbytes, address=address), at_ns, done, tag)
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
+        self,
+        nbytes: int,
+        address: int,
+        at_ns: float,
+        done: OnArrival | None,
+        tag: Initiator,
+        payload: object = None,
+        on_left: OnLeft | None = None,
     ) -> None:
-        self._send(Packet(tag.request, self.path, nbytes, address=address, payload=payload), at_ns, done, tag)
+        packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
+        self._send(packet, at_ns, done, tag)
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator

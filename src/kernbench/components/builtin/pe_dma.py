@@ -15,6 +15,7 @@ makes narrow tiles look better than they are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import simpy
 
@@ -23,7 +24,6 @@ from kernbench.common.composite_use import PathTiming
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.common.units import transfer_ns
 from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
 from kernbench.components.builtin.dma_channel import Channel, Fetched, Posted
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
@@ -69,7 +69,7 @@ class PeDmaComponent(PeEngine):
     )
 
     __slots__ = (
-        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_port_gbs", "_read", "_request_ns",
+        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns",
         "_timings", "_under_way", "_virtual", "_write", "before_use",
     )  # fmt: skip
 
@@ -81,7 +81,6 @@ class PeDmaComponent(PeEngine):
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: Translator | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
-        self._port_gbs = ctx.graph.spec.cube.links.pe_dma_to_router_bw_gbs
         self._under_way = 0  # requests that have a place
         self._busy_ns = 0.0
         self._busy_since = 0.0
@@ -297,8 +296,11 @@ class PeDmaComponent(PeEngine):
         if isinstance(what, Fetched):
             port.read(what.nbytes, address, at_ns, self._fetched, what)
             return
-        port.write(what.nbytes, address, at_ns, None, what, what.payload)
-        self.ctx.at(at_ns + transfer_ns(what.nbytes, self._port_gbs), self._posted, what)
+        port.write(what.nbytes, address, at_ns, None, what, what.payload, partial(self._sets_out, what))
+
+    def _sets_out(self, what: Posted, left_ns: float) -> None:
+        """Its last byte leaves at `left_ns`: behind all that is on the link already."""
+        self.ctx.at(left_ns, self._posted, what)
 
     def _posted(self, what: Posted) -> None:
         self._leave_place(self._communication, NOBODY)

@@ -137,6 +137,11 @@ class FlitEngine:
             self.claims.disturb(transfer, now)
         if self.counters.activity is not None:
             self.counters.activity.set_out(transfer, now)
+        if transfer.on_left is not None:
+            # All flits are ready now, so they follow one another on the first link whatever comes later.
+            occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns
+            free_ns = self.links.free[transfer.links[0]]
+            transfer.on_left(leave_together(now, free_ns, occupy_ns, last_ns, transfer.last)[1])
         self.planner.set_out(transfer, now)
 
     def commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:

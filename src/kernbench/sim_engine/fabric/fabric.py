@@ -73,6 +73,7 @@ class Fabric:
         read_from: int | None = None,
         write_to: int | None = None,
         on_done: Callable[[Transfer], None] | None = None,
+        on_left: Callable[[float], None] | None = None,
         trace: bool = False,
         tag: object = None,
         claim: Claim | None = None,
@@ -82,7 +83,9 @@ class Fabric:
 
         `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
-        `on_done` is called by `run`. A `claim` of the sender's is not disturbed by it. `turn` is its place among
+        `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
+        out, with the time at which its last flit will have left the first link. A `claim` of the sender's is not
+        disturbed by it. `turn` is its place among
         transfers that set out at the same instant, as injected if left out.
         Raises FabricError for a path, size or time the network cannot carry.
         """
@@ -102,7 +105,7 @@ class Fabric:
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]
-        transfer.claim = claim
+        transfer.claim, transfer.on_left = claim, on_left
         engine.send(transfer)
         return transfer
 

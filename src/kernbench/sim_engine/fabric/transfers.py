@@ -100,6 +100,7 @@ class Transfer(TransferTiming):
         "last_flit",
         "links",
         "nbytes",
+        "on_left",
         "order",
         "pace",
         "route",
@@ -137,6 +138,7 @@ class Transfer(TransferTiming):
         self.tag = tag
         self.done_ns = INFINITY
         self.owner: Owner | None = None
+        self.on_left: Callable[[float], None] | None = None
         self.claim: object = None  # under which it was sent, which it does not disturb
         self.finish_ns = 0.0  # of the latest burst committed so far
         self.source: ChannelGroup | None = None  # the memory it reads

@@ -20,7 +20,7 @@ from simpy.core import EmptySchedule
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator, Credit
 from kernbench.common.messages import KernelLaunchMsg
-from kernbench.components.base import Initiator, MemoryPort, OnArrival, Packet
+from kernbench.components.base import Initiator, MemoryPort, OnArrival, OnLeft, Packet
 from kernbench.components.builtin.dma_channel import Posted
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
@@ -112,15 +112,24 @@ class WatchedPort(ABC):
     _credits: SentCredits
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
+        self,
+        nbytes: int,
+        address: int,
+        at_ns: float,
+        done: OnArrival | None,
+        tag: Initiator,
+        payload: object = None,
+        on_left: OnLeft | None = None,
     ) -> None:
         if isinstance(payload, Credit) and self._credits.are_watched:
-            self.send_credit(nbytes, address, at_ns, tag)
+            self.send_credit(nbytes, address, at_ns, tag, on_left)
         else:
-            super().write(nbytes, address, at_ns, done, tag, payload)  # type: ignore[misc]  # the port's own
+            super().write(nbytes, address, at_ns, done, tag, payload, on_left)  # type: ignore[misc]  # the port's own
 
     @abstractmethod
-    def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
+    def send_credit(
+        self, nbytes: int, address: int, at_ns: float, tag: Initiator, on_left: OnLeft | None = None
+    ) -> SentCredit:
         """Send one, and note its way."""
 
 
@@ -133,13 +142,16 @@ class WatchedDirectPort(WatchedPort, DirectPort):
         super().__init__(port._machine, port.path, port.burst_bytes)
         self._credits = credits
 
-    def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
+    def send_credit(
+        self, nbytes: int, address: int, at_ns: float, tag: Initiator, on_left: OnLeft | None = None
+    ) -> SentCredit:
         sent, turn = self._credits.note(self, address, at_ns, tag), next(self._turns)
 
         def arrived(_: Transfer) -> None:
             self._machine.listeners.notify(self.path[-1], address, nbytes, sent.credit)
 
-        sent.legs.append(self._fabric.inject(self._there, nbytes, at_ns, on_done=arrived, trace=True, turn=turn))
+        leg = self._fabric.inject(self._there, nbytes, at_ns, on_done=arrived, on_left=on_left, trace=True, turn=turn)
+        sent.legs.append(leg)
         return sent
 
 
@@ -152,9 +164,13 @@ class WatchedPacketPort(WatchedPort, PacketPort):
         super().__init__(port._machine, port.path, port.burst_bytes)
         self._credits = credits
 
-    def send_credit(self, nbytes: int, address: int, at_ns: float, tag: Initiator) -> SentCredit:
+    def send_credit(
+        self, nbytes: int, address: int, at_ns: float, tag: Initiator, on_left: OnLeft | None = None
+    ) -> SentCredit:
         sent = self._credits.note(self, address, at_ns, tag)
-        packet = Packet(tag.request, self.path, nbytes, address=address, payload=sent.credit, legs=sent.legs)
+        packet = Packet(
+            tag.request, self.path, nbytes, address=address, payload=sent.credit, on_left=on_left, legs=sent.legs
+        )
         self._send(packet, at_ns, None, tag)
         return sent
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Protocol, cast
 
 from kernbench.common.errors import FabricError
-from kernbench.components.base import Component, Context, Initiator, MemoryPort, OnArrival
+from kernbench.components.base import Component, Context, Initiator, MemoryPort, OnArrival, OnLeft
 from kernbench.components.builtin.operand_access import OperandAccess, OperandExtent
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pe_dma import PeDmaComponent
@@ -129,7 +129,14 @@ class NotedPort:
         sent.note(fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=arrived, tag=tag, turn=turn))
 
     def write(
-        self, nbytes: int, address: int, at_ns: float, done: OnArrival | None, tag: Initiator, payload: object = None
+        self,
+        nbytes: int,
+        address: int,
+        at_ns: float,
+        done: OnArrival | None,
+        tag: Initiator,
+        payload: object = None,
+        on_left: OnLeft | None = None,
     ) -> None:
         where = address if self.burst_bytes else None
         sent, pe = self._sent, self._pe
@@ -143,7 +150,11 @@ class NotedPort:
 
         sent.look()
         turn = next(self._turns)
-        sent.note(pe.fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn))
+        sent.note(
+            pe.fabric.inject(
+                self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, turn=turn
+            )
+        )
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator

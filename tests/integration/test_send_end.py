@@ -1,0 +1,74 @@
+"""A send ends when its last byte has left the PE: behind what is on the link from PE_DMA to its router before it.
+
+That link takes 1 ns for a flit of 256 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integration.test_known_launches import CUBES, Run, machine, outcome, same
+
+from kernbench import repeatable
+from kernbench.sim_engine.op_log import OpRecord
+
+ENGINES = "cube.pe_template.components.pe_dma.attrs.engines_per_direction"
+
+
+@repeatable
+def store_and_send(y: Any, store_rows: int, sends: int, tl: Any) -> None:
+    """PE 0 stores rows of 128 bytes, and 3 ns later sends 1 KiB to some of the others, each."""
+    me = tl.program_id(0)
+    if me == 0:
+        if int(store_rows):
+            tl.store_async(y.local, tl.zeros((int(store_rows), 64)))
+        tl.cycles(3)
+        for other in range(1, int(sends) + 1):
+            tl.send_async(f"intra_{other}", tl.zeros((8, 64)))
+        tl.wait()
+    elif me <= int(sends):
+        tl.recv("intra_0", (8, 64))
+
+
+def program_of(store_rows: int, sends: int) -> Any:
+    def program(run: Run) -> None:
+        run.torch.install_ipcq()
+        (y,) = run.tensors(count=1, shape=(512, 256))
+        for _ in range(2):
+            run.launch(store_and_send, y, store_rows, sends)
+
+    return program
+
+
+def of_pe_0(store_rows: int, sends: int, **changes: object) -> tuple[list[OpRecord], list[OpRecord]]:
+    """What the first launch records of its stores, and of its sends."""
+    run = outcome(program_of(store_rows, sends), machine(**changes), fast=False)
+    mine = [op for op in run.log.records if op.component_id.startswith("sip0.cube0.pe0.")]
+    stores, sent = ([op for op in mine if op.op_name == name] for name in ("dma_write", "ipcq_send"))
+    return stores[: len(stores) // 2], sent[: len(sent) // 2]
+
+
+def test_a_send_that_is_alone_takes_its_flits() -> None:
+    _, (send,) = of_pe_0(0, 1)
+    assert send.t_end - send.t_start == 4.0  # 1024 / 256
+
+
+def test_a_send_behind_a_store_waits_for_the_link() -> None:
+    """The store has 64 x 128 / 256 = 32 flits, which leave first; the send asks for the link long before they have."""
+    (store,), (send,) = of_pe_0(64, 1)
+    assert store.t_start < send.t_start < store.t_start + 32
+    assert send.t_end == store.t_start + 32 + 4
+
+
+def test_two_sends_at_once_share_the_link() -> None:
+    """With two engines per direction both set out at one instant: one has the link after the other."""
+    _, (first, second) = of_pe_0(0, 2, **{ENGINES: 2})
+    assert first.t_start == second.t_start
+    assert [first.t_end - first.t_start, second.t_end - second.t_start] == [4.0, 8.0]
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize("store_rows", [0, 8, 64])
+def test_replayed_sends_end_at_the_same_times(store_rows: int, engines: int) -> None:
+    assert same(program_of(store_rows, 3), machine(**{ENGINES: engines})) == 2 * CUBES
