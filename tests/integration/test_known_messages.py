@@ -161,3 +161,35 @@ def test_somebody_comes_while_messages_are_under_way(comes: Any) -> None:
             run.launch(talk_last, x, y, sips=(1,))
 
         assert same(program) >= CUBES
+
+
+def test_rings_that_there_is_no_room_for() -> None:
+    """TCM for rings that the host has taken by hand is missed by messages, replayed or not."""
+
+    def program(run: Run) -> None:
+        run.torch.install_ipcq()
+        x, y = run.tensors()
+        run.launch(swap, x, y, 2, target_cubes=0)
+        rings = run.engine.communication_rings(0, 1, 2)
+        taken = rings.alloc(rings.tcm.capacity_bytes)
+        try:
+            run.launch(swap, x, y, 2)
+        finally:
+            rings.free(taken, rings.tcm.capacity_bytes)
+
+    same(program)
+    assert "TCM for rings" in str(outcome(program, machine()).notes)
+
+
+def test_replayed_messages_leave_their_rings() -> None:
+    """What they take of TCM is not free afterwards."""
+
+    def program(run: Run) -> None:
+        run.torch.install_ipcq()
+        x, y = run.tensors()
+        for _ in range(2):
+            run.launch(swap, x, y, 2)
+            run.notes.append([run.engine.communication_rings(0, 1, pe).tcm.used_bytes for pe in range(PES)])
+        assert 0 not in run.notes[0]
+
+    assert same(program) == 2 * CUBES

@@ -212,6 +212,10 @@ class PeIpcqComponent(PeEngine):
         """Whether somebody has taken what was sent from here, or is to, and that is not known here."""
         return any(ring.occupancy for ring in self._rings.senders(communicator))
 
+    def make_ring(self, communicator: Communicator, direction: str) -> None:
+        """Have a ring to send to a direction, as a send makes it; raises AllocationError where there is no room."""
+        self._rings.tx_ring(communicator, direction)
+
     def sent_before(self, communicator: Communicator, direction: str, chunks: int) -> tuple[int, int]:
         """So many chunks were sent in a direction and taken there, by kernels that were not run here; credits for them
         are to come. Returns where to, and how many were taken before.

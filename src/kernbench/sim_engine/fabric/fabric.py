@@ -85,8 +85,7 @@ class Fabric:
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
         out, with the time at which its last flit will have left the first link. A `claim` of the sender's is not
-        disturbed by it. `turn` is its place among
-        transfers that set out at the same instant, as injected if left out.
+        disturbed by it. `turn` is its place among transfers that set out at the same instant, as injected if left out.
         Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kernbench.common.composite_use import CompositeUse
+from kernbench.common.errors import AllocationError
 from kernbench.common.ids import PeId
 from kernbench.common.message_traffic import MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.launch_turn import Turn
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.components.recording import NOBODY, op_ref
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
@@ -35,6 +37,21 @@ class Copy(NamedTuple):
     course: LaunchCourse
     shift: Shift
     turns: Turns  # in the order of the course's PEs
+
+    def makes_its_rings(self, machine: Machine) -> bool:
+        """Have the rings that its kernels would have; whether there is room for them."""
+        messages, communicator = self.course.messages, machine.communicators.get(self.turns[0][1].launch.communicator)
+        if messages is None:
+            return True
+        assert communicator is not None
+        try:
+            for key, direction in messages.senders:
+                queue = machine.component(machine.resolver.find_pe_part(*self.shift.key(key), "pe_ipcq"))
+                assert isinstance(queue, PeIpcqComponent)
+                queue.make_ring(communicator, direction)
+        except AllocationError:
+            return False
+        return True
 
     def finds_its_bytes(self, memory: MemoryStore) -> bool:
         """Whether all that its kernels read was written."""

@@ -181,6 +181,9 @@ class KnownLaunches:
         if copies is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
             claim.release()
             return self._courses.why_not(launch) or "no recording fits, and none could be made"
+        if not all(copy.makes_its_rings(machine) for copy in copies):
+            claim.release()
+            return "there is no room for its rings"
         known.begin(claim, copies, turns)
         for each in launches:
             machine.note_launch(each, REPLAYED if self._courses.recorded == recorded else RECORDED)

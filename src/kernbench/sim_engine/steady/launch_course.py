@@ -34,6 +34,7 @@ class Messages(NamedTuple):
 
     config: RingConfig
     peers: list[tuple[PeKey, str, Peer]]
+    senders: list[tuple[PeKey, str]]  # PEs and directions that they have sent to
 
     def are_alike(self, other: Communicator | None, shift: Callable[[PeKey], PeKey]) -> bool:
         """Whether another communicator has the same rings between PEs that are elsewhere."""

@@ -260,13 +260,15 @@ class _Exploration:
         private = self._private
         self.is_over = self.is_over and not communicator.unreceived
         peers: list[tuple[PeKey, str, Peer]] = []
+        senders: list[tuple[PeKey, str]] = []
         for key in self._keys:
             queue = private.component_so_far(private.resolver.find_pe_part(*key, "pe_ipcq"))
             if isinstance(queue, PeIpcqComponent):
                 peers += [(key, direction, peer) for direction, peer in queue.used(communicator)]
+                senders += [(key, direction) for direction, _ in queue.credit_words(communicator)]
         self._find_late(communicator)
         communicator.close()
-        return Messages(communicator.config, peers) if peers else None
+        return Messages(communicator.config, peers, senders) if peers else None
 
     def _moved(self, done: DoneByKind) -> list[Moved] | None:
         """What was moved; None where that was not only within the region."""
