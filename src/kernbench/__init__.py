@@ -9,13 +9,15 @@ from kernbench.common.version import __version__
 if TYPE_CHECKING:
     from kernbench.runtime_api.bench_runner import BenchResult, run
     from kernbench.sweep.api import sweep
+    from kernbench.triton_emu.autotune import autotune
     from kernbench.triton_emu.repeatable import repeatable
 
-__all__ = ["BenchResult", "__version__", "repeatable", "run", "sweep"]
+__all__ = ["BenchResult", "__version__", "autotune", "repeatable", "run", "sweep"]
 
 
 def __getattr__(name: str) -> object:
-    """`run`, `BenchResult`, `sweep` and `repeatable`, imported when first used: the command line starts without them.
+    """`run`, `BenchResult`, `sweep`, `autotune` and `repeatable`, imported when first used: the command line starts
+    without them.
 
     `kernbench.sweep` is a package that can be called: its parts are imported from it, and it is the function too.
     """
@@ -27,6 +29,10 @@ def __getattr__(name: str) -> object:
         from kernbench.runtime_api import bench_runner
 
         return getattr(bench_runner, name)
+    if name == "autotune":
+        from kernbench.triton_emu.autotune import autotune
+
+        return autotune
     if name == "repeatable":
         from kernbench.triton_emu.repeatable import repeatable
 

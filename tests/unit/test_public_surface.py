@@ -21,6 +21,7 @@ from kernbench.topology import load_topology
 
 IMPORTS = [
     "kernbench:__version__",
+    "kernbench:autotune",
     "kernbench:repeatable",
     "kernbench.topology:load_topology",
     "kernbench.policy.address.phyaddr:PhysAddr",

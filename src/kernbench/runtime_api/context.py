@@ -37,6 +37,7 @@ from kernbench.runtime_api.torch_names import TorchNames
 from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
+from kernbench.triton_emu.autotune import Autotuned
 from kernbench.triton_emu.message_use import sends
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ class RuntimeContext(TensorFactory, TorchNames):
         call = LaunchCall.of(name, args, named if wait is None else {**named, "wait": wait})
         for tensor in call.tensors:
             self._store.check_ours(tensor)
+        if isinstance(call.kernel, Autotuned):
+            from kernbench.runtime_api.autotuning import tuned  # few runs need it
+
+            call = tuned(self, call, RuntimeContext)
         if call.options.communicator == WORLD and WORLD not in self.engine.communicators and sends(call.kernel):
             self.install_ipcq()
         messages = self._launcher.messages(call, self.ahbm.current_device())

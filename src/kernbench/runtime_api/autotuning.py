@@ -1,0 +1,168 @@
+"""Times the configurations of an autotuned kernel, each on a machine of its own: the run's clock does not move.
+
+The machine is idle and has tensors like those of the launch: same shapes, types and placement, and, where the run keeps
+contents, what memory holds at that moment. A configuration that fails is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.runtime_api.launch_call import LaunchCall
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology.machine_hash import machine_hash
+from kernbench.triton_emu.autotune import Autotuned, Config, Trial
+from kernbench.triton_emu.binding import positional_names
+from kernbench.triton_emu.repeatable import is_repeatable, repeatable
+from kernbench.values.evaluate import evaluate
+
+
+class Devices(Protocol):
+    """Which SIP the host's tensors go to."""
+
+    def set_device(self, device: int) -> None: ...
+    def current_device(self) -> int: ...
+
+
+class TuningHost(Protocol):
+    """What is needed of a host: of the run's own, and of those that time configurations (`RuntimeContext`)."""
+
+    @property
+    def engine(self) -> GraphEngine: ...
+    @property
+    def ahbm(self) -> Devices: ...
+    @property
+    def launch(self) -> Callable[..., Launch]: ...
+    @property
+    def empty(self) -> Callable[..., Tensor]: ...
+
+
+NewHost = Callable[[GraphEngine], AbstractContextManager[TuningHost]]
+
+
+def tuned(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> LaunchCall:
+    """The launch of an autotuned kernel with its fastest configuration, which is found if it is not known yet.
+
+    Raises UsageError for arguments that a configuration gives too, and when every configuration fails.
+    """
+    kernel = call.kernel
+    assert isinstance(kernel, Autotuned)
+    if is_repeatable(kernel):
+        repeatable(kernel.kernel)
+    given = {**dict(zip(positional_names(kernel), call.args, strict=False)), **call.named}
+    twice = next((name for config in kernel.configs for name in config if name in given), None)
+    if twice is not None:
+        raise UsageError(
+            f"argument '{twice}' of kernel '{call.name}' is given, and chosen by autotune",
+            hint="leave it out, or launch the kernel without autotune",
+        )
+    key = _key(torch, kernel, call, given)
+    if key not in kernel.trials:
+        trials = tuple(_trial(torch, call, config, new_host) for config in kernel.configs)
+        _check_some_ran(call.name, trials)
+        kernel.trials[key] = trials
+        kernel.best(key)
+        if kernel.verbose:
+            print(kernel.table())
+    return _with(call, kernel.best(key))
+
+
+def _with(call: LaunchCall, config: Config) -> LaunchCall:
+    kernel = call.kernel
+    assert isinstance(kernel, Autotuned)
+    return replace(call, kernel=kernel.kernel, named={**call.named, **config})
+
+
+def _key(torch: TuningHost, kernel: Autotuned, call: LaunchCall, given: Mapping[str, object]) -> Hashable:
+    """What the choice depends on."""
+    values = tuple((name, _as_key(given.get(name))) for name in kernel.key)
+    dtypes = tuple(tensor.dtype for tensor in call.tensors)
+    options = call.options
+    return (
+        machine_hash(torch.engine.graph.spec),
+        values,
+        dtypes,
+        (options.sips, options.target_cubes, options.target_pes),
+    )
+
+
+def _as_key(value: object) -> Hashable:
+    """An argument as something that can be compared: a tensor is its shape and placement."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.space, tuple(value.local_shapes.items())
+    return type(value).__name__, repr(value)
+
+
+def _trial(torch: TuningHost, call: LaunchCall, config: Config, new_host: NewHost) -> Trial:
+    try:
+        return Trial(config, _time_ns(torch, _with(call, config), new_host))
+    except KernBenchError as error:
+        return Trial(config, None, error.what)
+
+
+def _time_ns(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> float:
+    """How long the slowest PE takes."""
+    engine = torch.engine
+    with _machine_like(engine, new_host) as own:
+        copies = {tensor: _copy(engine, own, tensor) for tensor in call.tensors}
+
+        def passed(arg: object) -> object:
+            return copies[arg] if isinstance(arg, Tensor) else arg
+
+        own.ahbm.set_device(torch.ahbm.current_device())
+        args = [passed(arg) for arg in call.args]
+        named = {name: passed(arg) for name, arg in call.named.items()}
+        options = call.options
+        launch = own.launch(
+            call.name,
+            call.kernel,
+            *args,
+            sips=options.sips,
+            target_cubes=options.target_cubes,
+            target_pes=options.target_pes,
+            **named,
+        )
+        return launch.pe_exec_ns_max
+
+
+@contextmanager
+def _machine_like(engine: GraphEngine, new_host: NewHost) -> Iterator[TuningHost]:
+    """A machine of the same description, with a host of its own; kernels that never end do not outlive it."""
+    made = GraphEngine(engine.graph, data=engine.data)
+    try:
+        with new_host(made) as torch:
+            yield torch
+    except BaseException:
+        made.abandon()
+        raise
+
+
+def _copy(engine: GraphEngine, own: TuningHost, tensor: Tensor) -> Tensor:
+    """A tensor like another, on a machine of its own."""
+    own.ahbm.set_device(tensor.allocation.sip)
+    dtype, space = tensor.element, tensor.space
+    made = own.empty(*tensor.shape, dtype=dtype, dp=tensor.dp, name=tensor.name, space=space)
+    if engine.data:
+        values = [
+            engine.memory.read(shard.pa, part.local_shape, dtype, zero_fill=True)
+            for shard, part in zip(tensor.shards, tensor.placement, strict=True)
+        ]
+        graph = engine.values
+        arrays = evaluate(values, backend=graph.backend, keep_inputs=graph.sites is not None)
+        for shard, array in zip(made.shards, arrays, strict=True):
+            own.engine.memory.write(shard.pa, own.engine.values.constant(array))
+    return made
+
+
+def _check_some_ran(name: str, trials: tuple[Trial, ...]) -> None:
+    if all(trial.ns is None for trial in trials):
+        raise UsageError(
+            f"autotune of kernel '{name}': all of its {len(trials)} configs fail, the first with: {trials[0].error}",
+            hint="launch the kernel with one config, without autotune, to see where it fails",
+        )
