@@ -31,9 +31,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.heavy.triton_interpreter import both, near, same
+from tests.heavy.triton_interpreter import both, near, same, triton
 
 from kernbench.common.dtypes import BF16, DTYPES, F16, F32, I8, I16, I32, I64, INT_RANGE, U8, U32, DType
+
+
+def larger(a, b):
+    return (a > b) * a + (a <= b) * b
+
+
+def product(a, b):
+    return a * b
+
 
 few = settings(max_examples=15, deadline=None)
 light = settings(max_examples=40, deadline=None)
@@ -279,6 +288,44 @@ def test_topk(x, data):
 def test_flip(x, data):
     axis = data.draw(st.integers(0, x.ndim - 1))
     same(both(lambda tl, t: tl.flip(t, axis), x))
+
+
+@light
+@given(with_axis([F32, F16, I32, I8]), st.data())
+def test_gather(drawn, data):
+    x, axis = drawn
+    count = data.draw(sizes)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    places = data.draw(arrays(np.int32, shape, elements=st.integers(0, x.shape[axis] - 1)))
+    same(both(lambda tl, t, at: tl.gather(t, at, axis), x, places))
+
+
+@pytest.mark.parametrize("op", [larger, product])
+@few
+@given(with_axis([F32, I32], low=-2, high=2), st.booleans())
+def test_reductions_with_a_function_of_the_users_own(op, drawn, keep_dims):
+    """Products of a few halves and quarters are exact in any order."""
+    x, axis = drawn
+    theirs = triton.jit(op)
+    compute = lambda tl, t: tl.reduce(t, axis, op, keep_dims=keep_dims)  # noqa: E731  # one line for both languages
+    same(both(compute, x, theirs=lambda tl, t: tl.reduce(t, axis, theirs, keep_dims=keep_dims)))
+
+
+@pytest.mark.parametrize("op", [larger, product])
+@few
+@given(with_axis([F32, I32], low=-2, high=2), st.booleans())
+def test_scans_with_a_function_of_the_users_own(op, drawn, reverse):
+    x, axis = drawn
+    theirs = triton.jit(op)
+    compute = lambda tl, t: tl.associative_scan(t, axis, op, reverse=reverse)  # noqa: E731  # one line for both
+    same(both(compute, x, theirs=lambda tl, t: tl.associative_scan(t, axis, theirs, reverse=reverse)))
+
+
+@few
+@given(blocks([F32, F16, I8], shapes))
+def test_join_and_interleave(x):
+    for name in ("join", "interleave"):
+        same(both(lambda tl, a, b, name=name: getattr(tl, name)(a, b), x, x[..., ::-1].copy()))
 
 
 # ---- views
