@@ -23,12 +23,13 @@ from kernbench.values.backend import ArrayBackend, Job
 from kernbench.values.backends import backend_named
 from kernbench.values.graph import Value
 from kernbench.values.op import Array, BackendName
-from kernbench.values.plan import Level, plan_levels
+from kernbench.values.plan import BYTE_OPS, PRODUCTS, Level, plan_levels
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 MAX_THREADS = 8
+FEW = 16  # values that are computed one by one
 
 
 def evaluate(
@@ -57,6 +58,14 @@ def settle(
 ) -> ArrayBackend:
     """Compute `values` as `evaluate` does, and leave their arrays where the backend keeps them."""
     by = backend_named(backend) if isinstance(backend, str) else backend
+    few = _few_pending(values)
+    if few is not None:
+        with by.session():
+            for value in few:
+                (by.bytes if value.op in BYTE_OPS else by.nodes)([value])
+                if not keep_inputs:
+                    value.inputs = ()
+        return by
     run = _Evaluation(thread_count(threads) if by.threaded else 1, by)
     try:
         with by.session():
@@ -67,6 +76,27 @@ def settle(
     finally:
         run.close()
     return by
+
+
+def _few_pending(values: Sequence[Value]) -> list[Value] | None:
+    """All that has to be computed, in order, if that is little, as when a kernel looks at a number it waits for: then
+    there is nothing to plan. None where it is more, or has products, or comes from several graphs.
+    """
+    found: dict[int, Value] = {}
+    left = [value for value in values if value.data is None]
+    while left:
+        value = left.pop()
+        if value.id in found:
+            continue
+        found[value.id] = value
+        if len(found) > FEW or value.op in PRODUCTS:
+            return None
+        for needed in value.inputs:
+            if needed.data is None:
+                if needed.id >= value.id:
+                    return None
+                left.append(needed)
+    return [found[number] for number in sorted(found)]
 
 
 def thread_count(threads: int | None) -> int:
