@@ -29,6 +29,8 @@ def topology(topology: str | None, settings: tuple[str, ...], emit: str | None, 
         raise UsageError("--emit takes a folder, not an empty name", hint="write --emit . for the current folder")
     graph = load_machine(topology, settings)
     summary = summarize(graph)
+    for warning in summary.warnings:
+        click.echo(f"warning: {warning}", err=True)
     written = [] if emit is None else [str(path) for path in emit_diagrams(graph, Path(emit))]
     if as_json:
         data = summary_as_json(summary)

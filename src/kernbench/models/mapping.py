@@ -29,6 +29,7 @@ from functools import cache
 from typing import Literal, Protocol, runtime_checkable
 
 from kernbench.common.errors import UsageError
+from kernbench.common.units import format_bytes
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
 from kernbench.models.query_blocks import PrefillAttention, prefill_attention
 from kernbench.policy.placement.dp import Range, parts_of
@@ -233,7 +234,10 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     plan = SplitKPlan(sip, rows, k, n, columns, is_relayed, at_once).for_weights(1, itemsize)
     if plan.block_columns < min(columns, sip.pes):
         raise UsageError(
-            f"{rows} rows of {k} do not fit TCM", where="mapping", hint="use the mapping columns for so many rows"
+            f"{rows} rows of {k} do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have",
+            where="mapping",
+            hint="use the mapping columns for so many rows, or give kernels more TCM: the scheduler has "
+            "cube.memory_map.tcm_scheduler_reserved_mb of tcm_mb_per_pe",
         )
     return plan
 

@@ -124,6 +124,17 @@ _APPROXIMATED = (
         "large transfers between SIPs",
     ),
     Fact(
+        "PCIe latency",
+        "about 100 ns through a switch (105 ns between two x16 ports of a PEX88000, Linley Newsletter, 24 September "
+        "2019), and hundreds of ns to a far end and back (about 850 ns between an FPGA and a CPU, "
+        "hackingnasdaq.blogspot.com, 11 May 2014)",
+        "the shipped machine has 5 ns for the switch and 5 ns for each endpoint; set "
+        "system.switch.attrs.overhead_ns and io_chiplet.components.pcie_ep.attrs.overhead_ns for a product",
+        "approximated",
+        "optimistic",
+        "small messages and collectives between SIPs: with 100 ns for the switch every crossing takes 95 ns longer",
+    ),
+    Fact(
         "host side",
         "a request crosses the host's link and the switch, as TLPs with credits",
         "host requests enter at the pcie_ep of the SIP they are for; host link and switch are charged to traffic "

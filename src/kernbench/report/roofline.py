@@ -70,6 +70,7 @@ class Roofline:
     nbytes_requested: int = 0
     nbytes_sent: int = 0  # in messages
     link: LinkLoad | None = None  # that messages take longest; None where there were none
+    read_share: float = 1.0  # of the bytes that it requested
 
     @property
     def bound(self) -> Bound:
@@ -146,13 +147,14 @@ class Roofline:
         }
 
 
-def peak_of(spec: MachineSpec, pes: int) -> Peak:
-    """The peak of `pes` PEs and as many HBM slices, with reads and writes half and half."""
+def peak_of(spec: MachineSpec, pes: int, read_share: float = 1.0) -> Peak:
+    """The peak of `pes` PEs and as many HBM slices, as far as the PEs' DMA ports reach: those carry reads one way and
+    writes the other, so with `read_share` of all bytes read the way with more of them is what counts.
+    """
     cube = spec.cube
     macs_per_ns = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-    ports_gbs = 2 * pes * cube.links.pe_dma_to_router_bw_gbs
-    slices_gbs = pes * cube.hbm_link_bw_gbs
-    return Peak(FLOPS_PER_MAC * macs_per_ns * pes, min(ports_gbs, slices_gbs))
+    port_gbs = cube.links.pe_dma_to_router_bw_gbs / max(read_share, 1 - read_share)
+    return Peak(FLOPS_PER_MAC * macs_per_ns * pes, pes * min(port_gbs, cube.hbm_link_bw_gbs))
 
 
 def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
@@ -168,6 +170,7 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
         nbytes_requested=launch.bytes_hbm_requested,
+        read_share=_read_share(launch),
         nbytes_sent=launch.bytes_sent,
         link=_longest_link(launch, graph),
     )
@@ -209,6 +212,11 @@ def _memory_ns(launch: Launch, spec: MachineSpec) -> float:
         _ratio(sum(use.read_bytes for use in slices.values()), ports_gbs),
         _ratio(sum(use.written_bytes for use in slices.values()), ports_gbs),
     )
+
+
+def _read_share(launch: Launch) -> float:
+    read = sum(use.read_bytes for use in launch.hbm.values())
+    return read / launch.bytes_hbm_requested if launch.bytes_hbm_requested else 1.0
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -70,7 +70,7 @@ class RunFigures:
     launches: tuple[tuple[Launch, Roofline], ...]
     kernels_ns: float
     totals: Totals
-    peak: Peak  # of the whole machine
+    peak: Peak  # of the whole machine, for reads
     n_pes: int
     links: tuple[LinkUse, ...]
     energy: RunEnergy

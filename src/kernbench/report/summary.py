@@ -7,7 +7,7 @@ none. Bandwidths are one way too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kernbench.report.worst_paths import WorstPath, worst_paths
@@ -27,14 +27,36 @@ class MachineSummary:
     memory: Mapping[str, int]
     bandwidth_gbs: Mapping[str, float | None]
     worst_paths: tuple[WorstPath, ...]
+    warnings: tuple[str, ...] = ()  # bandwidth that nothing can use
 
 
 def summarize(graph: TopologyGraph) -> MachineSummary:
     """Add a machine up."""
     spec, mesh = graph.spec, build_mesh(graph.spec.cube)
-    return MachineSummary(
-        spec.system.name, _counts(graph, mesh), _memory(spec), _bandwidth_gbs(spec, mesh), worst_paths(graph)
-    )
+    gbs = _bandwidth_gbs(spec, mesh)
+    warnings = tuple(_unreachable(spec))
+    return MachineSummary(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, worst_paths(graph), warnings)
+
+
+def _unreachable(spec: MachineSpec) -> Iterator[str]:
+    """What a memory or a link could do that what leads to it cannot bring."""
+    cube, hbm = spec.cube, spec.cube.hbm_link_bw_gbs
+    ways = {
+        "cube.links.pe_dma_to_router_bw_gbs": (cube.links.pe_dma_to_router_bw_gbs, "a PE's DMA port carries"),
+        "cube.links.router_bw_gbs": (cube.links.router_bw_gbs, "from other PEs a link between routers carries"),
+    }
+    for key, (gbs, carries) in ways.items():
+        if gbs < hbm:
+            yield (
+                f"an HBM slice gives {hbm:,.10g} GB/s, and {carries} {gbs:,.10g} GB/s each way ({key}): what only "
+                f"reads or only writes has no more than that"
+            )
+    link, ports = spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
+    if link > ports:
+        yield (
+            f"the link between two cubes has {link:,.10g} GB/s, and the {cube.ucie.n_connections} connections at its "
+            f"ends bring {ports:,.10g} GB/s (cube.ucie)"
+        )
 
 
 def _counts(graph: TopologyGraph, mesh: Mesh) -> dict[str, int]:
@@ -132,6 +154,7 @@ def summary_as_json(summary: MachineSummary) -> dict[str, object]:
         "memory": dict(summary.memory),
         "bandwidth_gbs": dict(summary.bandwidth_gbs),
         "worst_paths": paths,
+        "warnings": list(summary.warnings),
     }
 
 

@@ -9,6 +9,8 @@ from functools import cache, partial
 from typing import Literal
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import UsageError
+from kernbench.common.units import format_bytes
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.tp import kernels
@@ -40,10 +42,18 @@ class LinearPlan:
 
 def tcm_budget(torch: RuntimeContext) -> int:
     """What a kernel of the compute stream has on every PE of this rank's SIP, as long as a process group keeps what it
-    keeps now and nobody else puts tensors into TCM.
+    keeps now and no tensor is put into TCM. Raises UsageError where that is nothing.
     """
-    kept = torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
-    return torch.spec.cube.tcm_allocatable_bytes - kept
+    cube, kept = torch.spec.cube, torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
+    left = cube.tcm_allocatable_bytes - kept
+    if left <= 0:
+        raise UsageError(
+            f"a TCM of {format_bytes(cube.tcm_bytes)} leaves kernels nothing: the scheduler has "
+            f"{format_bytes(cube.tcm_reserved_bytes)} of it, and {format_bytes(kept)} are kept for collectives",
+            where="cube.memory_map.tcm_mb_per_pe",
+            hint="lower cube.memory_map.tcm_scheduler_reserved_mb, or make the TCM larger",
+        )
+    return left
 
 
 def rows_at_once(torch: RuntimeContext, width: int, copies: int = 6) -> int:

@@ -30,7 +30,7 @@ def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *SMALL, "--json")
     report = json.loads(out)
     assert code == 0
-    assert list(report) == ["schema", "command", "name", "counts", "memory", "bandwidth_gbs", "worst_paths"]
+    assert list(report) == ["schema", "command", "name", "counts", "memory", "bandwidth_gbs", "worst_paths", "warnings"]
     assert (report["schema"], report["command"], report["name"]) == (1, "topology", "default")
     assert report["counts"]["cubes"] == 2
     for way in report["worst_paths"]:
@@ -96,3 +96,30 @@ def test_a_wrong_machine_is_one_message(capsys: pytest.CaptureFixture[str]) -> N
         assert (code, out) == (2, "")
         assert err.startswith("error: ")
         assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ((), []),
+        # 8 channels of 64 GB/s, behind a port and routers of 256
+        (
+            ("cube.memory_map.hbm_channel_bw_gbs=64",),
+            ["a PE's DMA port carries 256 GB/s each way", "a link between routers carries 256 GB/s each way"],
+        ),
+        (
+            ("cube.memory_map.hbm_channel_bw_gbs=64", "cube.links.pe_dma_to_router_bw_gbs=512"),
+            ["from other PEs a link between routers carries 256 GB/s"],
+        ),
+        (("sip.links.cube_to_cube.bw_gbs=1024",), ["the 4 connections at its ends bring 512 GB/s"]),
+    ],
+)
+def test_bandwidth_that_nothing_can_use_is_warned_of(
+    capsys: pytest.CaptureFixture[str], settings: tuple[str, ...], words: list[str]
+) -> None:
+    args = [word for setting in settings for word in ("--set", setting)]
+    code, out, err = run(capsys, *args, "--json")
+    assert code == 0
+    assert json.loads(out)["warnings"] == [line.removeprefix("warning: ") for line in err.splitlines()]
+    assert len(err.splitlines()) == len(words)
+    assert all(word in line for word, line in zip(words, err.splitlines(), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernbench.benches.llm_layer import llm_layer
-from kernbench.common.errors import SpawnException, UsageError
+from kernbench.common.errors import KernBenchError, SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.report.run_figures import figures_of, fits_of, run_as_json, warnings_of
 from kernbench.runtime_api.bench_runner import BenchResult, run
@@ -227,6 +227,27 @@ def test_a_mapping_of_ones_own_is_taken(tmp_path: object) -> None:
 def test_what_makes_no_sense_is_refused(params: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(llm_layer, machine(), device="whole", params=params)
+
+
+@pytest.mark.parametrize(
+    ("mb", "message"),
+    [
+        (1.5, "a TCM of 1.5 MiB leaves kernels nothing: the scheduler has 1 MiB of it, and 512 KiB are kept"),
+        (1.5 + 1 / 1024, "32 rows of 128 do not fit the 1 KiB of TCM that kernels have"),
+    ],
+)
+def test_too_little_tcm_is_said_with_who_has_it(mb: float, message: str) -> None:
+    small = machine_with({"cube.memory_map.tcm_mb_per_pe": mb})
+    with pytest.raises(KernBenchError, match=message):
+        run(llm_layer, small, device="whole", params={"model": "tiny-llama"})
+
+
+def test_what_counts_is_the_tcm_that_kernels_have_not_how_much_there_is() -> None:
+    """2 MB of which the scheduler has 1, and 1.5 MB of which it has half a MB: kernels have the same."""
+    less = {"cube.memory_map.tcm_mb_per_pe": 1.5, "cube.memory_map.tcm_scheduler_reserved_mb": 0.5}
+    params = {"model": "llama3-8b", "tokens": 8}
+    shipped, smaller = (run(llm_layer, machine_with(each), device="whole", params=params) for each in ({}, less))
+    assert rows(shipped) == rows(smaller)
 
 
 def test_tokens_that_ranks_cannot_share_are_refused() -> None:

@@ -20,9 +20,18 @@ def test_peaks_come_from_the_machine() -> None:
     assert peak_of(SPEC, 8) == Peak(8 * 8192.0, 8 * 256.0)
 
 
+def test_the_peak_of_a_memory_is_what_the_ports_of_the_pes_reach() -> None:
+    """A slice of 512 GB/s behind a port of 256 each way: 256 for reads alone, 512 for as many writes."""
+    twice = load_topology(None, {"cube.memory_map.hbm_channel_bw_gbs": 64.0}).spec
+    assert peak_of(twice, 8).gbs == 8 * 256.0
+    assert peak_of(twice, 8, read_share=0.5).gbs == 8 * 512.0
+    assert peak_of(twice, 8, read_share=0.25).gbs == 8 * 256.0 / 0.75
+
+
 def test_a_port_slower_than_half_a_slice_is_the_peak() -> None:
     slow = load_topology(None, {"cube.links.pe_dma_to_router_bw_gbs": 64}).spec
-    assert peak_of(slow, 4).gbs == 4 * 2 * 64.0
+    assert peak_of(slow, 4, read_share=0.5).gbs == 4 * 2 * 64.0
+    assert peak_of(slow, 4).gbs == 4 * 64.0
 
 
 def test_a_launch_under_the_memory_roof() -> None:

@@ -1,9 +1,10 @@
 """Three questions of an architect, each a sweep of the machine: UCIe connections, TCM, and MACs per HBM bandwidth.
 
 A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing, each of which
-answers a question, and on some that differ in two. The link between two dies grows with its connections, and the links
-between a PE and its HBM slice with the slice's bandwidth. Objectives are time of the layer, energy per token, area of
-what the machine has coefficients for, and the cost model's figure; the machine that was given is marked.
+answers a question, and on some that differ in two. The link between two dies grows with its connections, the links
+between a PE and its HBM slice with the slice's bandwidth, and the scheduler's share of TCM with TCM. Objectives are
+time of the layer, energy per token, area of what the machine has coefficients for, and the cost model's figure; the
+machine that was given is marked.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kernbench.topology.spec_base import MAX_TCM_MB
 UCIE = "machine:cube.ucie.n_connections"
 DIE_LINK = "machine:sip.links.cube_to_cube.bw_gbs"
 TCM = "machine:cube.memory_map.tcm_mb_per_pe"
+RESERVED = "machine:cube.memory_map.tcm_scheduler_reserved_mb"
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
 HBM_WAY = ("router_bw_gbs", "pe_dma_to_router_bw_gbs")  # links of a cube that what a PE reads goes over
@@ -40,12 +42,13 @@ TITLES = {  # of a question: what its axis counts, and the question
 }
 NOTES = {
     "ucie": " The link between two dies has the bandwidth of its connections, and a cube a row of routers for each.",
-    "tcm": f" Addresses have room for {MAX_TCM_MB} MB.",
+    "tcm": " The scheduler's share of it is in proportion; collectives have 0.5 MB of the rest, so kernels have a "
+    f"quarter of 2 MB and a sixth of 1.5. Addresses have room for {MAX_TCM_MB} MB.",
 }
 COLUMNS = {"ucie": "ucie", "tcm": "tcm", "macs": "macs_per_byte"}
 Factors = dict[str, float]  # of what the machine has, by question; and `hbm`, its bandwidth
-# The scheduler's and the rings' shares of TCM are fixed: much less of it leaves kernels none.
-ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.8125, 0.875, 2.0), "macs": (0.5, 2.0, 4.0)}
+# What collectives have of TCM is fixed: much less of it leaves kernels none.
+ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.75, 0.875, 2.0), "macs": (0.5, 2.0, 4.0)}
 TOGETHER: tuple[Factors, ...] = ({"macs": 0.5, "hbm": 2.0}, {"hbm": 2.0}, {"macs": 2.0, "hbm": 2.0})
 OBJECTIVES = {  # a column -> on an axis
     "cost": "cost (machine as given = 1)",
@@ -110,8 +113,11 @@ def changed(spec: MachineSpec, factors: Factors) -> Setting:
         elif name == "hbm":
             links = {f"machine:cube.links.{link}": getattr(spec.cube.links, link) * factor for link in HBM_WAY}
             keys |= {HBM: has["hbm"] * factor, **links}
+        elif name == "tcm":
+            reserved = spec.cube.memory_map.tcm_scheduler_reserved_mb
+            keys |= {TCM: has["tcm"] * factor, RESERVED: reserved * factor}
         else:
-            keys[{"tcm": TCM, "macs": MACS}[name]] = has[name] * factor
+            keys[MACS] = has[name] * factor
     return keys
 
 
