@@ -9,6 +9,7 @@ import click
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.common.errors import UsageError
 from kernbench.report.diagrams import emit_diagrams
+from kernbench.report.rates import rates_page
 from kernbench.report.summary import graph_as_json, summarize, summary_as_json
 from kernbench.report.summary_text import graph_as_text, summary_as_text
 
@@ -22,12 +23,22 @@ from kernbench.report.summary_text import graph_as_text, summary_as_text
     help="Write pictures of tray, SIP, cube and PE there as SVG, and a cube's mesh as YAML.",
 )
 @click.option("--nodes", is_flag=True, help="Also list every node and link.")
+@click.option(
+    "--rates", is_flag=True, help="Print rates, latencies and rules instead, with worked examples (Markdown)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def topology(topology: str | None, settings: tuple[str, ...], emit: str | None, nodes: bool, as_json: bool) -> int:
+def topology(
+    topology: str | None, settings: tuple[str, ...], emit: str | None, nodes: bool, rates: bool, as_json: bool
+) -> int:
     """Describe a machine: counts, memories, bandwidths, the longest paths. --emit draws it."""
+    if rates and (as_json or nodes or emit is not None):
+        raise UsageError("--rates with another output", hint="leave --json, --nodes and --emit out")
     if emit is not None and not emit.strip():
         raise UsageError("--emit takes a folder, not an empty name", hint="write --emit . for the current folder")
     graph = load_machine(topology, settings)
+    if rates:
+        click.echo(rates_page(graph))
+        return 0
     summary = summarize(graph)
     for warning in summary.warnings:
         click.echo(f"warning: {warning}", err=True)
