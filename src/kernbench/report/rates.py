@@ -32,9 +32,9 @@ ROUNDING = """\
   only says how finely time is cut.
 - **Bytes** over a link or a port take bytes / bandwidth, not rounded.
 - **Links** carry flits of {flit} bytes; the last flit of a transfer is as short as its bytes.
-- **HBM** works whole bursts of {flit} bytes. A load, a store or an atomic is one request: it asks for every byte once, in
-  ascending order, and pays for every burst that it touches once, however its lanes are ordered or share it. Links carry
-  the bytes that were asked for.
+- **HBM** works whole bursts of {flit} bytes. A load, a store or an atomic is one request: it asks for every byte
+  once, in ascending order, and pays for every burst that it touches once, however its lanes are ordered or share it.
+  Links carry the bytes that were asked for.
 - All durations lie on a grid of 2^-20 ns, so that sums do not depend on their order.
 """
 
