@@ -53,7 +53,7 @@ links. Elsewhere there are more routers, wires and ports on the way (`kernbench 
   its place until the last byte of a read is there, or a write is acknowledged. Loads and stores can overlap each
   other; two loads cannot.
 - `tl.load`, `tl.store`, `tl.dot` and vector ops are simple commands: the kernel waits for each, and each costs
-  {issue} ns of issue. `_async` forms return at once, and `tl.wait` waits.
+  {issue} ns of issue. `tl.load_async` and `tl.store_async` return at once, and `tl.wait` waits.
 - Reads and writes share the channels, and have their own direction of every link.
 """
 
