@@ -5,6 +5,7 @@ failing one can be read, kept and run by `kernbench run --bench FILE`.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 PES, COLS, ROWS = 4, 256, 32  # PEs of a cube, and the part of a tensor on each of them: 16 KiB of f16
@@ -126,14 +127,19 @@ def program(seed: int) -> Program:
 def _kernel(rng: random.Random) -> list[str]:
     body = [_step(rng) for _ in range(rng.randint(1, 5))]
     if rng.random() < 0.25:
-        body = [f"for _ in range({rng.choice(['2', '1 + me % 2', '3'])}):\n{_indented(body)}"]
+        times = rng.choice(["2", "3"] if _sends(body) else ["2", "1 + me % 2"])  # messages need as many receives
+        body = [f"for _ in range({times}):\n{_indented(body)}"]
     if rng.random() < 0.3:
         body.append("tl.wait()")
     return body
 
 
+def _sends(body: Iterable[str]) -> bool:
+    return any("tl.recv" in step for step in body)
+
+
 def _step(rng: random.Random) -> str:
-    m, n = rng.choice([1, 2, 4]), rng.choice([16, 64, 100])
+    m, n = rng.choice([1, 2, 4, 16]), rng.choice([16, 64, 100])
     at = rng.choice([0, 0, 64, 512, 514, 1024])
     part = rng.choice(["x", "x.local", "x.local", "y.local"])  # `x` alone is the first PE's part: all of them meet
     rows, inner = rng.choice([(8, 64), (64, 64), (70, 64), (64, 128)])  # of products: with tiles of 32 x 64 x 32
@@ -151,7 +157,7 @@ def _step(rng: random.Random) -> str:
         "gemm": f"{rng.choice(['tl.wait', ''])}(tl.composite('gemm', tl.ref(x.local, ({rows}, {inner})), "
         f"tl.ref({rng.choice(['x', 'x.local'])}, ({inner}, {rng.choice([16, 60, 64])})), y.local))",
         "math": f"tl.composite('math', tl.ref(x.local, ({m}, {n})), math_op='exp', out_ptr=y.local + {at})",
-        "dot": f"tl.dot(tl.load({part}, ({8 * m}, 16)), tl.load(x.local, (16, 32)))",
+        "dot": f"tl.dot(tl.load({part}, ({4 * m}, 16)), tl.load(x.local, (16, 32)))",
         "sum": f"tl.store(y.local + {at}, tl.sum(tl.load({part}, ({m}, {n})), axis=0))",
         "atomic": f"tl.atomic_add({rng.choice(['z', 'z.local'])} + {4 * rng.randrange(8)}, tl.full(({n},), 1, 'i32'))",
         "cycles": f"tl.cycles({rng.choice(['1', '40', '2000', '100 * me'])})",
@@ -161,7 +167,7 @@ def _step(rng: random.Random) -> str:
         f"tl.store(y.local + {at}, tl.recv(f'intra_{{(me - 1) % {PES}}}', ({m}, {n})))",
         "late": f"if me == {rng.randrange(PES)}:\n    tl.cycles({rng.randint(1, 900)})",
     }
-    return steps[rng.choice(list(steps))]
+    return steps[rng.choice([*steps, "gemm", "gemm", "async", "several"])]
 
 
 # ---- host programs
@@ -171,12 +177,11 @@ def _host(rng: random.Random, made: Program) -> list[str]:
     body: list[str] = []
     if made.sips > 1 and rng.random() < 0.6:
         body.append("torch.distributed.init_process_group('ahbm')")
-        kinds = (
-            ["launch"] * 4 + ["loop", "free", "read", "write", "wait", "skew"] + ["collective"] * 4 + ["overlap"] * 2
-        )
+        kinds = ["launch"] * 4 + ["collective"] * 4 + ["overlap"] * 2
     else:
-        kinds = ["launch"] * 5 + ["loop", "loop", "free", "read", "write", "wait", "skew", "other"]
-    body += [_host_step(rng, made, rng.choice(kinds)) for _ in range(rng.randint(2, 6))]
+        kinds = ["launch"] * 5 + ["loop", "other"]
+    kinds += ["loop", "free", "read", "write", "wait", "skew", "look", "tcm"]
+    body += [_host_step(rng, made, rng.choice(kinds)) for _ in range(rng.randint(2, 7))]
     return body
 
 
@@ -191,12 +196,21 @@ def _host_step(rng: random.Random, made: Program, what: str) -> str:
         return "notes.append(float(np.asarray(y.numpy(), np.float64).sum()))"
     if what == "write":
         return f"x[{rng.randrange(ROWS)}] = {rng.choice([2.0, -1.0])}"
+    if what == "look":  # at counters, with whatever is under way
+        return "notes.append([(used.nbytes, used.busy_ns) for used in torch.engine.link_counters().values()])"
+    if what == "tcm":  # less of it for kernels
+        dp = "DPPolicy(pe='row_wise', num_cubes=1)"
+        held = f"held = torch.empty({PES}, {rng.choice([256, 4096])}, dp={dp}, space='tcm')"
+        return rng.choice([held, f"{held}\n{launch}\ndel held"])
     if what == "wait":
         return rng.choice(["torch.wait_all()", "torch.ahbm.synchronize()"])
     if what == "skew":
         return f"if device == {rng.randrange(made.sips)}:\n    {launch}"
     if what == "other":  # work on a SIP of another rank
-        return launch.replace("target_cubes", f"sips=({rng.randrange(made.sips)},), target_cubes")
+        there = rng.randrange(made.sips)
+        tensors = f"t, u = torch.zeros(rows, {COLS}, dp=SPLIT), torch.zeros(rows, {COLS}, dtype='i32', dp=SPLIT)"
+        using = launch.replace("x, y, z", "t, t, u")
+        return f"torch.ahbm.set_device({there})\n{tensors}\n{using}\ntorch.ahbm.set_device(device)"
     if what in ("collective", "overlap"):
         tensor = rng.choice(["y", "y", "x", "z"])
         calls = [
@@ -217,4 +231,7 @@ def _launch(rng: random.Random, made: Program) -> str:
     number = rng.randrange(len(made.kernels))
     wait = rng.choice(["True", "True", "False"])
     where = "target_cubes=cubes, target_pes=pes"
+    if not _sends(made.kernels[number]):  # messages need all PEs of a cube
+        places = [where, where, "target_cubes=cubes, target_pes=(3, 0, 2, 1)", "target_cubes=(0,), target_pes=(1, 2)"]
+        where = rng.choice(places)
     return f"torch.launch('k{number}', kernel{number}, x, y, z, {where}, wait={wait})"
