@@ -223,6 +223,8 @@ def _host_step(rng: random.Random, made: Program, what: str) -> str:
             return call.format(more="")
         other = {"x": "y"}.get(tensor, "x")
         between = launch.replace("x, y, z", f"{other}, {other}, z") if tensor != "z" else "pass"
+        if rng.random() < 0.5:  # two collectives at a time
+            between = f"torch.distributed.all_reduce({other}, async_op=True).wait()"
         return f"work = {call.format(more=', async_op=True')}\n{between}\nwork.wait()"
     return launch
 

@@ -11,10 +11,11 @@ from tests.fuzz_programs import Program, program
 from kernbench.sim_engine.steady.foresight import ForeseenComposite
 
 
-def test_random_programs_are_the_same_without_fast_paths() -> None:
-    counts, reports = run_programs(8, seed=1000, shrinks=False)
+@pytest.mark.parametrize("seed", range(1000, 1010, 2))
+def test_random_programs_are_the_same_without_fast_paths(seed: int) -> None:
+    counts, reports = run_programs(2, seed, shrinks=False)
     assert reports == []
-    assert counts["same"] >= 6, "programs are refused: the fuzzer only sees one path"
+    assert counts["same"] == 2, "programs are refused: the fuzzer only sees one path"
     assert counts["reused"] > 0, "nothing is replayed: the fuzzer has gone blunt"
 
 
