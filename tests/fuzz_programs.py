@@ -16,7 +16,7 @@ MACHINES: dict[str, list[object]] = {
     "system.sips.count": [1, 2, 2, 3],
     "sip.cube_mesh.w": [1, 2, 2],
     "system.ns_per_mm": [0, 0.1, 0.1, 3],
-    "system.flit_bytes": [16, 64, 256, 256, 1024],
+    "system.flit_bytes": [16, 64, 256, 256, 1024, 1024],
     "system.switch.attrs.overhead_ns": [0, 5],
     "sip.links.cube_to_cube.bw_gbs": [0.5, 100, 512, 100000],
     "cube.components.router.attrs.overhead_ns": [0, 0, 0.3, 2],
@@ -139,7 +139,7 @@ def _sends(body: Iterable[str]) -> bool:
 
 
 def _step(rng: random.Random) -> str:
-    m, n = rng.choice([1, 2, 4, 16]), rng.choice([16, 64, 100])
+    m, n = rng.choice([1, 2, 4, 8]), rng.choice([16, 64, 100])
     at = rng.choice([0, 0, 64, 512, 514, 1024])
     part = rng.choice(["x", "x.local", "x.local", "y.local"])  # `x` alone is the first PE's part: all of them meet
     rows, inner = rng.choice([(8, 64), (64, 64), (70, 64), (64, 128)])  # of products: with tiles of 32 x 64 x 32
@@ -180,7 +180,7 @@ def _host(rng: random.Random, made: Program) -> list[str]:
         kinds = ["launch"] * 4 + ["collective"] * 4 + ["overlap"] * 2
     else:
         kinds = ["launch"] * 5 + ["loop", "other"]
-    kinds += ["loop", "free", "read", "write", "wait", "skew", "look", "tcm"]
+    kinds += ["loop", "loop", "loop", "free", "read", "write", "wait", "skew", "look", "tcm"]
     body += [_host_step(rng, made, rng.choice(kinds)) for _ in range(rng.randint(2, 7))]
     return body
 
@@ -231,7 +231,7 @@ def _host_step(rng: random.Random, made: Program, what: str) -> str:
 
 def _launch(rng: random.Random, made: Program) -> str:
     number = rng.randrange(len(made.kernels))
-    wait = rng.choice(["True", "True", "False"])
+    wait = rng.choice(["True", "True", "True", "False"])
     where = "target_cubes=cubes, target_pes=pes"
     if not _sends(made.kernels[number]):  # messages need all PEs of a cube
         places = [where, where, "target_cubes=cubes, target_pes=(3, 0, 2, 1)", "target_cubes=(0,), target_pes=(1, 2)"]
