@@ -4,12 +4,38 @@ by programs that tests start. They cost the few tests that reach them 7 % of CPU
 
 The garbage collector looks seldom: a machine that a test has dropped is garbage for it, much at a time, and looking
 through all that there is again and again is a twentieth of the suite's time.
+
+`make quick` leaves out what is marked `slow`: the files of `SLOW`, half the time of all unit tests.
 """
 
 import gc
 import os
 
+import pytest
+
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 gc.set_threshold(500_000, 5, 4)
+
+SLOW = tuple(
+    f"tests/unit/{name}"
+    for name in (
+        "cli/test_sweep_command.py",  # worker processes
+        "components/test_tile_model.py",  # the tile model against the machine, shape by shape
+        "models/test_bounds.py",
+        "sim_engine/fabric/test_claims.py",  # random networks
+        "sim_engine/fabric/test_compiled_loop.py",
+        "sim_engine/fabric/test_fifo.py",
+        "sim_engine/fabric/test_properties.py",
+        "sim_engine/fabric/test_progressions.py",
+        "sweep/test_search.py",  # Optuna
+        "tp/test_layers.py",
+    )
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +31,10 @@ CCL = "defaults:\n  n_slots: 2\n"
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., object]]:
     """A function of a file that imports `helper`, which imports `pack.deep` when it is called."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
     for name, text in {
         "bench.py": BENCH,
         "helper.py": HELPER,
@@ -44,7 +43,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., obje
     }.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
-    return load_user_module("bench.py").run
+    yield load_user_module("bench.py").run
+    for name in ("helper", "pack", "pack.deep"):
+        sys.modules.pop(name, None)
 
 
 def made(bench, **options) -> list[float]:
