@@ -22,6 +22,10 @@ HEAD = """\
 What a kernel is charged for, and how much: enough to predict one by hand. Figures are those of machine `{name}`;
 `kernbench topology --rates` prints this page for any machine ([Model a machine](model-a-machine.md)), and what the
 rules leave out is in [fidelity](../fidelity.md). GB/s are bytes per ns.
+
+```console
+$ kernbench topology --rates --set cube.pe_template.components.pe_gemm.attrs.macs_per_ns=8192
+```
 """
 
 ROUNDING = """\
