@@ -23,7 +23,7 @@ from kernbench.topology.yaml_marks import Marked
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _Read = Callable[[object], object]
-_SETTINGS: Final[Mapping[str, _Read]] = {
+SETTINGS: Final[Mapping[str, _Read]] = {
     "buffer_kind": lambda value: read_choice(value, BUFFER_KINDS),
     "backpressure": lambda value: read_choice(value, BACKPRESSURES),
     "n_slots": lambda value: read_whole(value, 1, 4096),
@@ -62,7 +62,7 @@ class _Checked:
 
     def config(self) -> CclConfig:
         sections = self._mapping(self._tree, "", SECTIONS)
-        defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *_SETTINGS))
+        defaults = self._mapping(sections["defaults"], "defaults", ("algorithm", *SETTINGS))
         others = tuple(name for name in COLLECTIVE_NAMES if name != "all_reduce")
         chosen = self._mapping(sections["collectives"], "collectives", others)
         entries = self._open(sections["algorithms"], "algorithms")
@@ -70,7 +70,7 @@ class _Checked:
         names = (*algorithms, AUTO)
         collectives = {"all_reduce": self._known(defaults["algorithm"], "defaults.algorithm", names)}
         collectives |= {name: self._known(node, f"collectives.{name}", names) for name, node in chosen.items()}
-        settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in _SETTINGS.items()}
+        settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in SETTINGS.items()}
         tables = self._mapping(sections["auto"], "auto", (*COLLECTIVE_NAMES, PER_CUBE))
         auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
         if not self._faults:
@@ -149,7 +149,7 @@ class _Checked:
         if name == AUTO:
             self._fault(node, key, "'auto' stands for the table auto:", "give the algorithm another name")
         children = self._open(node, key)
-        known = ("module", "params", *(each for each in _SETTINGS if each not in _OF_A_GROUP))
+        known = ("module", "params", *(each for each in SETTINGS if each not in _OF_A_GROUP))
         for other in [other for other in children if other not in known]:
             path = f"{key}.{other}"
             hint = f"known keys here: {', '.join(known)}; arguments of its kernel belong under params:"
@@ -168,7 +168,7 @@ class _Checked:
             "module": named,
             "where": f"{module.mark}  {key}.module",
             "params": {each: self._value(child, f"{key}.params.{each}", read_scalar) for each, child in params.items()},
-            **{each: self._value(child, f"{key}.{each}", _SETTINGS[each]) for each, child in children.items()},
+            **{each: self._value(child, f"{key}.{each}", SETTINGS[each]) for each, child in children.items()},
         }
 
     def _table(self, name: str, node: Marked, algorithms: tuple[str, ...]) -> tuple[AutoRow, ...]:
@@ -187,7 +187,7 @@ class _Checked:
             which = self._known(children.get("algorithm", Marked(None, row.mark)), f"{here}.algorithm", algorithms)
             limit = self._limit(children.get("up_to_bytes"), here, found, row)
             chunk = children.get("chunk_bytes")
-            chunk_bytes = None if chunk is None else self._value(chunk, f"{here}.chunk_bytes", _SETTINGS["chunk_bytes"])
+            chunk_bytes = None if chunk is None else self._value(chunk, f"{here}.chunk_bytes", SETTINGS["chunk_bytes"])
             if len(self._faults) == before and (limit is None) != (at == len(rows) - 1):
                 what = "only the last row has no up_to_bytes, and it must not have one"
                 self._fault(row, here, what, "order rows by size; the last one is for all that is larger")

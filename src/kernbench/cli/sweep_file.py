@@ -32,7 +32,24 @@ from kernbench.sweep.points import Value, plain_value
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
 
 TEXTS = ("bench", "topology", "cost", "device", "cluster", "out", "mode")
-KEYS = (*TEXTS, "over", "points", "param", "set", "search", "objective", "verify_data", "workers", "point_timeout")
+KEYS = {  # what each is
+    "bench": "a name or number of `kernbench list`, or FILE.py:NAME",
+    "topology": "the machine's YAML file; the shipped machine without it",
+    "cost": "MODULE:FUNCTION that gives a machine's cost, for the objective `cost`",
+    "device": "all, whole, or one SIP: sip:0",
+    "cluster": "address of a dask scheduler; without it, processes of this computer",
+    "out": "the folder for rows, tables and plot",
+    "mode": "how axes are combined: grid or zip",
+    "over": "axes: a parameter of the bench, or machine:KEY, and its values as a list or as text such as 1..8",
+    "points": "a list of settings, in place of axes",
+    "param": "parameters of the bench that all points share",
+    "set": "keys of the machine that all points share",
+    "search": "method, trials, seed, batch and storage of a search, in place of a grid",
+    "objective": "columns to rank by, such as [total_ns:min, cost:min]",
+    "verify_data": "true: compute the tensors of every point and check them",
+    "workers": "how many processes; one per core without it",
+    "point_timeout": "seconds after which a point is ended",
+}
 SEARCH_KEYS = ("method", "trials", "seed", "batch", "storage")
 
 

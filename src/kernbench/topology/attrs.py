@@ -61,7 +61,7 @@ def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tu
     as_shipped = _shipped_attrs().get((kind, impl))
     if as_shipped is not None and _same(attrs, as_shipped):
         return dict(as_shipped)
-    known, is_closed = _known_attrs(kind, impl)
+    known, is_closed = known_attrs(kind, impl)
     checked: dict[str, Scalar] = {}
     for name, attribute in known.items():
         if name in attrs:
@@ -83,7 +83,7 @@ def read_attrs(kind: str, impl: str, attrs: Mapping[str, object], wrong: list[tu
     return checked
 
 
-def _known_attrs(kind: str, impl: str) -> tuple[dict[str, Attribute], bool]:
+def known_attrs(kind: str, impl: str) -> tuple[dict[str, Attribute], bool]:
     """The attrs of a kind and of the class that models it, and whether it may have no others."""
     if not kind.startswith("pe_"):
         return {"overhead_ns": TIME_NS, **_OF_KIND.get(kind, {})}, impl.startswith(BUILTIN_PREFIX)
