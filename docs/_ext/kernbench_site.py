@@ -1,7 +1,7 @@
 """What the site has besides the pages of this folder: the reference, made from the code, and two files of the root.
 
-A page named below is a stub in the repository. When the site is built, what is made for it is put under its text, or, for
-a file of the root, in its place.
+A page named below is a stub in the repository. When the site is built, what is made for it is put under its text; a
+file of the root takes its place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def help_as_rst(app: object, ctx: object, lines: list[str]) -> None:
     lines[:] = [re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``", line.replace("*", "\\*")) for line in lines]
 
 
-def setup(app) -> dict[str, bool]:  # noqa: ANN001  # Sphinx's own, which the package does not depend on
+def setup(app) -> dict[str, bool]:  # app: Sphinx's own, on which the package does not depend
     app.connect("source-read", add_made_text)
     app.connect("sphinx-click-process-options", help_as_rst)
     app.connect("sphinx-click-process-description", help_as_rst)

@@ -172,12 +172,15 @@ def _record_keys(record: type[Record], node: Marked | None, path: str, comments:
 
 def _component_keys(path: str, name: str, node: Marked | None, comments: Comments) -> Iterator[Key]:
     """`impl` of a block and its attrs, with the bounds that its class declares."""
-    assert node is not None and isinstance(node.value, dict)
+    assert node is not None
+    assert isinstance(node.value, dict)
     impl, attrs = node.value["impl"], node.value["attrs"]
     comment = comments.at(node.mark.line) or comments.above(node.mark.line)
     about = "" if re.search(r"\b\w+: ", comment) else comment
     kind = str(node.value["kind"].plain())
-    yield Key(f"{path}.impl", "", _shown(impl.plain()), "`builtin.NAME` or `package.module:Class`", about or COMMON["impl"])
+    yield Key(
+        f"{path}.impl", "", _shown(impl.plain()), "`builtin.NAME` or `package.module:Class`", about or COMMON["impl"]
+    )
     known, _ = part_attrs.known_attrs(kind, str(impl.plain()))
     assert isinstance(attrs.value, dict)
     for attr, bounds in {"overhead_ns": TIME_NS, **known}.items():

@@ -15,8 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "kernbench"
-DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
-DOCUMENTS = [ROOT / "README.md", *(p for p in sorted(ROOT.glob("docs/**/*.md")) if "results" not in p.parts)]
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+INDEX = ROOT / "docs" / "adr" / "README.md"
+PAGES = [p for p in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))) if "_build" not in p.parts]
+DOCUMENTS = [path for path in PAGES if path.name != "CHANGELOG.md" and "results" not in path.parts]
 SOURCE = sorted(PACKAGE.rglob("*.py"))
 OTHERS = [
     path for name in ("tests", "examples", "benchmarks", "scripts") for path in sorted((ROOT / name).rglob("*.py"))
@@ -67,6 +69,66 @@ def test_every_decision_has_its_four_parts(part: str) -> None:
 
 def test_no_two_decisions_have_one_number() -> None:
     assert len({path.name[:4] for path in DECISIONS}) == len(DECISIONS)
+
+
+def test_the_index_has_one_line_for_each_decision_and_names_the_numbers_without_a_page() -> None:
+    listed = re.findall(r"^\| \[(\d+)\]\((\d{4}-[\w-]+\.md)\) \|", read(INDEX), re.MULTILINE)
+    assert sorted(name for _, name in listed) == [path.name for path in DECISIONS]
+    assert all(int(number) == int(name[:4]) for number, name in listed)
+    numbers = [int(path.name[:4]) for path in DECISIONS]
+    gaps = {number for number in range(1, max(numbers)) if number not in numbers}
+    explained = read(INDEX).partition("## Numbers without a page")[2]
+    assert {int(number) for number in re.findall(r"\*\*(\d+)\*\*", explained)} == gaps
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def without_code(text: str) -> str:
+    """Markdown without its code, in which a bracket is no link."""
+    return re.sub(r"`[^`\n]+`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def anchors_of(path: Path) -> set[str]:
+    """The anchors that headings have: in lower case, without punctuation, with dashes for spaces."""
+    heads = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", read(path), flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Links of a page that lead to no file, or to no heading of one."""
+    found = []
+    for link in LINK.findall(without_code(text)):
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if re.match(r"[a-z]+:", link):
+            continue
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
+            found.append(f"{path.relative_to(ROOT)}: {link}")
+    return found
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_to_a_heading_of_it() -> None:
+    assert [link for path in PAGES for link in broken_links(path, read(path))] == []
+
+
+def test_a_link_to_nowhere_is_found() -> None:
+    text = "[a](glossary.md) [b](nowhere.md) [c](glossary.md#the-machine) [d](glossary.md#nowhere) `[e](f.md)`"
+    assert broken_links(INDEX.parents[1] / "fidelity.md", text) == [
+        "docs/fidelity.md: nowhere.md",
+        "docs/fidelity.md: glossary.md#nowhere",
+    ]
+
+
+def test_every_guide_leads_to_the_glossary_and_is_in_the_site() -> None:
+    guides = sorted((ROOT / "docs" / "guides").glob("*.md"))
+    assert [path.name for path in guides if "](../glossary.md)" not in read(path)] == []
+    contents = read(ROOT / "docs" / "index.md").splitlines()
+    assert [path.name for path in guides if f"guides/{path.stem}" not in contents] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- files

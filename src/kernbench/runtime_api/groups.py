@@ -192,6 +192,7 @@ class ProcessGroups:
         return self._world() is not None
 
     def get_backend(self, group: GroupArg = None) -> str:
+        """The name of the backend of a group: `ahbm`. Raises ProcessGroupError where there is none."""
         self._chosen(self._here()[0], group)
         return BACKEND
 
