@@ -21,7 +21,14 @@ def root_file(name: str) -> str:
     return re.sub(r"\]\(docs/", "](", (ROOT / name).read_text(encoding="utf-8"))
 
 
+def contents(*pages: str) -> str:
+    """A table of contents that is seen at the side only."""
+    return "\n".join(["```{toctree}", ":hidden:", ":glob:", "", *pages, "```", ""])
+
+
 MADE: dict[str, Callable[[], str]] = {
+    "adr/README": lambda: contents("0*"),
+    "reference/README": lambda: contents("tl", "torch", "python", "cli", "machine-yaml", "ccl-yaml", "sweep-yaml"),
     "reference/tl": api_pages.tl_page,
     "reference/torch": api_pages.torch_page,
     "reference/python": api_pages.python_page,
