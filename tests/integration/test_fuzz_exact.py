@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fuzz_exact import report, run_one, run_programs, smallest
 from tests.fuzz_programs import Program, program
 
+import kernbench
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.sim_engine.steady.foresight import ForeseenComposite
 
 
@@ -18,6 +21,23 @@ def test_random_programs_are_the_same_without_fast_paths(seed: int) -> None:
     assert reports == []
     assert counts["same"] == 1, "it is refused: the fuzzer only sees one path"
     assert counts["reused"] > 0, "nothing is replayed: the fuzzer has gone blunt"
+
+
+def test_composites_whose_requests_take_no_time_meet_in_the_instant_in_which_they_begin() -> None:
+    """On wires and routers without latency all PEs read the first one's memory at once: PE 0 is served first."""
+
+    def kernel(x: Any, y: Any, tl: Any) -> None:
+        tl.wait(tl.composite("gemm", tl.ref(x.local, (70, 64)), tl.ref(x, (64, 64)), y.local))
+
+    def bench(torch: Any) -> None:
+        x, y = (torch.zeros(128, 256, dp=DPPolicy(cube="row_wise", pe="row_wise")) for _ in range(2))
+        torch.launch("k", kernel, x, y, target_cubes=(0,), target_pes=range(4))
+
+    small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    no_latency = {"system.ns_per_mm": 0, "cube.components.router.attrs.overhead_ns": 0}
+    check = kernbench.run(bench, overrides={**small, **no_latency}, check_fast=True).fast_check
+    assert check is not None
+    assert check.ok, check.as_text()
 
 
 def test_a_seed_is_always_the_same_program() -> None:

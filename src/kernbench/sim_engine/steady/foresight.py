@@ -101,6 +101,8 @@ class Foresight:
         ways = self._ways_of(ports)
         if not ways.can_be_owned:
             return "its links cannot be reserved"
+        if not ways.has_latency:
+            return "its requests take no time"
         foreseen = ForeseenComposite(self, self._machine, blocks, feed, ways, ports, backoff)
         claim = self._machine.fabric.claim(ways.links, ways.memories, foreseen.disturbed)
         if claim is None:

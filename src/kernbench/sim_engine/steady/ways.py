@@ -42,6 +42,9 @@ class Ways:
             for both in routes
             for route in both
         )
+        # A request that takes no time reaches a memory in the instant in which it is made; the state within an instant,
+        # before one of several simultaneous accesses, cannot be restored.
+        self.has_latency = all(there.control_ns > 0 for there, _ in routes)
         rows: list[tuple[int, int, float | None, float]] = []
         for link in self.links:
             src, dst = whole.link_ends[link]
