@@ -116,7 +116,7 @@ def timeout_s(count: int) -> float:
 
 def flit_hops(engine: GraphEngine) -> int:
     """Flits times links crossed, of all transfers that are done; control messages have none."""
-    engine.settle()
+    engine.interrupt_replays()
     done = engine.fabric.done()
     return sum((flits + transfers) * len(last.route.crossings) for last, flits, transfers in done)
 

@@ -27,7 +27,7 @@ def recordings(run: Run) -> list[int]:
     found = []
     for kernel in (products, uneven, sums, sums, uneven, products):
         run.launch(kernel, x, y)
-        known = run.engine.known_launches
+        known = run.engine.launch_replayer
         found.append(0 if known is None else known._courses.recorded)
     return found
 
@@ -41,7 +41,7 @@ def test_recorded_launches_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPa
 
     def all_three(run: Run) -> None:
         recordings(run)
-        known = run.engine.known_launches
+        known = run.engine.launch_replayer
         assert known is not None
         sizes.extend(course.nbytes for _, course in known._courses._kept.values())
 

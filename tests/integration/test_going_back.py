@@ -46,7 +46,7 @@ class LateStart:
         self.is_over = False
         self.from_ns: float | None = None  # when they were started, if that was late
 
-    def takes(self, cpu, turn, at_ns: float) -> bool:
+    def try_replay(self, cpu, turn, at_ns: float) -> bool:
         if self.is_over or cpu.key[0] != HELD[0] or self._cube not in (None, cpu.key[1]):
             return False
         if not self._turns:
@@ -56,7 +56,7 @@ class LateStart:
         self._turns.append((cpu, turn))
         return True
 
-    def settle(self, sips=None) -> None:
+    def interrupt(self, sips=None) -> None:
         """Asked for counters, or told of an abort: this one starts for the network's sake only."""
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class LateStart:
 
     def _start(self) -> None:
         for cpu, turn in self._turns:
-            cpu.start_turn(turn)
+            cpu.start_job(turn)
 
 
 @dataclass
@@ -143,7 +143,7 @@ def run(
     engine = GraphEngine(graph, op_log=OpLog(), data=False, fast=fast)
     results = {(r.sip, r.cube, r.pe): r for r in known.pes} if known is not None else {}
     held = LateStart(engine, cube, results) if late else None
-    engine.known_launches = held
+    engine.launch_replayer = held
     handles = []
 
     def happen(_: object = None) -> None:

@@ -472,8 +472,8 @@ def test_a_layer(options: dict[str, object]) -> None:
         )
 
     exact, known = layer(False), layer(True)
-    assert exact.engine.known_launches is None
-    assert known.engine.known_launches.copied > 0
+    assert exact.engine.launch_replayer is None
+    assert known.engine.launch_replayer.copied > 0
     assert known.completion.ok
     assert known.data == exact.data
     assert [launch.as_json() for launch in known.launches] == [launch.as_json() for launch in exact.launches]
@@ -490,9 +490,9 @@ def test_nothing_is_loaded_for_kernels_that_are_not_repeatable() -> None:
     def program(run: ContentsRun) -> None:
         x, y = run.tensors()
         run.launch(plain, x, y)
-        assert run.engine.known_launches is None
+        assert run.engine.launch_replayer is None
         run.launch(uneven, x, y)
-        assert run.engine.known_launches is not None
+        assert run.engine.launch_replayer is not None
 
     run, _ = outcome(program, machine())
     assert run.copied == CUBES
@@ -505,5 +505,5 @@ def test_lines_of_values_are_those_of_kernels_that_ran() -> None:
         torch.check(x, np.where(np.arange(64 * 256).reshape(64, 256) < 0, 0.0, x.numpy()))
 
     result = kernbench.run(bench, machine(), device=0, debug_ops=True)
-    assert result.engine.known_launches is None
+    assert result.engine.launch_replayer is None
     assert any("test_known_launches.py" in check.tensor for check in result.ops)

@@ -59,7 +59,7 @@ class Run:
         self.log = OpLog()
         self.engine = GraphEngine(graph, op_log=self.log, data=False, fast=fast)
         if not known:
-            self.engine.known_launches = None
+            self.engine.launch_replayer = None
         self.torch = RuntimeContext(self.engine)
         self.observer = Observer(self.torch)
         self.launches: list[Launch] = []
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def copied(self) -> int:
-        known = self.engine.known_launches
+        known = self.engine.launch_replayer
         return 0 if known is None else known.copied
 
 
@@ -669,7 +669,7 @@ def test_whose_launches_are_known(tmp_path: Any) -> None:
     graph = machine()
 
     def knows(**options: Any) -> bool:
-        return GraphEngine(graph, **{"op_log": OpLog(), "data": False, **options}).known_launches is not None
+        return GraphEngine(graph, **{"op_log": OpLog(), "data": False, **options}).launch_replayer is not None
 
     assert knows()
     assert knows(op_log=None)
@@ -688,18 +688,18 @@ def test_blocks_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     module.OtherGemm = OtherGemm  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "other_gemm", module)
     graph = machine(**{"cube.pe_template.components.pe_gemm.impl": "other_gemm:OtherGemm"})
-    assert GraphEngine(graph, data=False).known_launches is None
+    assert GraphEngine(graph, data=False).launch_replayer is None
 
 
 def test_contents_that_are_dropped_make_launches_known() -> None:
     engine = GraphEngine(machine(), op_log=OpLog())
-    assert engine.known_launches is None
+    assert engine.launch_replayer is None
     with RuntimeContext(engine) as torch:
         torch.timing_only()
         x = torch.zeros(64, 256, dp=SPLIT)
         torch.launch("k", uneven, x, x, **EVERYWHERE)
-    assert engine.known_launches is not None
-    assert engine.known_launches.copied == CUBES
+    assert engine.launch_replayer is not None
+    assert engine.launch_replayer.copied == CUBES
 
 
 def test_cubes_and_sips_of_a_machine_are_alike() -> None:

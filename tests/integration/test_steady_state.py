@@ -71,8 +71,8 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
     log = log if log is not None else OpLog()
     engine = GraphEngine(graph, op_log=log, data=False, fast=fast)
     seen = {"begin": 0, "_restore": 0}
-    if engine.foresight is not None:
-        _count(engine.foresight, seen)
+    if engine.composite_replayer is not None:
+        _count(engine.composite_replayer, seen)
 
     def kernel(x, y, tl):
         me = tl.program_id(0)
@@ -115,10 +115,10 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
 
 def _count(owner: foresight.Foresight, seen: dict[str, int]) -> None:
     """Count how often composites of an engine begin foreseen, and how often they are restored."""
-    foresee = owner.foresee
+    try_replay = owner.try_replay
 
-    def counted(scheduler, feed, *, is_alone):
-        found = foresee(scheduler, feed, is_alone=is_alone)
+    def counted(scheduler, feed, *, is_only_command):
+        found = try_replay(scheduler, feed, is_only_command=is_only_command)
         if found is not None:
             seen["begin"] += 1
             restore = found._restore
@@ -130,7 +130,7 @@ def _count(owner: foresight.Foresight, seen: dict[str, int]) -> None:
             found._restore = restored
         return found
 
-    owner.foresee = counted
+    owner.try_replay = counted
 
 
 def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
@@ -145,7 +145,7 @@ def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 64), (256, 256, 256), (70, 1000, 90), (512, 512, 512), (100, 64, 3000)])
-def test_a_product_that_is_alone_is_foreseen_and_is_the_same(shape):
+def test_a_product_that_is_only_command_is_foreseen_and_is_the_same(shape):
     m, k, n = shape
     seen = both(machine(), [[Step("gemm", m, k, n)]])
     assert (seen.foreseen, seen.restored) == (1, 0)
@@ -235,8 +235,8 @@ def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
     def aborted(*, fast: bool) -> tuple[object, ...]:
         engine = GraphEngine(machine(), op_log=(log := OpLog()), data=False, fast=fast)
         seen = {"begin": 0, "_restore": 0}
-        if engine.foresight is not None:
-            _count(engine.foresight, seen)
+        if engine.composite_replayer is not None:
+            _count(engine.composite_replayer, seen)
 
         def kernel(x, fails, tl):
             if fails and tl.program_id(0) == 1:
@@ -314,17 +314,17 @@ def test_a_log_that_streams_is_the_same_file(tmp_path: Path, chunk):
 
 def test_the_environment_turns_it_off(monkeypatch):
     monkeypatch.setenv(EXACT, "tiles")
-    assert GraphEngine(machine()).foresight is None
+    assert GraphEngine(machine()).composite_replayer is None
     monkeypatch.setenv(EXACT, "flits")
     with pytest.raises(UsageError, match="KERNBENCH_EXACT is 'flits'"):
         GraphEngine(machine())
     monkeypatch.delenv(EXACT)
-    assert GraphEngine(machine()).foresight is not None
-    assert GraphEngine(machine(), mode="flits").foresight is None
+    assert GraphEngine(machine()).composite_replayer is not None
+    assert GraphEngine(machine(), mode="flits").composite_replayer is None
 
 
 def test_run_turns_it_off():
     def bench(torch):
-        assert torch.engine.foresight is None
+        assert torch.engine.composite_replayer is None
 
     kernbench.run(bench, machine(), fast=False)

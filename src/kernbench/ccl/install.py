@@ -79,7 +79,7 @@ class Communicators:
         chosen = check_rings(config or RingConfig())
         former = self._engine.communicators.get(name)
         if former is not None:
-            self._engine.settle(former.sips)  # kernels whose course is known do not say that they use it
+            self._engine.interrupt_replays(former.sips)  # kernels whose course is known do not say that they use it
             if former.users or name not in self._lent:
                 whose = f"{former.users} kernels use it" if former.users else "another host program installed it"
                 raise UsageError(
@@ -127,7 +127,7 @@ class Communicators:
 
     def uninstall(self, name: str) -> None:
         """Take a communicator back, with its rings and whatever lies in them."""
-        self._engine.settle(self._engine.communicators[name].sips)
+        self._engine.interrupt_replays(self._engine.communicators[name].sips)
         self._engine.communicators.pop(name).close()
         for lent in self._lent.pop(name).values():
             self._free(lent)

@@ -23,10 +23,10 @@ from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, RequestId
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
-from kernbench.components.foresight import Foresight, KnownLaunches
 from kernbench.components.interface import Interface
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
+from kernbench.components.replays import CompositeReplayer, LaunchReplayer
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
@@ -182,11 +182,11 @@ class Context(Protocol):
     communicators: dict[str, Communicator]  # by name
 
     @property
-    def foresight(self) -> Foresight | None:
+    def composite_replayer(self) -> CompositeReplayer | None:
         """Who knows the course of composites beforehand; None when all go tile by tile."""
 
     @property
-    def known_launches(self) -> KnownLaunches | None:
+    def launch_replayer(self) -> LaunchReplayer | None:
         """Who knows the course of launches beforehand; None when all kernels are run."""
 
     @property

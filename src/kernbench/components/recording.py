@@ -22,7 +22,7 @@ FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # what 
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
 OpHead = tuple[str, str, str, tuple[str, ...]]
 
-NOBODY = -1  # no op let it start
+NO_REF = -1  # no op let it start
 STAGE_BITS = 8
 
 
@@ -129,7 +129,7 @@ class Recorder(Protocol):
         *,
         unit: str = BYTES,
         amount: int = 0,
-        token: int = NOBODY,
+        token: int = NO_REF,
         causes: Causes | None = None,
         stream: LaunchStream = "compute",
     ) -> int:

@@ -169,7 +169,7 @@ class Launcher:
         if launch.is_measured:
             return
         launch.is_measured = True
-        self._engine.settle(launch.sips)  # messages may be under way longer than kernels
+        self._engine.interrupt_replays(launch.sips)  # messages may be under way longer than kernels
         launch.release_tensors()
         self._note_unreceived(launch)
         if self._engine.tally is not None:

@@ -29,7 +29,7 @@ from kernbench.common.race import Race
 from kernbench.common.units import format_ns
 from kernbench.components.base import Legs, Process, Served
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
-from kernbench.components.recording import NOBODY, Release
+from kernbench.components.recording import NO_REF, Release
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.command_order import CommandOrder
 from kernbench.sim_engine.entry import entry_node, with_envelope
@@ -139,7 +139,7 @@ class GraphEngine(Machine):
 
         self._why_simulated = why_all_are_simulated(self)
         if not self._why_simulated:
-            self.known_launches = KnownLaunches(self)
+            self.launch_replayer = KnownLaunches(self)
 
     def abandon(self) -> None:
         """Throw out all kernels, as far as they can be: for who knows that the machine is not used any more."""
@@ -358,7 +358,7 @@ class GraphEngine(Machine):
         if self.log is None or entry is None or handle.end_ns is None:
             return None
         name, params = entry
-        causes = (0, Release.HOST, handle.start_ns, NOBODY)
+        causes = (0, Release.HOST, handle.start_ns, NO_REF)
         number = self.log.record(handle.start_ns, handle.end_ns, handle.entry, HOST_KIND, name, params, causes=causes)
         if self.activity is not None:
             self.host_records[handle.request.id] = number

@@ -18,7 +18,7 @@ from kernbench.common.messages import KernelLaunchMsg, LaunchStream, RequestId
 from kernbench.common.writers import Writers
 from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
-from kernbench.components.foresight import KnownLaunches
+from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
@@ -100,12 +100,12 @@ class Machine:
         self.stats = SimulationStats()
         self.why_not_ahead = self._why_not_ahead()
         self.stats.composites.why_not = self.why_not_ahead or ("" if fast.composites else OFF)
-        self.foresight = None if self.stats.composites.why_not else Foresight(self)
+        self.composite_replayer = None if self.stats.composites.why_not else Foresight(self)
         if op_log is not None and not self.why_not_ahead:
-            op_log.before_read = self.settle
-            if isinstance(op_log, StreamingOpLog) and self.foresight is not None:
-                op_log.not_before = self.foresight.earliest_begin_ns
-        self.known_launches: KnownLaunches | None = None
+            op_log.before_read = self.interrupt_replays
+            if isinstance(op_log, StreamingOpLog) and self.composite_replayer is not None:
+                op_log.not_before = self.composite_replayer.earliest_begin_ns
+        self.launch_replayer: LaunchReplayer | None = None
         self.host_ahead = HostAhead(allowed=fast.workers)
         self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
@@ -313,8 +313,8 @@ class Machine:
 
     def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
         """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
-        if self.known_launches is not None:
-            self.known_launches.settle()
+        if self.launch_replayer is not None:
+            self.launch_replayer.interrupt()
         return self.standing_kernels()
 
     def standing_kernels(self) -> tuple[BlockedKernel, ...]:
@@ -338,36 +338,36 @@ class Machine:
             stats.not_compiled = f"{engine.events:,} flit events are few; from {MANY_EVENTS:,} on it pays"
         return stats
 
-    def settle(self, sips: Collection[int] | None = None) -> None:
+    def interrupt_replays(self, sips: Collection[int] | None = None) -> None:
         """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""
-        if self.known_launches is not None:
-            self.known_launches.settle(sips)
-        if self.foresight is not None:
-            self.foresight.settle(sips)
+        if self.launch_replayer is not None:
+            self.launch_replayer.interrupt(sips)
+        if self.composite_replayer is not None:
+            self.composite_replayer.interrupt(sips)
 
     def link_counters(self) -> dict[tuple[Any, Any], LinkCounters]:
         """What every link that carried bytes has done: bytes, busy time, longest queue."""
-        self.settle()
+        self.interrupt_replays()
         return self.fabric.all_link_counters()
 
     def done_so_far(self, sips: Collection[int] | None = None) -> DoneCounts:
         """Which transfers are done, for `links_busy_since`; on SIPs that are not asked for, not all may be counted."""
-        self.settle(sips)
+        self.interrupt_replays(sips)
         return self.fabric.done_so_far()
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
         """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
-        self.settle(sips)
+        self.interrupt_replays(sips)
         return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before, sips).items()}
 
     def channel_counters(self, hbm_ctrl: str) -> list[LinkCounters]:
         """What each pseudo channel of an HBM controller has done."""
-        self.settle()
+        self.interrupt_replays()
         return self.fabric.channel_counters(hbm_ctrl)
 
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
-        self.settle()
+        self.interrupt_replays()
         return self._hbm_traffic.on_sip(sip)
 
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:

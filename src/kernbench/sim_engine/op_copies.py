@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernbench.components.builtin.command_log import TileDescriber
-from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, op_ref
+from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, op_ref
 from kernbench.sim_engine.op_rows import FoldedRows, ToldRow
 
 ROW_BYTES = 256  # of memory, beside its numbers
@@ -87,7 +87,7 @@ def copied_rows(copy: RowsCopy, first: int, first_token: int) -> Iterator[ToldRo
             move.subject(subject, described),
             [t + copy.later_ns for t in times],
             move.waited(dependency_ids),
-            token if token == NOBODY else token + move.tokens_on,
+            token if token == NO_REF else token + move.tokens_on,
             move.causes(causes),
             number + move.numbers_on,
         )
@@ -132,11 +132,11 @@ class _Move:
 
     def _who(self, who: int) -> int:
         """A cause's `who`. Of several ops that a placeholder stands for, the last is named."""
-        if who == NOBODY:
-            return NOBODY
-        if who < NOBODY:
+        if who == NO_REF:
+            return NO_REF
+        if who < NO_REF:
             numbers = self._numbers(-2 - who)
-            return op_ref(numbers[-1]) if numbers else NOBODY
+            return op_ref(numbers[-1]) if numbers else NO_REF
         rows = self._copy.rows
         assert 0 <= (who >> STAGE_BITS) - rows.first_token < rows.tokens, "a token of nobody who is recorded"
         return who + (self.tokens_on << STAGE_BITS)

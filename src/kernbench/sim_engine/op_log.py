@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
-from kernbench.components.recording import NOBODY, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
+from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
 from kernbench.sim_engine.op_copies import RecordedRows, RowsCopy, copied_rows
 from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
 
@@ -90,7 +90,7 @@ class OpLog:
         *,
         unit: str = BYTES,
         amount: int = 0,
-        token: int = NOBODY,
+        token: int = NO_REF,
         causes: Causes | None = None,
         stream: LaunchStream = "compute",
     ) -> int:
@@ -108,7 +108,7 @@ class OpLog:
             (t_start, t_end),
             dependency_ids,
             token,
-            (0, Release.PROGRAM, t_start, NOBODY) if causes is None else causes,
+            (0, Release.PROGRAM, t_start, NO_REF) if causes is None else causes,
         )
 
     def record_chain(
@@ -157,7 +157,7 @@ class OpLog:
         if token >= 0:
             known = self._token_firsts
             if token >= len(known):
-                known.extend([NOBODY] * (token + 1 - len(known)))
+                known.extend([NO_REF] * (token + 1 - len(known)))
             known[token] = first
         self._firsts.append(first)
 
@@ -210,7 +210,7 @@ class OpLog:
             self._cause_ends,
             self._depends,
             self._several,
-            array("q", [token_of.get(number, NOBODY) for number in self._firsts]),
+            array("q", [token_of.get(number, NO_REF) for number in self._firsts]),
             self._folded,
         )
         self._ids.give(first, rows.records)
@@ -391,8 +391,8 @@ class OpLog:
 
     def _id_of(self, who: int) -> int | None:
         """The record that a cause names; None for nobody, and for a token that is not recorded."""
-        if who <= NOBODY:
-            return None if who == NOBODY else self._ids.id_of(-2 - who)
+        if who <= NO_REF:
+            return None if who == NO_REF else self._ids.id_of(-2 - who)
         token, known = who >> STAGE_BITS, self._token_firsts
         if token >= len(known) or known[token] < 0:
             return None

@@ -16,7 +16,7 @@ from kernbench.components.builtin.pe_gemm import gemm_ns
 from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TileToken, lanes_ns
 from kernbench.components.builtin.stages import MoveStage, RunsStage, StageType
 from kernbench.components.builtin.tile_plan import TilePlan
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
+from kernbench.components.recording import LANE, NO_REF, STAGE_BITS, Release
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
@@ -120,7 +120,7 @@ class TestFetchStore:
         engine.env.run()
         assert [(token.order, *token.times) for token in done] == [(0, 9, 13), (1, 13, 17), (2, 17, 21), (3, 30, 34)]
         # Both wait for the read that they overtook, then for the port.
-        asked, overtaken = [0, Release.PROGRAM, 0.0, NOBODY], 10 << STAGE_BITS
+        asked, overtaken = [0, Release.PROGRAM, 0.0, NO_REF], 10 << STAGE_BITS
         port = [10 << STAGE_BITS | 1, 11 << STAGE_BITS | 1]
         assert tokens[0].causes == tokens[3].causes == asked
         assert tokens[1].causes == [*asked, 1, LANE, 9.0, overtaken, 1, LANE, 9.0, port[0]]

@@ -73,8 +73,8 @@ def test_each_switch_switches_one_thing(monkeypatch: pytest.MonkeyPatch) -> None
     def parts(paths: FastPaths) -> dict[str, bool]:
         made = engine(paths)
         return {
-            "launches": isinstance(made.known_launches, KnownLaunches),
-            "composites": made.foresight is not None,
+            "launches": isinstance(made.launch_replayer, KnownLaunches),
+            "composites": made.composite_replayer is not None,
             "trains": made.fabric.mode == "adaptive",
             "compiled": made.fabric.engine.compile_after < float("inf"),
             "workers": made.host_ahead.workers > 0,

@@ -10,7 +10,7 @@ import pytest
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.stages import DmaStage, GemmStage, StageType
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
-from kernbench.components.recording import NOBODY, Release, op_ref, stage_ref
+from kernbench.components.recording import NO_REF, Release, op_ref, stage_ref
 from kernbench.sim_engine.op_copies import PLACEHOLDER, RecordedRows, RowsCopy, copied_rows
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
@@ -40,9 +40,9 @@ def tile(number: int) -> TilePlan:
 def course() -> Course:
     """Four tiles, 2 ns apart; the last three are told as one. Each waits for the read of the one before it."""
     made = Course(PipelinePlan(4, 4, lambda first: map(tile, range(first, 4))))
-    begun = (0, [0.0, 2.0, 2.0, 3.0], [0.0, NOBODY, 0.0, NOBODY])
+    begun = (0, [0.0, 2.0, 2.0, 3.0], [0.0, NO_REF, 0.0, NO_REF])
     # Tokens count from the first tile on.
-    follows = (1, [2.0, 4.0, 4.0, 5.0], [0, Release.PROGRAM, 0.0, NOBODY, 0, Release.LANE, 2.0, stage_ref(0, 0)])
+    follows = (1, [2.0, 4.0, 4.0, 5.0], [0, Release.PROGRAM, 0.0, NO_REF, 0, Release.LANE, 2.0, stage_ref(0, 0)])
     made.stretches = [Stretch([begun], 0, 0.0), Repeat([Stretch([follows], 0, 0.0)], 3, 1, 2.0)]
     made.records = 8
     made.work = {("pe_dma", "bytes"): (4, 8.0, 256), ("pe_gemm", "macs/f16"): (4, 4.0, 96)}
@@ -66,9 +66,9 @@ def work(log: OpLog, place: Place = RECORDED) -> None:
 
     first, second = log.new_token(), log.new_token()
     tiles = TileDescriber(a, (in_a, in_a + 512), "compute", "kernel.py:7")
-    behind = (0, Release.PROGRAM, t, NOBODY, 0, Release.LANE, t, stage_ref(first, 0))
+    behind = (0, Release.PROGRAM, t, NO_REF, 0, Release.LANE, t, stage_ref(first, 0))
     log.record_chain(tiles, tile(1), (t + 4.0, t + 8.0, t + 8.0, t + 9.0), (read,), second, behind)
-    crossed = (0, Release.LAUNCH, t, NOBODY, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
+    crossed = (0, Release.LAUNCH, t, NO_REF, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
     log.record_chain(tiles, tile(0), (t, t + 4.0, t + 9.0, t + 12.0), (read,), first, crossed)
 
     rows = CourseRows(COURSE, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
@@ -146,7 +146,7 @@ def test_what_is_recorded_while_a_copy_is_not_read_yet_has_tokens_of_its_own() -
     before = log.new_token()
     log.record_copy(copy_of(recorded(), places(0, 0)[0]))
     after = log.new_token()
-    crossed = (0, Release.LAUNCH, 0.0, NOBODY, 1, Release.LANE, 1.0, stage_ref(after, 0))
+    crossed = (0, Release.LAUNCH, 0.0, NO_REF, 1, Release.LANE, 1.0, stage_ref(after, 0))
     log.record_chain(tiles, tile(0), (0.0, 1.0, 1.0, 2.0), (), before, crossed)
     log.record_chain(tiles, tile(1), (0.0, 1.0, 2.0, 3.0), (), after, (0, Release.LANE, 0.0, stage_ref(before, 1)))
     assert [(number, record.released_by) for number, record in log.items()][:4] == [(0, None), (2, 1), (1, 2), (3, 2)]
@@ -177,7 +177,7 @@ def test_equal_describers_are_kept_once() -> None:
     for at in range(3):
         log.record(float(at), at + 1.0, "sip0.cube0.pe0.pe_dma", "memory", "dma_read", {"src_addr": at})
         tiles = TileDescriber("sip0.cube0.pe0", (64, 128), "compute")
-        log.record_chain(tiles, tile(0), (at, at + 0.5, at + 0.5, at + 1.0), (), NOBODY, (0, Release.LAUNCH, 0, NOBODY))
+        log.record_chain(tiles, tile(0), (at, at + 0.5, at + 0.5, at + 1.0), (), NO_REF, (0, Release.LAUNCH, 0, NO_REF))
     rows = list(copied_rows(copy_of(log.take_rows(), places(0, 0)[0]), 0, 0))
     assert [len({id(row[0]) for row in rows[at::2]}) for at in range(2)] == [1, 1]
 

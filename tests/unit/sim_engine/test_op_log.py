@@ -10,7 +10,7 @@ import pytest
 
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import RequestId
-from kernbench.components.recording import NOBODY, Release, op_ref, stage_ref
+from kernbench.components.recording import NO_REF, Release, op_ref, stage_ref
 from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.sim_engine.op_tally import EngineWork, OpTally
@@ -83,8 +83,8 @@ class Tiles:
 def two_tiles(log: OpLog, t: float = 0.0) -> None:
     """From `t` on: the second tile's read waits for the first one's channel, and the second is recorded first."""
     first, second = log.new_token(), log.new_token()
-    launched = (0, Release.LAUNCH, t, NOBODY)
-    behind = (0, Release.PROGRAM, t, NOBODY, 0, Release.LANE, t, stage_ref(first, 0))  # the later entry counts
+    launched = (0, Release.LAUNCH, t, NO_REF)
+    behind = (0, Release.PROGRAM, t, NO_REF, 0, Release.LANE, t, stage_ref(first, 0))  # the later entry counts
     log.record_chain(Tiles(), 1, (t + 4.0, t + 8.0, t + 8.0, t + 9.0), (), second, behind)
     waited = (*launched, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
     log.record_chain(Tiles(), 0, (t, t + 4.0, t + 9.0, t + 12.0), (), first, waited)

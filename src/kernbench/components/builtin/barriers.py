@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernbench.common.commands import BarrierCmd
 from kernbench.common.messages import BarrierMsg, KernelLaunchMsg
 from kernbench.components.base import ActiveComponent, Packet
-from kernbench.components.recording import NOBODY, FieldValue, Recorder, Release, op_ref
+from kernbench.components.recording import NO_REF, FieldValue, Recorder, Release, op_ref
 from kernbench.triton_emu.kernel_runner import Done
 
 OP_KIND = "communication"
@@ -122,7 +122,7 @@ class BarrierPort:
         if log.lines:
             params["line"] = cmd.line
         before = () if together.record is None else (together.record,)
-        causes = (0, Release.MESSAGE, since_ns, op_ref(*before) if before else NOBODY)
+        causes = (0, Release.MESSAGE, since_ns, op_ref(*before) if before else NO_REF)
         start_ns, node, now = together.last_ns, self._cpu.node.id, self._cpu.env.now
         return log.record(start_ns, now, node, OP_KIND, "barrier", params, before, causes=causes, stream=launch.stream)
 

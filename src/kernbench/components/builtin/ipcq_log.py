@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernbench.common.ipcq import Message
 from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, TxRing
-from kernbench.components.recording import NOBODY, FieldValue, Recorder, Release, op_ref
+from kernbench.components.recording import NO_REF, FieldValue, Recorder, Release, op_ref
 
 OP_KIND = "communication"
 
@@ -41,7 +41,7 @@ def record_receive(log: Recorder, node: str, now: float, ring: RxRing, op: RecvO
 def _released(ring: RxRing, op: RecvOp, message: Message) -> tuple[float, ...]:
     """What let a receive start, if it had to wait: its message, or the receive before it in the same ring."""
     if op.waited:
-        return (0, Release.MESSAGE, op.waited[0], NOBODY if message.record is None else op_ref(message.record))
+        return (0, Release.MESSAGE, op.waited[0], NO_REF if message.record is None else op_ref(message.record))
     if op.start_ns != op.posted_ns and ring.last_record is not None:
         return (0, Release.LANE, op.posted_ns, op_ref(ring.last_record))
     return ()

@@ -13,7 +13,7 @@ from kernbench.common.ipcq import Chunk, Communicator, Message
 from kernbench.common.message_traffic import MessageCounter, Path
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid
-from kernbench.components.recording import NOBODY, Release
+from kernbench.components.recording import NO_REF, Release
 from kernbench.triton_emu.kernel_runner import Done
 
 
@@ -112,7 +112,7 @@ class TxRing:
         self.path: Path = ()  # to there
         self.sent = 0  # chunks so far
         self.taken = 0  # of those, as credits say
-        self.credited_by = NOBODY  # who sent the last one
+        self.credited_by = NO_REF  # who sent the last one
         self.ops: deque[SendOp] = deque()  # with chunks to post
         self.stalled_since_ns: float | None = None  # for want of a credit
         self.is_waking = False

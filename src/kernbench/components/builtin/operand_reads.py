@@ -4,7 +4,7 @@ own, and the tile goes on when the last of them is there.
 
 from __future__ import annotations
 
-from kernbench.components.builtin.pe_state import Present, State
+from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.recording import DATA, STAGE_BITS
 
@@ -51,13 +51,13 @@ class OperandReads:
         return True
 
 
-def token_state(token: TileToken, present: Present, *, waits: bool = False) -> State:
+def token_state(token: TileToken, view: RelativeView, *, waits: bool = False) -> State:
     """A tile under way, or one of its operands; of the others that are read at the same time, what is there."""
     if not isinstance(token, OperandRead):
-        return present.token(token, waits=waits)
-    group, now = token.group, present.now
-    present.seen[id(token)] = token
+        return view.token(token, waits=waits)
+    group, now = token.group, view.now
+    view.tokens[id(token)] = token
     times = zip(group.times[::2], group.times[1::2], strict=True)
     there = tuple((start - now, end - now) if end else () for start, end in times)
     own = (token.index, 0.0 if waits else token.start_ns - now, token.pending)
-    return (*own, present.token(group.tile, waits=True), group.first, group.missing, there)
+    return (*own, view.token(group.tile, waits=True), group.first, group.missing, there)

@@ -45,7 +45,7 @@ from kernbench.components.builtin.interfaces import (
     DataMover,
     MessageQueue,
 )
-from kernbench.components.builtin.launch_turn import Answer, Turn
+from kernbench.components.builtin.launch_job import Answer, LaunchJob
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
@@ -99,44 +99,44 @@ class PeCpuComponent(ActiveComponent):
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
         self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # what kernels get as `tl`
         # By stream. The first one of each runs, until all it set going is done.
-        self._turns: dict[LaunchStream, deque[Turn]] = {stream: deque() for stream in STREAMS}
+        self._jobs: dict[LaunchStream, deque[LaunchJob]] = {stream: deque() for stream in STREAMS}
 
     def accept(self, packet: Packet) -> Process | None:
         if isinstance(packet.request, KernelLaunchMsg):
-            self._take(Turn(packet.request, partial(self._reply_with, packet)))
+            self._take(LaunchJob(packet.request, partial(self._reply_with, packet)))
             return None
         return super().accept(packet)
 
-    def serve_alone(self, launch: KernelLaunchMsg, answer: Answer) -> None:
+    def serve_without_packet(self, launch: KernelLaunchMsg, answer: Answer) -> None:
         """Run a launch that came in no packet."""
-        self._take(Turn(launch, answer))
+        self._take(LaunchJob(launch, answer))
 
     def abandon(self) -> None:
         """Throw out the kernels that run here: time does not go on."""
-        for turns in self._turns.values():
-            for turn in turns:
-                if turn.runner is not None:
-                    turn.runner.abandon()
+        for jobs in self._jobs.values():
+            for job in jobs:
+                if job.runner is not None:
+                    job.runner.abandon()
 
-    def _take(self, turn: Turn) -> None:
-        turns = self._turns[turn.launch.stream]
-        turns.append(turn)
-        if len(turns) == 1:
-            self._begin(turn)
+    def _take(self, job: LaunchJob) -> None:
+        jobs = self._jobs[job.launch.stream]
+        jobs.append(job)
+        if len(jobs) == 1:
+            self._begin(job)
 
     def _reply_with(self, packet: Packet, result: PeResult) -> None:
         self.reply(packet, payload=result)
 
-    def has_only(self, turn: Turn) -> bool:
+    def is_only_job(self, job: LaunchJob) -> bool:
         """Whether a launch is the only one here, and is to run."""
-        return sum(map(len, self._turns.values())) == 1 and not turn.is_aborted
+        return sum(map(len, self._jobs.values())) == 1 and not job.is_aborted
 
-    def end_known(self, turn: Turn, result: PeResult) -> None:
+    def end_replayed(self, job: LaunchJob, result: PeResult) -> None:
         """A launch is over whose kernel was not run, since its course is known."""
-        turn.answer(result)
-        self.ctx.end_lease(*self.key, turn.launch.stream)
-        turn.is_answered = True  # before the next begins: what is known may end there, and this kernel run late
-        self._on_with_next(turn)
+        job.answer(result)
+        self.ctx.end_lease(*self.key, job.launch.stream)
+        job.is_answered = True  # before the next begins: what is known may end there, and this kernel run late
+        self._on_with_next(job)
 
     def stop(self, packet: Packet) -> Process | None:
         """A launch is to stop: its kernel ends if it runs, else it leaves the queue. The answer says that nothing of it
@@ -144,41 +144,41 @@ class PeCpuComponent(ActiveComponent):
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
-        if self.ctx.known_launches is not None:
-            self.ctx.known_launches.settle((self.key[0],))
-        waiting = (turn for turns in self._turns.values() for turn in turns)
-        turn = next((turn for turn in waiting if turn.launch.id == abort.launch_id), None)
-        if turn is not None:
-            if turn.runner is not None:
-                turn.stops.append(packet)
-                turn.abort()
-                self._end_messages(turn, failed=True)  # whether it was aborted or had ended, and its messages had not
+        if self.ctx.launch_replayer is not None:
+            self.ctx.launch_replayer.interrupt((self.key[0],))
+        waiting = (job for jobs in self._jobs.values() for job in jobs)
+        job = next((job for job in waiting if job.launch.id == abort.launch_id), None)
+        if job is not None:
+            if job.runner is not None:
+                job.stops.append(packet)
+                job.abort()
+                self._end_messages(job, failed=True)  # whether it was aborted or had ended, and its messages had not
                 return None
-            turn.abort()
+            job.abort()
         self.reply(packet)
-        if turn is not None and turn is not self._turns[turn.launch.stream][0]:
-            self._turns[turn.launch.stream].remove(turn)
-            turn.answer(self._result(turn, self.env.now, self._use(turn), None))
+        if job is not None and job is not self._jobs[job.launch.stream][0]:
+            self._jobs[job.launch.stream].remove(job)
+            job.answer(self._result(job, self.env.now, self._use(job), None))
         return None
 
-    def _begin(self, turn: Turn) -> None:
+    def _begin(self, job: LaunchJob) -> None:
         """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
-        at_ns, known = max(turn.launch.target_start_ns or 0.0, self.env.now), self.ctx.known_launches
-        if known is None or not known.takes(self, turn, at_ns):
-            self.ctx.at(at_ns, self.start_turn, turn)
+        at_ns, known = max(job.launch.target_start_ns or 0.0, self.env.now), self.ctx.launch_replayer
+        if known is None or not known.try_replay(self, job, at_ns):
+            self.ctx.at(at_ns, self.start_job, job)
 
-    def start_turn(self, turn: Turn) -> None:
+    def start_job(self, job: LaunchJob) -> None:
         """Run the kernel of a launch, from now on."""
-        turn.begin(self._serve(turn))
+        job.begin(self._serve(job))
 
     def blocked(self) -> tuple[BlockedKernel, ...]:
         """What each kernel that runs here waits for, for the report of a deadlock; none that nothing keeps."""
         found = []
-        for turn in (turns[0] for turns in self._turns.values() if turns):
-            name = turn.launch.kernel_ref.name
-            if turn.runner is not None:
-                rings_of, missing = partial(self._rings_of, turn.launch), partial(self._missing, turn.launch)
-                found.append(blocked_kernel(turn.runner, name, self.ctx.kernels[name], self.key, rings_of, missing))
+        for job in (jobs[0] for jobs in self._jobs.values() if jobs):
+            name = job.launch.kernel_ref.name
+            if job.runner is not None:
+                rings_of, missing = partial(self._rings_of, job.launch), partial(self._missing, job.launch)
+                found.append(blocked_kernel(job.runner, name, self.ctx.kernels[name], self.key, rings_of, missing))
         return tuple(kernel for kernel in found if kernel is not None)
 
     def _missing(self, launch: KernelLaunchMsg, barrier: BarrierCmd) -> list[str]:
@@ -195,66 +195,66 @@ class PeCpuComponent(ActiveComponent):
     def _rings_of(self, launch: KernelLaunchMsg, cmd: IpcqCommand) -> tuple[RingWait, ...]:
         return self.ipcq.describe(cmd, launch)
 
-    def _serve(self, turn: Turn) -> Process:
-        start_ns, before = self.env.now, self._use(turn)
-        stream = turn.launch.stream
-        self.ctx.begin_launch(self._pe, turn.launch.id, stream)
-        error = yield from self._run(turn)
-        if turn.watch is not None and error is None:
-            turn.watch.end()
-        result = self._result(turn, start_ns, before, error)
-        if not turn.is_answered:
-            turn.answer(result)
-        if error is not None and turn.runner is not None:
-            self._end_messages(turn, failed=True)
-            yield from turn.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
-            if turn.watch is not None:
-                turn.watch.end()
-        self._end_messages(turn)
-        if not turn.is_answered:  # else it is over since then
+    def _serve(self, job: LaunchJob) -> Process:
+        start_ns, before = self.env.now, self._use(job)
+        stream = job.launch.stream
+        self.ctx.begin_launch(self._pe, job.launch.id, stream)
+        error = yield from self._run(job)
+        if job.watch is not None and error is None:
+            job.watch.end()
+        result = self._result(job, start_ns, before, error)
+        if not job.is_answered:
+            job.answer(result)
+        if error is not None and job.runner is not None:
+            self._end_messages(job, failed=True)
+            yield from job.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
+            if job.watch is not None:
+                job.watch.end()
+        self._end_messages(job)
+        if not job.is_answered:  # else it is over since then
             self.ctx.end_lease(*self.key, stream)
-            self._on_with_next(turn)
+            self._on_with_next(job)
 
-    def _on_with_next(self, turn: Turn) -> None:
+    def _on_with_next(self, job: LaunchJob) -> None:
         """Nothing of a launch is under way any more."""
-        turns = self._turns[turn.launch.stream]
-        turns.popleft()
-        for stop in turn.stops:
+        jobs = self._jobs[job.launch.stream]
+        jobs.popleft()
+        for stop in job.stops:
             self.reply(stop)
-        if turns:
-            self._begin(turns[0])
+        if jobs:
+            self._begin(jobs[0])
 
-    def _end_messages(self, turn: Turn, failed: bool = False) -> None:
+    def _end_messages(self, job: LaunchJob, failed: bool = False) -> None:
         """A kernel has ended, or is to: what it waits for of its neighbours will not be waited for any more."""
-        if failed or turn.is_aborted:
-            self.barriers.cancel(turn.launch)
+        if failed or job.is_aborted:
+            self.barriers.cancel(job.launch)
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
         if ipcq is not None:
-            (ipcq.cancel if failed or turn.is_aborted else ipcq.finished)(turn.launch)
+            (ipcq.cancel if failed or job.is_aborted else ipcq.finished)(job.launch)
 
-    def _run(self, turn: Turn) -> Process:
+    def _run(self, job: LaunchJob) -> Process:
         """Run the kernel to its end; returns the failure, if it failed."""
-        if turn.is_aborted:
+        if job.is_aborted:
             return None
-        launch = turn.launch
+        launch = job.launch
         name = launch.kernel_ref.name
         kernel = self.ctx.kernels.get(name)
         if kernel is None:
             known = ", ".join(self.ctx.kernels) or "none"
             what, hint = f"no kernel '{name}' on this device", f"launch it by its function; known: {known}"
             return KernelFailure("KernelError", what, "", 0, "", *self.key, hint=hint)
-        turn.watch = self._watch(launch, kernel)
-        runner = turn.runner = KernelRunner(
-            _Commands(self, launch), turn.watch, lines=self.ctx.log is not None and self.ctx.log.lines
+        job.watch = self._watch(launch, kernel)
+        runner = job.runner = KernelRunner(
+            _Commands(self, launch), job.watch, lines=self.ctx.log is not None and self.ctx.log.lines
         )
         try:
-            tcm = turn.lease or self.ctx.lease_tcm(*self.key, launch.stream)
+            tcm = job.lease or self.ctx.lease_tcm(*self.key, launch.stream)
             tl = self.tl_of(self._environment(launch, kernel, runner, tcm))
             call = self.call_of(launch, kernel, tl)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)
         yield from runner.run(lambda: tl.ended(call()))
-        turn.tcm_peak_bytes = tl.close()
+        job.tcm_peak_bytes = tl.close()
         if runner.error is None:
             return None
         failure = failure_of(runner.error, kernel, self.key)
@@ -263,17 +263,17 @@ class PeCpuComponent(ActiveComponent):
 
     # ---- what the kernel cost
 
-    def _use(self, turn: Turn) -> Use:
+    def _use(self, job: LaunchJob) -> Use:
         """What the PE's engines have done; one that was not needed yet has done nothing."""
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
-        if (settle := getattr(scheduler, "settle", None)) is not None:
-            settle()
+        if (interrupt := getattr(scheduler, "interrupt_replay", None)) is not None:
+            interrupt()
         tcm = self.ctx.component_so_far(self._tcm_id)
         return Use(
             getattr(dma, "busy_ns", 0.0),
-            tuple(slot.busy_ns_for(turn.launch.stream) for slot in getattr(scheduler, "compute_slots", ())),
+            tuple(slot.busy_ns_for(job.launch.stream) for slot in getattr(scheduler, "compute_slots", ())),
             getattr(tcm, "busy_ns", 0.0),
             self._hbm_traffic(),
         )
@@ -284,12 +284,12 @@ class PeCpuComponent(ActiveComponent):
         late = {} if ipcq is None else ipcq.landed_late
         return {node: use.minus(late.get(node, NO_TRAFFIC)) for node, use in moved.items()} if late else moved
 
-    def _result(self, turn: Turn, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
-        now, end_ns = self._use(turn), self.env.now
+    def _result(self, job: LaunchJob, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
+        now, end_ns = self._use(job), self.env.now
         take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", None)
-        composites = take_composites(turn.launch.stream) if take_composites and turn.runner is not None else ()
+        composites = take_composites(job.launch.stream) if take_composites and job.runner is not None else ()
         hbm = {node: use.minus(before.hbm.get(node, NO_TRAFFIC)) for node, use in now.hbm.items()}
-        for node, use in self._messages_under_way(turn).items():
+        for node, use in self._messages_under_way(job).items():
             hbm[node] = hbm.get(node, NO_TRAFFIC).plus(use)
         return PeResult(
             *self.key,
@@ -300,20 +300,20 @@ class PeCpuComponent(ActiveComponent):
             _longest_ns(now.slots_ns, before.slots_ns),
             error,
             tuple((node, hbm[node]) for node in sorted(hbm) if hbm[node].burst_bytes),
-            turn.is_aborted,
+            job.is_aborted,
             min(now.tcm_ns - before.tcm_ns, end_ns - start_ns),  # ports are taken ahead, for the other stream too
             composites,
-            turn.tcm_peak_bytes,
-            self._messages(turn),
+            job.tcm_peak_bytes,
+            self._messages(job),
         )
 
-    def _messages(self, turn: Turn) -> MessageTraffic:
+    def _messages(self, job: LaunchJob) -> MessageTraffic:
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
-        return NO_MESSAGES if ipcq is None else ipcq.traffic_of(turn.launch)
+        return NO_MESSAGES if ipcq is None else ipcq.traffic_of(job.launch)
 
-    def _messages_under_way(self, turn: Turn) -> ByMemory:
+    def _messages_under_way(self, job: LaunchJob) -> ByMemory:
         ipcq = self.__dict__.get("ipcq")
-        return {} if ipcq is None else ipcq.under_way_of(turn.launch)
+        return {} if ipcq is None else ipcq.under_way_of(job.launch)
 
     # ---- what the kernel gets
 

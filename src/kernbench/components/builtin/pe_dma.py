@@ -30,10 +30,10 @@ from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.operand_reads import OperandRead, OperandReads, token_state
 from kernbench.components.builtin.path_timing import path_timing
-from kernbench.components.builtin.pe_state import Present, State
+from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
 from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS
+from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
@@ -92,12 +92,12 @@ class PeDmaComponent(PeEngine):
         """Whether no request is under way."""
         return not self._under_way
 
-    def state(self, present: Present) -> State:
+    def timing_state(self, view: RelativeView) -> State:
         """What matters for what comes."""
         found: list[object] = []
         for channel in (self._read, self._write, self._communication):
             waiting = [
-                (token_state(token, present, waits=True), since_ns - present.now)
+                (token_state(token, view, waits=True), since_ns - view.now)
                 for token, since_ns in channel.waiting
                 if isinstance(token, TileToken)
             ]
@@ -262,7 +262,7 @@ class PeDmaComponent(PeEngine):
                 assert isinstance(following, Posted | Fetched)
                 self._communicate(following)
             if self.on_room is not None:
-                self.tell_room(left)
+                self.notify_room(left)
             return
         channel.taken -= 1
         self._under_way -= 1
@@ -303,14 +303,14 @@ class PeDmaComponent(PeEngine):
         self.ctx.at(left_ns, self._posted, what)
 
     def _posted(self, what: Posted) -> None:
-        self._leave_place(self._communication, NOBODY)
+        self._leave_place(self._communication, NO_REF)
         if what.left is not None:
             what.left()
 
     def _fetched(self, arrival: Arrival) -> None:
         what = arrival.tag
         assert isinstance(what, Fetched)
-        self._leave_place(self._communication, NOBODY)
+        self._leave_place(self._communication, NO_REF)
         what.arrived()
 
     # ---- where bytes lie
@@ -373,11 +373,11 @@ class PeDmaComponent(PeEngine):
         if channel.taken < channel.places:
             self._take_place(channel)
         else:
-            turn = self.env.event()
-            channel.waiting.append((turn, self.env.now))
-            yield turn
+            channel_free = self.env.event()
+            channel.waiting.append((channel_free, self.env.now))
+            yield channel_free
         yield from self.pause(self.entry_ns)
         move = self.write if request.is_write else self.read
         yield move(request, port.path, local, request.nbytes, legs)
-        self._leave_place(channel, NOBODY)
+        self._leave_place(channel, NO_REF)
         return Served(port.path)

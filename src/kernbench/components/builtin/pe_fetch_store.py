@@ -14,10 +14,10 @@ from collections import deque
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import TCM_PORTS, TcmPorts
-from kernbench.components.builtin.pe_state import Present, State
+from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
 from kernbench.components.builtin.stages import MoveStage, StageType
-from kernbench.components.recording import NOBODY, SLOT, STAGE_BITS, Release
+from kernbench.components.recording import NO_REF, SLOT, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 
 
@@ -45,10 +45,10 @@ class PeFetchStoreComponent(PeEngine):
             self._tcm = self.sibling(self.pe.part("pe_tcm"), TCM_PORTS)
         return self._tcm
 
-    def state(self, present: Present) -> State:
+    def timing_state(self, view: RelativeView) -> State:
         """What matters for what comes."""
-        early = tuple(present.token(self._early[order], waits=True) for order in sorted(self._early))
-        return self.free_bytes, tuple(present.token(token, waits=True) for token in self._waiting), early
+        early = tuple(view.token(self._early[order], waits=True) for order in sorted(self._early))
+        return self.free_bytes, tuple(view.token(token, waits=True) for token in self._waiting), early
 
     def skip_tiles(self, tiles: int) -> None:
         """Tiles were fetched without a word to anybody here."""
@@ -69,7 +69,7 @@ class PeFetchStoreComponent(PeEngine):
             self._waiting.append(token)
             if self._early:
                 self._admit_early(token)
-            self._start_fetches(NOBODY)
+            self._start_fetches(NO_REF)
 
     def _admit_early(self, token: TileToken) -> None:
         """Tiles that came before their turn follow the one that they overtook, when its read is over."""
@@ -85,7 +85,7 @@ class PeFetchStoreComponent(PeEngine):
             self._start_fetches(left)
 
     def _start_fetches(self, left: int) -> None:
-        waiting, started = self._waiting, NOBODY
+        waiting, started = self._waiting, NO_REF
         while waiting:
             token = waiting[0]
             stage = token.stages[token.index]
@@ -95,11 +95,11 @@ class PeFetchStoreComponent(PeEngine):
             waiting.popleft()
             started = token.number << STAGE_BITS | token.index
             self.free_bytes -= stage.registers
-            if left != NOBODY:
+            if left != NO_REF:
                 token.causes += (token.index, SLOT, self.env.now, left)
             self.ctx.at(self.tcm.fetch(token, stage.nbytes) + self.overhead_ns, self._fetched, token)
-        if started != NOBODY and self.on_room is not None:
-            self.tell_room(started)
+        if started != NO_REF and self.on_room is not None:
+            self.notify_room(started)
 
     def _fetched(self, token: TileToken) -> None:
         if token.context.on_fetched is not None:

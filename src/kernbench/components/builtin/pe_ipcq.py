@@ -38,7 +38,7 @@ from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, Slot
 from kernbench.components.builtin.ipcq_setup import RingTable
 from kernbench.components.builtin.ipcq_unread import alike_of, unread_of
 from kernbench.components.builtin.pipeline import PeEngine
-from kernbench.components.recording import NOBODY, Release, op_ref
+from kernbench.components.recording import NO_REF, Release, op_ref
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
@@ -81,7 +81,7 @@ class PeIpcqComponent(PeEngine):
         direction that leads nowhere.
         """
         communicator = self._rings.communicator(launch)
-        cause = (Release.LAUNCH, NOBODY) if after is None else (Release.PROGRAM, op_ref(after))
+        cause = (Release.LAUNCH, NO_REF) if after is None else (Release.PROGRAM, op_ref(after))
         if isinstance(cmd, SendCmd):
             if after is not None and after in cmd.deps:
                 cause = (Release.DATA, op_ref(after))
@@ -403,7 +403,7 @@ class PeIpcqComponent(PeEngine):
         ring.taken += 1
         if chunk.sent_ns >= op.user.moved.since_ns:
             op.user.moved.carry(chunk.path, chunk.nbytes)
-        by = NOBODY
+        by = NO_REF
         if chunk.is_last:
             ring.op = None
             by = self._received(ring, op)
@@ -416,12 +416,12 @@ class PeIpcqComponent(PeEngine):
         message, log = op.message, self.ctx.log
         assert message is not None
         if op.is_cancelled:
-            return NOBODY
+            return NO_REF
         del op.user.ops[op]
         op.cmd.received.append(message)
         if log is None:
             op.done(())
-            return NOBODY
+            return NO_REF
         ring.last_record = record = record_receive(log, self.node.id, self.env.now, ring, op)
         op.done((record,))
         return op_ref(record)

@@ -35,7 +35,7 @@ from kernbench.components.builtin.command_log import SimpleRecords, composite_en
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.builtin.pe_state import Present, State
+from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import PeEngine, PipelineContext, ServerQueue, StageServer, TileToken
 from kernbench.components.builtin.simple_command import SimpleCommand
 from kernbench.components.builtin.stages import GemmStage, RunsStage, Stage, StageType
@@ -52,8 +52,8 @@ from kernbench.components.builtin.tiling import (
     operands_of,
     without_addresses,
 )
-from kernbench.components.foresight import Foreseen
-from kernbench.components.recording import NOBODY, Release, op_ref
+from kernbench.components.recording import NO_REF, Release, op_ref
+from kernbench.components.replays import ReplayedComposite
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
@@ -104,13 +104,13 @@ class PeSchedulerComponent(PeEngine):
         self._feeding = False
         self._held_up: int | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
-        self._new_token: Callable[[], int] = repeat(NOBODY).__next__ if ctx.log is None else ctx.log.new_token
+        self._new_token: Callable[[], int] = repeat(NO_REF).__next__ if ctx.log is None else ctx.log.new_token
         self._records = None if ctx.log is None else SimpleRecords(ctx.log, self.pe)
         self._compute_plans: dict[tuple[object, ...], tuple[TilePlan]] = {}  # of simple commands, by their work
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
         self._commands = 0  # under way
-        self.foreseen: Foreseen | None = None  # a composite whose course is known
+        self.replayed: ReplayedComposite | None = None  # a composite whose course is known
 
     @cached_property
     def engines(self) -> dict[str, StageServer]:
@@ -138,8 +138,8 @@ class PeSchedulerComponent(PeEngine):
         tiled, and for a DMA command that moves nothing, which would never end. `after` is the op that the kernel waited
         for last, None when it has just begun.
         """
-        self.settle()
-        cause = (Release.LAUNCH, NOBODY)
+        self.interrupt_replay()
+        cause = (Release.LAUNCH, NO_REF)
         if after is not None:
             release = Release.DATA if after in cmd.deps else Release.PROGRAM
             cause = (release, op_ref(self._ended_by.get(after, after)))
@@ -264,10 +264,10 @@ class PeSchedulerComponent(PeEngine):
         return tuple(self._composites.pop(stream, {}).values())
 
     def _begin(self, feed: TileFeed) -> None:
-        foresight = self.ctx.foresight
-        if foresight is not None:
-            self.foreseen = foresight.foresee(self, feed, is_alone=self._commands == 1)
-        if self.foreseen is None:
+        composite_replayer = self.ctx.composite_replayer
+        if composite_replayer is not None:
+            self.replayed = composite_replayer.try_replay(self, feed, is_only_command=self._commands == 1)
+        if self.replayed is None:
             self.let_in(feed)
 
     def let_in(self, feed: TileFeed) -> None:
@@ -275,16 +275,16 @@ class PeSchedulerComponent(PeEngine):
         self._feeds.append(feed)
         self._feed(*feed.cause)
 
-    def settle(self) -> None:
-        """Somebody needs the PE, or wants to know what it has done: what is foreseen goes on tile by tile."""
-        if self.foreseen is not None:
-            self.foreseen.settle()
+    def interrupt_replay(self) -> None:
+        """Somebody needs the PE, or wants to know what it has done: what is replayed goes on tile by tile."""
+        if self.replayed is not None:
+            self.replayed.interrupt()
 
-    def state(self, present: Present) -> State:
+    def timing_state(self, view: RelativeView) -> State:
         """What matters for what comes."""
-        slots = tuple(present.server(slot) for slot in self.compute_slots)
+        slots = tuple(view.server(slot) for slot in self.compute_slots)
         waits_at = tuple(part for part, engine in self.engines.items() if engine.on_room is not None)
-        held_up = NOBODY if self._held_up is None else int(self._held_up)
+        held_up = NO_REF if self._held_up is None else int(self._held_up)
         return self._tile_bytes, held_up, len(self._feeds), slots, waits_at
 
     def skip_tiles(self, tiles: int) -> None:

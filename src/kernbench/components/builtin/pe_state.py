@@ -1,4 +1,4 @@
-"""The state of a PE seen from the present: times as they lie ahead or behind, tiles as counted from the one fed next.
+"""The state of a PE seen from the view: times as they lie ahead or behind, tiles as counted from the one fed next.
 
 Two instants at which a PE's blocks, its fabric and the tiles to come look the same are followed by the same. What is
 over and cannot matter any more is left out. At which channels bytes begin is not part of it: that is noted beside it.
@@ -16,7 +16,7 @@ State = tuple[object, ...]
 Placement = tuple[int, int, int]  # of an operand in memory channels: its address, bits of a burst, mask of channels
 
 
-class Present:
+class RelativeView:
     """Where a PE stands: the time, how many tiles were fed, and where operands lie among channels."""
 
     def __init__(self, now: float, fed: int, placements: Mapping[int, Placement]) -> None:
@@ -24,15 +24,15 @@ class Present:
         self._refs = fed << STAGE_BITS
         self._fed = fed
         self._placements = placements
-        self.seen: dict[int, TileToken] = {}  # tiles under way, and operands of them, by identity
-        self.places: list[int] = []  # channels at which bytes begin that are to be moved, in the order of the state
+        self.tokens: dict[int, TileToken] = {}  # tiles under way, and operands of them, by identity
+        self.first_channels: list[int] = []  # of bytes still to move, in the order of the state
 
-    def until(self, time: float) -> float:
+    def remaining_ns(self, time: float) -> float:
         """How long something is still taken."""
         return time - self.now if time > self.now else 0.0
 
     def server(self, queue: ServerQueue) -> State:
-        free = self.until(queue.free_ns)
+        free = self.remaining_ns(queue.free_ns)
         return (free, self.ref(queue.holder)) if free else ()
 
     def ref(self, who: float) -> float:
@@ -40,8 +40,8 @@ class Present:
 
     def token(self, token: TileToken, *, waits: bool = False) -> State:
         """A tile under way: what is left of it, and what its record will say. One that waits has yet to start."""
-        self.seen[id(token)] = token
-        self._note_places(token)
+        self.tokens[id(token)] = token
+        self._note_channels(token)
         now, causes = self.now, token.causes
         plan = token.plan
         said: list[float] = []
@@ -58,11 +58,11 @@ class Present:
             token.pending,
         )
 
-    def _note_places(self, token: TileToken) -> None:
+    def _note_channels(self, token: TileToken) -> None:
         """The channels at which the bytes begin that the tile has to move."""
         for stage in token.stages[token.index :]:
             if type(stage) is DmaStage:
                 placement = self._placements.get(stage.operand)
                 if placement is not None:
                     address, shift, mask = placement
-                    self.places.append((address + stage.offset) >> shift & mask)
+                    self.first_channels.append((address + stage.offset) >> shift & mask)

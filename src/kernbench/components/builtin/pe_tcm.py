@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
-from kernbench.components.builtin.pe_state import Present, State
+from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import ServerQueue, TileToken
 from kernbench.topology.graph import Node
 
@@ -35,9 +35,9 @@ class PeTcmComponent(MemoryComponent):
         """For how long at least one port was taken, or will be by what is under way."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
 
-    def state(self, present: Present) -> State:
+    def timing_state(self, view: RelativeView) -> State:
         """What matters for what comes."""
-        return present.server(self.read_port), present.server(self.write_port)
+        return view.server(self.read_port), view.server(self.write_port)
 
     def add_busy(self, read_ns: float, write_ns: float, busy_ns: float, *, is_communication: bool) -> None:
         """The ports served for a while, at least one of them for `busy_ns`, without a word to anybody here."""

@@ -21,7 +21,7 @@ from kernbench.components.builtin.engine_cycles import compute_ns
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.stages import GemmStage, MathStage, Stage
 from kernbench.components.builtin.tile_plan import TilePlan
-from kernbench.components.recording import LANE, NOBODY, STAGE_BITS, Release
+from kernbench.components.recording import LANE, NO_REF, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 
 # What an engine of a user's own is made from, stages too.
@@ -107,10 +107,10 @@ class TileToken:
         self,
         plan: TilePlan,
         context: CommandContext,
-        number: int = NOBODY,
+        number: int = NO_REF,
         asked_ns: float = 0.0,
         release: int = Release.PROGRAM,
-        released_by: int = NOBODY,
+        released_by: int = NO_REF,
         order: int = 0,
     ) -> None:
         self.plan = plan
@@ -153,7 +153,7 @@ class ServerQueue:
         self.free_ns = 0.0
         self.busy_ns = 0.0
         self.communication_ns = 0.0  # of that, for kernels of the communication stream
-        self.holder = NOBODY  # the stage that it serves last, see `TileToken.ref`
+        self.holder = NO_REF  # the stage that it serves last, see `TileToken.ref`
 
     def serve(self, token: TileToken, now: float, ns: float) -> float:
         """Take the server for the present stage of a token that is ready; returns when it ends."""
@@ -228,7 +228,7 @@ class PeEngine(ActiveComponent):
         """Whether the feeder may let a token into this engine's queue."""
         return True
 
-    def tell_room(self, left: int) -> None:
+    def notify_room(self, left: int) -> None:
         """A place in the queue is free, since stage `left` left: wake the feeder, if it waits here."""
         wake, self.on_room = self.on_room, None
         if wake is not None:

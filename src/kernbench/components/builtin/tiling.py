@@ -44,7 +44,7 @@ class OpServer(NamedTuple):
 
 
 OpServers = Mapping[str, OpServer]  # by op, for those that some part declares
-NOBODY_ELSE: OpServers = MappingProxyType({})
+NO_SERVERS: OpServers = MappingProxyType({})
 LANES = OpServer()
 
 
@@ -162,7 +162,7 @@ class _Inputs:
         return reads, moved, fetched
 
 
-def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: OpServers = NOBODY_ELSE) -> PipelinePlan:
+def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: OpServers = NO_SERVERS) -> PipelinePlan:
     """The plan of a tiled matrix product with its epilogues. `tile` is (m, k, n); operands are numbered."""
     a, b = cmd.inputs
     (m, k), n = a.shape, b.shape[1]
@@ -287,7 +287,7 @@ class _GemmTiles:
         return tuple(stages)
 
 
-def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServers = NOBODY_ELSE) -> PipelinePlan:
+def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServers = NO_SERVERS) -> PipelinePlan:
     """The plan of a tiled math op: DMA_READ FETCH MATH STORE DMA_WRITE, M first, then N. `tile` is (m, n)."""
     m, n = as_matrix(cmd.out.shape)
     tile_m, tile_n = tile

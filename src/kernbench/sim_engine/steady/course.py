@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kernbench.components.builtin.pe_scheduler import Cause
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
-from kernbench.components.recording import NOBODY, STAGE_BITS
+from kernbench.components.recording import NO_REF, STAGE_BITS
 
 TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
 Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
@@ -98,7 +98,7 @@ def _placed(causes: list[float], begin_ns: float, token: int, cause: Cause) -> l
     placed = causes[:]
     for at in range(0, len(causes), 4):
         placed[at + 2] += begin_ns
-        if causes[at + 1] == NOBODY:
+        if causes[at + 1] == NO_REF:
             placed[at + 1], placed[at + 3] = cause
         elif causes[at + 3] >= 0:
             placed[at + 3] += token << STAGE_BITS

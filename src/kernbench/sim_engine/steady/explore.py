@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_reads import token_state
 from kernbench.components.builtin.pe_scheduler import TileFeed
-from kernbench.components.builtin.pe_state import Placement, Present
+from kernbench.components.builtin.pe_state import Placement, RelativeView
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.builtin.stages import DmaStage
-from kernbench.components.recording import NOBODY
+from kernbench.components.recording import NO_REF
 from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.snapshot import is_even, state_of
@@ -68,7 +68,7 @@ class Explorer:
         self._told = 0  # rows that are in the course
         operands = private.operands(feed.context.operands, ports)
         self._feed = pe.scheduler.feed_of(
-            feed.plan, feed.context.request, operands, (NOBODY, NOBODY), self._ended.append, self._record
+            feed.plan, feed.context.request, operands, (NO_REF, NO_REF), self._ended.append, self._record
         )
         self._placements = _placements(self._feed, private)
         self._passed: dict[int, tuple[Leg, int]] = {}  # legs, and how often, by identity
@@ -227,7 +227,7 @@ class Explorer:
         private, pe = self._private, self._pe
         env = private.env
         assert self._placements is not None
-        present = Present(env.now, self._feed.fed, self._placements)
+        present = RelativeView(env.now, self._feed.fed, self._placements)
 
         def subject_state(subject: object) -> object:
             if isinstance(subject, Transfer):
@@ -235,22 +235,22 @@ class Explorer:
             assert isinstance(subject, TileToken)
             return token_state(subject, present)
 
-        fabric = state_of(private.fabric, env.now, subject_state, present.places)
+        fabric = state_of(private.fabric, env.now, subject_state, present.first_channels)
         calls = tuple(
             (time - env.now, getattr(action, "__qualname__", ""), subject_state(subject))
             for time, action, subject in env.calls()
         )
         parts = [
-            pe.scheduler.state(present),
-            pe.dma.state(present),
-            pe.fetch_store.state(present),
-            pe.tcm.state(present),
+            pe.scheduler.timing_state(present),
+            pe.dma.timing_state(present),
+            pe.fetch_store.timing_state(present),
+            pe.tcm.timing_state(present),
         ]
-        self._under_way = list(present.seen.values())
+        self._under_way = list(present.tokens.values())
         state: Any = (over, *parts, calls, fabric)  # of numbers, strings and tuples of them
         plain = blake2b(dumps(state, 2), digest_size=24)  # version 2: the same bytes for equal values
         placed = plain.copy()
-        placed.update(dumps(present.places, 2))
+        placed.update(dumps(present.first_channels, 2))
         return placed.digest(), plain.digest()
 
     # ---- totals

@@ -2,7 +2,7 @@
 
 A composite that begins on an idle PE, and whose links and memory channels are all idle and can be claimed, takes a
 course that depends on its plan and the kind of its ways only. It is worked out once. Then the composite is one event
-at its end. Whoever crosses one of its links, comes to one of its memories, or needs the PE, makes it settle: the blocks
+at its end. Whoever crosses one of its links, comes to one of its memories, or needs the PE, interrupts it: the blocks
 of the PE go through the course again, up to that instant, and what is under way there then joins the machine. Times,
 records and counters are those of the tile-by-tile run.
 
@@ -68,11 +68,11 @@ class Foresight:
         self._count = 0
         self._backoffs: dict[PeSchedulerComponent, Backoff] = {}
 
-    def foresee(self, scheduler: object, feed: object, *, is_alone: bool) -> ForeseenComposite | None:
+    def try_replay(self, scheduler: object, feed: object, *, is_only_command: bool) -> ForeseenComposite | None:
         """Take over a composite that begins now, where it is the only command on its PE."""
         assert isinstance(scheduler, PeSchedulerComponent)
         assert isinstance(feed, TileFeed)
-        begun = self._begin(scheduler, feed) if is_alone else "its PE has another command"
+        begun = self._begin(scheduler, feed) if is_only_command else "its PE has another command"
         if isinstance(begun, ForeseenComposite):
             return begun
         self._machine.stats.composites.given_up[begun] += 1
@@ -118,11 +118,11 @@ class Foresight:
         foreseen.number = self._count
         return foreseen
 
-    def settle(self, sips: Collection[int] | None = None) -> None:
+    def interrupt(self, sips: Collection[int] | None = None) -> None:
         """Have all composites that are under way, or those on some SIPs, go on tile by tile."""
         for foreseen in list(self._under_way.values()):
             if sips is None or foreseen.sip in sips:
-                foreseen.settle()
+                foreseen.interrupt()
 
     def earliest_begin_ns(self) -> float:
         """When the first of the composites that are under way began; infinity when there is none."""
@@ -234,13 +234,13 @@ class ForeseenComposite:
     def begin(self, claim: Claim, course: Course) -> None:
         """Its course is known."""
         self._claim = claim
-        self._blocks.dma.before_use = self.settle
+        self._blocks.dma.before_use = self.interrupt
         self._machine.at(self.begin_ns + course.end_ns, self._end, course)
 
     def wait(self, claim: Claim, ns: float, key: Hashable) -> None:
         """Its course is not known: whether it is worth while to work it out will be seen after a while."""
         self._claim = claim
-        self._blocks.dma.before_use = self.settle
+        self._blocks.dma.before_use = self.interrupt
         self._machine.at(on_grid(self.begin_ns + ns), self._work_out, key)
 
     def _work_out(self, key: Hashable) -> None:
@@ -248,7 +248,7 @@ class ForeseenComposite:
             course = self._foresight.work_out(key, self._ways, self._blocks, self._feed, self._ports)
             self.begin(self._claim, course)
 
-    def settle(self) -> None:
+    def interrupt(self) -> None:
         """Go on tile by tile from now on."""
         if self._claim is not None:
             self._claim.release()
@@ -303,7 +303,7 @@ class ForeseenComposite:
 
     def _over(self) -> None:
         self._claim = None
-        self._blocks.scheduler.foreseen = None
+        self._blocks.scheduler.replayed = None
         self._blocks.dma.before_use = None
         self._foresight.forget(self)
 

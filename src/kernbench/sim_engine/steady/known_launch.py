@@ -14,11 +14,11 @@ from kernbench.common.errors import AllocationError
 from kernbench.common.ids import PeId
 from kernbench.common.message_traffic import MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, PeResult
-from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
-from kernbench.components.recording import NOBODY, op_ref
+from kernbench.components.recording import NO_REF, op_ref
 from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -27,8 +27,8 @@ from kernbench.sim_engine.steady.late_credits import LateCredit, send_late
 from kernbench.sim_engine.steady.launch_course import LaunchCourse
 from kernbench.sim_engine.steady.launch_places import Shift
 
-Ended = tuple[PeCpuComponent, Turn, PeResult]
-Turns = list[tuple[PeCpuComponent, Turn]]
+Ended = tuple[PeCpuComponent, LaunchJob, PeResult]
+Turns = list[tuple[PeCpuComponent, LaunchJob]]
 
 
 class Copy(NamedTuple):
@@ -93,7 +93,7 @@ class KnownLaunch:
                 (cpu, turn), result = copy.turns[number], copy.course.results[number]
                 launch = turn.launch
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
-                self._dma_of(cpu).before_use = self.settle
+                self._dma_of(cpu).before_use = self.interrupt
                 turn.lease = machine.lease_tcm(*cpu.key, launch.stream)
                 moved = self._moved(result, copy)
                 ends.setdefault(moved.end_ns, []).append((cpu, turn, moved))
@@ -141,7 +141,7 @@ class KnownLaunch:
         for cpu, turn, result in ended:
             if self._is_disturbed:  # by a launch that was next on the one before: this one runs, and ends by itself
                 return
-            cpu.end_known(turn, result)
+            cpu.end_replayed(turn, result)
 
     def _over(self) -> None:
         assert self._claim is not None
@@ -172,7 +172,7 @@ class KnownLaunch:
             LateCredit(
                 (shift.key(credit.ring[0]), credit.ring[1]),
                 self._begin_ns + credit.at_ns,
-                credit.by if credit.by == NOBODY else op_ref(-2 - credit.by + on),
+                credit.by if credit.by == NO_REF else op_ref(-2 - credit.by + on),
             )
             for credit in course.late
         ]
@@ -205,9 +205,9 @@ class KnownLaunch:
 
     def disturbed(self, now: float) -> None:
         """Somebody comes to a link or a memory of theirs."""
-        self.settle()
+        self.interrupt()
 
-    def settle(self) -> None:
+    def interrupt(self) -> None:
         """Let the kernels run from their begin up to now, and go on."""
         if self._claim is None:
             return
@@ -218,7 +218,7 @@ class KnownLaunch:
 
     def _start_late(self) -> None:
         for cpu, turn in self._turns:
-            cpu.start_turn(turn)
+            cpu.start_job(turn)
 
 
 def _moved_use(use: CompositeUse, shift: Shift) -> CompositeUse:

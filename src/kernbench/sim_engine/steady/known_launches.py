@@ -24,7 +24,7 @@ from functools import partial
 from itertools import groupby
 
 from kernbench.common.messages import KernelLaunchMsg, PeResult, RequestId
-from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.policy.address.phyaddr import SIP_SHIFT
@@ -50,7 +50,7 @@ class KnownLaunches:
         self._machine = machine
         self._ahead = ExploredAhead(machine.host_ahead, machine.stats)
         self._courses = LaunchCourses(machine, self._ahead)
-        self._waiting: dict[Turn, PeCpuComponent] = {}  # those whose time has not come, in the order of their coming
+        self._waiting: dict[LaunchJob, PeCpuComponent] = {}  # whose time has not come, in order of arrival
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
         self._under_way: dict[int, KnownLaunch] = {}  # by SIP
         self.copied = 0  # regions in which launches took a known course to its end: their kernels were not run there
@@ -59,13 +59,13 @@ class KnownLaunches:
         if machine.data:
             machine.memory.before_use = self._before_use
 
-    def takes(self, cpu: object, turn: object, at_ns: float) -> bool:
+    def try_replay(self, cpu: object, turn: object, at_ns: float) -> bool:
         """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
         there as a known one goes on as if it were not known.
         """
         assert isinstance(cpu, PeCpuComponent)
-        assert isinstance(turn, Turn)
-        self.settle((cpu.key[0],))
+        assert isinstance(turn, LaunchJob)
+        self.interrupt((cpu.key[0],))
         launch = turn.launch
         why_not = "its PEs do not start together" if launch.target_start_ns != at_ns else self._courses.why_not(launch)
         if why_not:
@@ -77,19 +77,19 @@ class KnownLaunches:
         self._machine.at(at_ns, self._start, (cpu, turn))
         return True
 
-    def settle(self, sips: Collection[int] | None = None) -> None:
+    def interrupt(self, sips: Collection[int] | None = None) -> None:
         """Somebody comes to some SIPs, or to any: what is under way there goes on as if it were not known."""
         if self._under_way:
             for sip in list(self._under_way) if sips is None else sips:
                 if sip in self._under_way:
-                    self._under_way[sip].settle()
+                    self._under_way[sip].interrupt()
 
     def _before_use(self, address: int) -> None:
         """Somebody reads or writes bytes, or asks who did: what is known of their SIP has to be written down."""
         if self._under_way:
-            self.settle((address >> SIP_SHIFT,))
+            self.interrupt((address >> SIP_SHIFT,))
 
-    def _start(self, what: tuple[PeCpuComponent, Turn]) -> None:
+    def _start(self, what: tuple[PeCpuComponent, LaunchJob]) -> None:
         """The time of a kernel has come. What is not known starts in the order in which it would have."""
         cpu, turn = what
         launch = turn.launch
@@ -100,7 +100,7 @@ class KnownLaunches:
             self._run[launch.id] = left - 1
             if left == 1:
                 del self._run[launch.id]
-            cpu.start_turn(turn)
+            cpu.start_job(turn)
 
     def _decide(self) -> None:
         """Take over what begins now, in the order of SIPs: so kernels end that end at one instant, as transfers do."""
@@ -189,10 +189,10 @@ class KnownLaunches:
             machine.note_launch(each, REPLAYED if self._courses.recorded == recorded else RECORDED)
         return ""
 
-    def _is_free_for(self, cpu: PeCpuComponent, turn: Turn) -> bool:
+    def _is_free_for(self, cpu: PeCpuComponent, turn: LaunchJob) -> bool:
         """Whether a PE has nothing to do but a launch: a request of the host's may have its DMA, too."""
         dma = self._machine.component_so_far(self._machine.resolver.find_pe_part(*cpu.key, "pe_dma"))
-        return cpu.has_only(turn) and (not isinstance(dma, PeDmaComponent) or dma.is_idle)
+        return cpu.is_only_job(turn) and (not isinstance(dma, PeDmaComponent) or dma.is_idle)
 
     def _was_interrupted(self, outside: OutsideValues, launches: Sequence[KernelLaunchMsg]) -> None:
         outside.check()
@@ -223,7 +223,7 @@ class KnownLaunches:
     def _skipped(self, turns: Turns) -> None:
         now = self._machine.env.now
         for cpu, turn in turns:
-            cpu.end_known(turn, PeResult(*cpu.key, now - SKIPPED_NS, now, SKIPPED_NS, 0.0, 0.0))
+            cpu.end_replayed(turn, PeResult(*cpu.key, now - SKIPPED_NS, now, SKIPPED_NS, 0.0, 0.0))
 
 
 def _by_key(turns: Turns) -> TurnsByPe:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernbench.common.ids import PeKey
 from kernbench.common.launch import TensorArg
 from kernbench.common.messages import KernelLaunchMsg
-from kernbench.components.builtin.launch_turn import Turn
+from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.machine import Machine
@@ -35,7 +35,7 @@ MOST_COURSES = 32  # of a kernel and a kind of region
 MOST_BYTES = 1 << 29  # of all courses of a machine
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
-TurnsByPe = dict[PeKey, tuple[PeCpuComponent, Turn]]
+TurnsByPe = dict[PeKey, tuple[PeCpuComponent, LaunchJob]]
 
 
 class Reach(Enum):

@@ -194,7 +194,7 @@ class _Exploration:
         cpu = self._cpu_of(key)
         cpu.tl_of = tl_of
         launch = self._launches[key[0]]
-        cpu.serve_alone(launch, partial(self._results.__setitem__, key))
+        cpu.serve_without_packet(launch, partial(self._results.__setitem__, key))
         return private.lease_tcm(*key, launch.stream)
 
     def _go_on(self) -> None:

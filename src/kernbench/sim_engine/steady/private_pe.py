@@ -176,7 +176,7 @@ class _Listeners:
 class PrivatePe:
     """The context of a PE that is alone; for blocks of the machine's, of a PE that was."""
 
-    foresight = None
+    composite_replayer = None
 
     def __init__(self, machine: Machine, ways: Ways, dma: str, begin_ns: float, *, lent: bool) -> None:
         self._machine = machine

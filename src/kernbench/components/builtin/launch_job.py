@@ -16,7 +16,7 @@ from kernbench.triton_emu.kernel_runner import KernelRunner
 Answer = Callable[[PeResult], object]
 
 
-class Turn:
+class LaunchJob:
     """A launch on this PE: waiting for its turn, running, or over.
 
     It is driven as a SimPy process would be, without the two events that its start and its end would cost.
