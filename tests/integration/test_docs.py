@@ -168,8 +168,8 @@ def test_what_the_page_says_works(page: Path, empty_folder: Path) -> None:
         assert run_page(page) > 0
 
 
-def test_the_table_in_the_readme_is_what_the_probe_prints() -> None:
-    page = (ROOT / "README.md").read_text()
+def test_the_table_in_the_guide_is_what_the_probe_prints() -> None:
+    page = (ROOT / "docs" / "guides" / "read-a-probe.md").read_text()
     title, heads, units, *rows = page[page.index("PE DMA: ") :].partition("```")[0].splitlines()
     assert len(rows) == 5
     for row in rows:
@@ -177,6 +177,15 @@ def test_the_table_in_the_readme_is_what_the_probe_prints() -> None:
         printed = [line.split() for line in out.splitlines()]
         for line in (title, heads, units, row):
             assert line.split() in printed
+
+
+def test_the_picture_in_the_readme_is_what_its_commands_draw(empty_folder: Path) -> None:
+    for command in commands_of(
+        next(b.text for b in blocks_of((ROOT / "README.md").read_text()) if "--picture" in b.text)
+    ):
+        run_command(command, "README.md")
+    committed = (ROOT / "docs" / "images" / "run.svg").read_text()
+    assert Path("run.svg").read_text() == committed, "draw it again: the commands are in the README"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("[0-9]*.md")), ids=lambda page: page.name)
