@@ -18,7 +18,7 @@ from kernbench.topology.readers import (
     read_whole,
     show,
 )
-from kernbench.topology.record import Wrong
+from kernbench.topology.record import InvalidValue
 from kernbench.topology.yaml_marks import Marked
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -44,7 +44,7 @@ def _name(value: object) -> str:
 def _multiple(value: object, step: int, low: int, high: int) -> int:
     whole = read_whole(value, low, high)
     if whole % step:
-        raise Wrong(f"{whole} is not a multiple of {step}", f"give {whole - whole % step or step}, say")
+        raise InvalidValue(f"{whole} is not a multiple of {step}", f"give {whole - whole % step or step}, say")
     return whole
 
 
@@ -130,7 +130,7 @@ class _Checked:
     def _value(self, node: Marked, key: str, read: _Read) -> object:
         try:
             return read(node.plain())
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             self._fault(node, key, wrong.what, wrong.hint)
             return None
 

@@ -1,1 +1,1 @@
-"""Evaluations: a sweep whose rows are a results file and figures."""
+"""Evaluations: sweeps that produce a results file and figures."""

@@ -1,9 +1,9 @@
-"""What an evaluation consists of. One file holds one: which points, what is measured at each, which figures show it.
+"""The parts of an evaluation: its points, what is measured at each, and the figures that show it. One file holds one.
 
-points     settings of all runs on a machine, from the evaluation's own parameters. Names are parameters of `point`;
-           `machine:KEY` changes the machine for that point. What the machine does not have has no point
-point      a bench: runs one of them, returns its figures by name, finite numbers all
-figures    charts of the rows. It computes theory from the machine, and knows nothing that rows and machine do not say
+points     settings of all runs on a machine, from the evaluation's parameters. Names are parameters of `point`;
+           `machine:KEY` changes the machine for that point. A feature that the machine lacks has no point
+point      a bench: runs one point and returns its results by name, all finite numbers
+figures    charts of the rows. It computes theory from the machine, and depends on rows and machine only
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernbench.common.frozen import frozen
 
-if TYPE_CHECKING:  # every bench imports this: the machine, sweeps and charts are for those that are evaluated
+if TYPE_CHECKING:  # every bench imports this module; only an evaluation needs the machine, sweeps and charts
     from kernbench.report.charts import Chart
     from kernbench.sweep.points import Value
     from kernbench.topology.graph import TopologyGraph
@@ -25,8 +25,8 @@ Rows = Sequence[Row]
 
 @frozen
 class Evaluation:
-    """`seconds` is about how long a point takes on one core of a common computer. `facts` are the topics of
-    `kernbench fidelity` that a reader of the figures must know.
+    """`seconds` estimates how long a point takes on one core. `facts` are the topics of `kernbench fidelity` that a
+    reader of the figures must know.
     """
 
     points: Callable[..., Sequence[Setting]]  # (machine, **parameters)

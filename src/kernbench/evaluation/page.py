@@ -18,7 +18,7 @@ ENERGY_FACTS = ("energy",)  # of `kernbench fidelity`: every row has joules
 
 
 def write_page(folder: Path, target: Path | None = None) -> Path:
-    """One HTML file of a folder's results; raises UsageError when it has none."""
+    """One HTML file of a folder's results; raises UsageError if it has none."""
     results = read_results(folder)
     page = Page(
         title=f"{results.bench} on machine {results.topology}",

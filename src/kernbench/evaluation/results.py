@@ -1,7 +1,7 @@
-"""An evaluation on disk: `results.json` with all that the figures are drawn from, `results.csv`, figures, captions.
+"""An evaluation on disk: `results.json` with all the data of the figures, `results.csv`, figures, captions.
 
-The results file holds the whole machine, so figures can be drawn again, and a report be made, without anything else.
-It has no time and no place in it: same evaluation, same bytes.
+The results file contains the whole machine, so figures and report can be made again from it alone. It contains no time
+stamp and no path: equal evaluations write equal bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernbench.topology.graph import TopologyGraph
 SCHEMA = 1
 COMMAND = "evaluation"
 JSON, CSV = "results.json", "results.csv"
-NOT_SHOWN = ("ok", "wrong", "fits", "made_with")  # of a sweep's row; `error` says the first two
+NOT_SHOWN = ("ok", "wrong", "fits", "made_with")  # columns of a sweep's row; `error` covers the first two
 _KINDS = dict.fromkeys(("bench", "description", "version", "topology", "topology_hash"), str) | {
     "parameters": dict, "machine": dict, "facts": list, "rows": list,
 }  # fmt: skip
@@ -74,7 +74,7 @@ class EvaluationResults:
         }
 
     def origin(self) -> str:
-        """Where its numbers come from, in a line."""
+        """The provenance of the results, in one line."""
         settings = "".join(f" {name}={value}" for name, value in self.parameters.items())
         return (
             f"kernbench {self.version}, bench {self.bench}{settings and ' with' + settings}, "
@@ -95,15 +95,15 @@ def flat_row(row: SweepRow) -> dict[str, Value]:
 
 
 def write_results(folder: Path, results: EvaluationResults) -> list[Path]:
-    """Both tables, each as a whole."""
+    """Write both tables, each atomically."""
     columns = list(dict.fromkeys(name for row in results.rows for name in row))
     write_atomically(folder / CSV, table_as_csv(columns, results.rows))
-    write_atomically(folder / JSON, results_text(results).encode())  # last: when it is there, the other is
+    write_atomically(folder / JSON, results_text(results).encode())  # written last: if it exists, the CSV does too
     return [folder / JSON, folder / CSV]
 
 
 def results_text(results: EvaluationResults) -> str:
-    """The results file: a row is a line, so that a change can be read."""
+    """The text of the results file: one line per row, so that differences are readable."""
     data = results.as_json()
     rows = data.pop("rows")
     assert isinstance(rows, list)

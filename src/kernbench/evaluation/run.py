@@ -1,6 +1,6 @@
-"""Run an evaluation: what is missing of its points, then the results file and the figures.
+"""Runs an evaluation: the missing points first, then the results file and the figures.
 
-Rows are kept in `points/` of the folder as they come, so that one that was stopped goes on where it was.
+Rows are stored in `points/` of the folder as they are computed, so that an interrupted evaluation resumes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POINTS = "points"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
-    """What to evaluate, on which machine, where to write it, and who runs it (see SweepRequest)."""
+    """What to evaluate, on which machine, the output folder, and the workers (see SweepRequest)."""
 
     evaluation: Evaluation
     name: str
@@ -51,7 +51,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Before anything is run: how many points there are, how many are missing, and about how long those take."""
+    """Before the run: the number of points, how many are missing, and an estimate of their time."""
 
     points: int
     missing: int
@@ -61,7 +61,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What came of it. `ran` points were run now, the others were there. There are no figures when a point failed."""
+    """The result. `ran` points were run now, the others were stored before. There are no figures if a point failed."""
 
     results: EvaluationResults
     ran: int
@@ -70,7 +70,7 @@ class EvaluationReport:
     figures: tuple[Path, ...]
 
     def as_json(self) -> dict[str, object]:
-        """As in `results.json`, and what happened now."""
+        """The content of `results.json`, and what this run did."""
         data = self.results.as_json()
         rows = data.pop("rows")
         return {
@@ -123,8 +123,8 @@ def evaluate(
         rows=tuple(flat_row(row) for row in driven.rows),
     )
     files = write_results(request.out, results)
-    figures, said = ([], []) if results.failed else _drawn(request.out, evaluation, results)
-    return EvaluationReport(results, driven.ran, (*notes, *said), (*files,), (*figures,))
+    figures, drawing_notes = ([], []) if results.failed else _drawn(request.out, evaluation, results)
+    return EvaluationReport(results, driven.ran, (*notes, *drawing_notes), (*files,), (*figures,))
 
 
 def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
@@ -148,15 +148,15 @@ def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:
             where=str(out / JSON),
             hint="run it without --redraw",
         ) from None
-    figures, said = _drawn(out, evaluation, results)
-    return EvaluationReport(results, 0, (*said,), (), (*figures,))
+    figures, drawing_notes = _drawn(out, evaluation, results)
+    return EvaluationReport(results, 0, (*drawing_notes,), (), (*figures,))
 
 
 def _drawn(out: Path, evaluation: Evaluation, results: EvaluationResults) -> tuple[list[Path], list[str]]:
     charts = evaluation.figures(results.rows, results.graph())
     try:
         return draw_figures(out, results, charts), []
-    except UsageError as error:  # no matplotlib: the tables are there all the same
+    except UsageError as error:  # without matplotlib only the tables are written
         return [], [f"no figures: {error.hint}"]
 
 

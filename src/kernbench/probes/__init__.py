@@ -1,1 +1,1 @@
-"""Measures how long bytes take between places of a machine, checks what must hold, and shows both."""
+"""Probes: measure transfers between places of a machine, check invariants, and report both."""

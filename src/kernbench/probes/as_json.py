@@ -1,7 +1,7 @@
-"""A probe's report as JSON: keys are a contract, and `schema` goes up when one changes its meaning.
+"""A probe's report as JSON. Keys are a contract; `schema` is increased when the meaning of one changes.
 
 Times are ns, bandwidths GB/s, utilisations fractions of 1. In a contention case `total_ns` is the makespan, `nbytes`
-is what each issuer moves, and `path` and all terms are those of the issuer that finished last.
+is the size of each issuer's transfer, and `path` and all terms are those of the issuer that finished last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 def report_as_json(report: ProbeReport) -> dict[str, Any]:
-    """The whole report as plain values. `routes` is there when hops were traced."""
+    """The whole report as plain values. `routes` is present if hops were traced."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "command": "probe",
@@ -34,7 +34,7 @@ def report_as_json(report: ProbeReport) -> dict[str, Any]:
 
 
 def case_as_json(result: CaseResult) -> dict[str, Any]:
-    alone = result.prediction
+    uncontended = result.prediction
     return {
         "name": result.name,
         "category": result.category,
@@ -42,13 +42,13 @@ def case_as_json(result: CaseResult) -> dict[str, Any]:
         "nbytes": result.nbytes,
         "issuers": result.issuers,
         "total_ns": result.total_ns,
-        "overhead_ns": alone.overhead_ns,
-        "wire_ns": alone.wire_ns,
-        "drain_ns": alone.drain_ns,
-        "flit_ns": alone.flit_ns,
-        "memory_ns": alone.memory_ns,
-        "formula_ns": alone.formula_ns,
-        "bottleneck_gbs": alone.bottleneck_gbs,
+        "overhead_ns": uncontended.overhead_ns,
+        "wire_ns": uncontended.wire_ns,
+        "drain_ns": uncontended.drain_ns,
+        "flit_ns": uncontended.flit_ns,
+        "memory_ns": uncontended.memory_ns,
+        "formula_ns": uncontended.formula_ns,
+        "bottleneck_gbs": uncontended.bottleneck_gbs,
         "aggregate_peak_gbs": result.aggregate_peak_gbs,
         "effective_gbs": result.effective_gbs,
         "utilization": result.utilization,

@@ -1,6 +1,6 @@
-"""A probe's report for people: aligned tables of at most 120 columns, then one line for each check.
+"""A probe's report as text: aligned tables of at most 120 columns, then one line for each check.
 
-`[v] PASS` and `[x] FAIL` are anchors that scripts may look for; the rest of the layout may change. Colour is the
+`[v] PASS` and `[x] FAIL` are anchors that scripts may match; the rest of the layout may change. Colour is the
 caller's choice.
 """
 
@@ -49,7 +49,7 @@ def report_as_text(report: ProbeReport, paint: Paint = plain) -> str:
 
 
 def _table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns under a head and its unit; the first is text, the others are figures."""
+    """Columns under a head and its unit; the first column is text, the others are numbers."""
     body = [*zip(*heads, strict=True), *rows]
     widths = [max(len(row[i]) for row in body) for i in range(len(heads))]
     return ["  " + "  ".join(_cells(row, widths)).rstrip() for row in body]
@@ -70,16 +70,23 @@ def _summary(results: Sequence[CaseResult]) -> list[str]:
     heads = _heads("case total/ns ovhd/ns wire/ns drain/ns flits/ns mem/ns ovhd/% drain/% eff/GB/s peak/GB/s util/%")
     rows = []
     for result in results:
-        alone = result.prediction
-        times = (result.total_ns, alone.overhead_ns, alone.wire_ns, alone.drain_ns, alone.flit_ns, alone.memory_ns)
-        shares = (alone.overhead_ns / result.total_ns, alone.drain_ns / result.total_ns)
+        uncontended = result.prediction
+        times = (
+            result.total_ns,
+            uncontended.overhead_ns,
+            uncontended.wire_ns,
+            uncontended.drain_ns,
+            uncontended.flit_ns,
+            uncontended.memory_ns,
+        )
+        shares = (uncontended.overhead_ns / result.total_ns, uncontended.drain_ns / result.total_ns)
         rows.append(
             [
                 result.name,
                 *(_ns(ns) for ns in times),
                 *(_percent(share) for share in shares),
                 f"{result.effective_gbs:.2f}",
-                f"{alone.bottleneck_gbs:g}",
+                f"{uncontended.bottleneck_gbs:g}",
                 _percent(result.utilization),
             ]
         )

@@ -1,6 +1,6 @@
-"""What must hold of bandwidth: nothing beats a link, a slice serves one after another, separate paths do not meet.
+"""Bandwidth invariants: no link exceeds its bandwidth, a slice is serial, disjoint paths do not interfere.
 
-Bounds allow for the rounding of each flit's time to the grid.
+The bounds allow for rounding of each flit's time to the grid.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from itertools import pairwise
 
 from kernbench.common.units import GRID_NS, counted
 from kernbench.probes.cases import Direction
-from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of
+from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
 
 
 def _within(findings: Findings, name: str, peak_gbs: Callable[[CaseResult], float]) -> Check | None:
-    said = []
+    comparisons = []
     for result in findings.results:
         peak = peak_gbs(result)
         if peak > 0:
             flits = result.issuers * -(-result.nbytes // findings.graph.spec.system.flit_bytes)
             least_ns = result.issuers * result.nbytes / peak - flits * GRID_NS
-            said.append((result.total_ns >= least_ns, f"{result.name} {result.effective_gbs:.2f} of {peak:.2f} GB/s"))
-    wrong = [text for ok, text in said if not ok]
-    return Check(name, not wrong, "; ".join(wrong) or counted(len(said), "case")) if said else None
+            comparisons.append(
+                (result.total_ns >= least_ns, f"{result.name} {result.effective_gbs:.2f} of {peak:.2f} GB/s")
+            )
+    wrong = [text for ok, text in comparisons if not ok]
+    return Check(name, not wrong, "; ".join(wrong) or counted(len(comparisons), "case")) if comparisons else None
 
 
 def _within_fair_peak(findings: Findings) -> Check | None:
@@ -42,49 +44,51 @@ def _within_hbm_peak(findings: Findings) -> Check | None:
 
 
 def _to_slice(findings: Findings) -> Iterator[tuple[Direction, list[CaseResult]]]:
-    for direction, _ in WAYS:
+    for direction, _ in DIRECTION_SUFFIXES:
         found = findings.family("to-slice", direction) + findings.family("sip-to-slice", direction)
         if found:
             yield direction, found
 
 
 def _makespan_grows(findings: Findings) -> Check | None:
-    said = []
+    comparisons = []
     for direction, row in _to_slice(findings):
         if len(row) > 1:
             ok = all(few.total_ns <= many.total_ns for few, many in pairwise(row))
-            said.append((ok, f"{direction} " + " <= ".join(f"{result.total_ns:.2f}" for result in row) + " ns"))
-    return all_of("makespan onto one slice grows with issuers", said)
+            comparisons.append((ok, f"{direction} " + " <= ".join(f"{result.total_ns:.2f}" for result in row) + " ns"))
+    return all_of("makespan onto one slice grows with issuers", comparisons)
 
 
 def _slice_is_serial(findings: Findings) -> Check | None:
-    said = []
+    comparisons = []
     for _, row in _to_slice(findings):
         for result in row:
             links = links_of(findings.graph, result.path, result.direction == "write")
             at_memory = links[-1] if result.direction == "write" else links[0]
             least_ns = result.issuers * occupancy_ns(findings.graph, at_memory, result.nbytes)
             text = f"{result.name} {result.total_ns:.2f} >= {least_ns:.2f} ns"
-            said.append((result.total_ns >= least_ns, text))
-    wrong = [text for ok, text in said if not ok]
+            comparisons.append((result.total_ns >= least_ns, text))
+    wrong = [text for ok, text in comparisons if not ok]
     name = "a slice serves its issuers one after another"
-    detail = "; ".join(wrong) or f"at least issuers x bytes / bandwidth in {counted(len(said), 'case')}"
-    return Check(name, not wrong, detail) if said else None
+    detail = "; ".join(wrong) or f"at least issuers x bytes / bandwidth in {counted(len(comparisons), 'case')}"
+    return Check(name, not wrong, detail) if comparisons else None
 
 
 def _own_slices_apart(findings: Findings) -> Check | None:
-    said = []
-    for direction, _ in WAYS:
+    comparisons = []
+    for direction, _ in DIRECTION_SUFFIXES:
         for result in findings.family("sip-own-slice", direction):
             if not result.is_plain:
                 continue
-            alone = {
+            uncontended = {
                 outcome.path: predict(findings.graph, outcome.path, result.nbytes, direction == "write").formula_ns
                 for outcome in result.outcomes
             }
-            late = sum(outcome.total_ns != alone[outcome.path] for outcome in result.outcomes)
-            said.append((not late, f"{direction}: {late} of {result.issuers} PEs differ from their time alone"))
-    return all_of("own slices do not interfere", said)
+            late = sum(outcome.total_ns != uncontended[outcome.path] for outcome in result.outcomes)
+            comparisons.append(
+                (not late, f"{direction}: {late} of {result.issuers} PEs differ from their uncontended time")
+            )
+    return all_of("own slices do not interfere", comparisons)
 
 
 BANDWIDTH_RULES: tuple[CheckRule, ...] = (

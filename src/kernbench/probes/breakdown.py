@@ -1,7 +1,7 @@
-"""Where the time of one transfer went, by part of the machine; the parts sum to the whole exactly.
+"""The time of one transfer by part of the machine; the parts sum to the total exactly.
 
-Latencies go to the part that charged them, there and back; the bytes' own time on links is `transfer`; what
-a transfer took beyond its uncontended time is `contention`. Of many issuers, the one that finished last is shown.
+Latencies are attributed to the part that charges them, for request and reply; the serialisation of the bytes on links
+is `transfer`; the excess over the uncontended time is `contention`. Of many issuers, the last to finish is shown.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ LABELS = {
 }
 
 
-def break_down(graph: TopologyGraph, path: Sequence[str], alone: Prediction, total_ns: float) -> Breakdown:
-    """Split `total_ns` of a transfer along `path`, which would take `alone` on an idle machine."""
+def break_down(graph: TopologyGraph, path: Sequence[str], uncontended: Prediction, total_ns: float) -> Breakdown:
+    """Split `total_ns` of a transfer along `path`, whose prediction on an idle machine is `uncontended`."""
     latency = dict.fromkeys(LABELS, 0.0)
     for charge in latency_charges(graph, path):
         latency[_part_of(charge)] += charge.ns
@@ -65,9 +65,9 @@ def break_down(graph: TopologyGraph, path: Sequence[str], alone: Prediction, tot
         noc_ns=latency["noc_ns"],
         ucie_ns=latency["ucie_ns"],
         io_pcie_ns=latency["io_pcie_ns"],
-        transfer_ns=alone.drain_ns + alone.flit_ns,
-        memory_ns=latency["memory_ns"] + alone.memory_ns,
-        contention_ns=total_ns - alone.formula_ns,
+        transfer_ns=uncontended.drain_ns + uncontended.flit_ns,
+        memory_ns=latency["memory_ns"] + uncontended.memory_ns,
+        contention_ns=total_ns - uncontended.formula_ns,
     )
 
 

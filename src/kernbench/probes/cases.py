@@ -1,7 +1,7 @@
-"""Which traffic the probe sends, chosen from the machine's shape: no cube or PE number is fixed here.
+"""The traffic that the probe sends, derived from the machine's shape: no cube or PE number is fixed.
 
-What a machine does not have (a second cube, a far half, another SIP) has no case. PE cases start at PE 0 of cube 0 of
-SIP 0; a plain name is a read, `-write` the same traffic the other way.
+A machine without a second cube, a far half or another SIP has no case for it. PE cases start at PE 0 of cube 0 of SIP
+0; a plain name is a read, and `-write` the same transfer as a write.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
 
 CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
 HOST_FAMILIES = ("host-to-cube", "host-to-row")
-FEW = (1, 2, 3)  # PEs of a cube onto one slice, before all of them
+FEW = (1, 2, 3)  # numbers of PEs of a cube that access one slice, before all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Traffic with a name: requests that are all let in at time 0. `family` groups contention cases into one chart."""
+    """Named traffic: requests that are all injected at time 0. `family` groups contention cases into one chart."""
 
     name: str
     category: Category
@@ -39,8 +39,8 @@ class Case:
     family: str = ""
 
     @property
-    def is_lone(self) -> bool:
-        """One transfer on an idle machine, for which the formula must hold."""
+    def is_uncontended(self) -> bool:
+        """Whether this is a single transfer, uncontended, for which the formula must hold."""
         return len(self.requests) == 1
 
 
@@ -55,7 +55,7 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
 
 
 def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
-    """A lone case with another size; None when its memory is too small for that."""
+    """A case with another size; None if its memory is too small."""
     if case.category == "pe-sram" and nbytes > graph.spec.cube.sram_bytes:
         return None
     return replace(case, requests=tuple(replace(request, nbytes=nbytes) for request in case.requests))
@@ -155,14 +155,14 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
 
 
 def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
-    """`n` places in the slice of PE 0, next to each other on burst boundaries; used again when the slice is full."""
+    """`n` addresses in the slice of PE 0, adjacent on burst boundaries; they repeat when the slice is full."""
     burst = graph.spec.cube.hbm_burst_bytes
     step = -(-nbytes // burst) * burst
     room = max(graph.spec.cube.hbm_slice_bytes // step, 1)
     return [_slice(graph, 0, 0, 0, (i % room) * step) for i in range(n)]
 
 
-# ---- parts
+# ---- requests and addresses
 
 _DIRECTIONS: tuple[Direction, ...] = ("read", "write")
 

@@ -1,4 +1,4 @@
-"""One chart for each family of contention cases: where the time went, and how much of the bandwidth was had.
+"""One chart for each family of contention cases: the breakdown of the time and the achieved bandwidth.
 
 The figures are drawn by `report.figures`; their values are written next to them as JSON.
 """
@@ -35,7 +35,9 @@ def charts_of(report: ProbeReport) -> dict[str, StackChart]:
 
 
 def write_charts(report: ProbeReport, folder: Path) -> list[Path]:
-    """Write each chart as PNG, SVG and JSON; raises UsageError when there is nothing to draw or nowhere to write."""
+    """Write each chart as PNG, SVG and JSON; raises UsageError if there is nothing to draw or the folder cannot be
+    written.
+    """
     charts = charts_of(report)
     if not charts:
         raise UsageError(
@@ -50,7 +52,7 @@ def write_charts(report: ProbeReport, folder: Path) -> list[Path]:
             values = stem.with_suffix(".json")
             values.write_text(json.dumps(chart.as_json(), indent=2) + "\n", encoding="utf-8")
             written.append(values)
-    except (OSError, ValueError) as error:  # ValueError: a name no file system takes
+    except (OSError, ValueError) as error:  # ValueError: not a valid file name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
             f"charts cannot be written: {reason}", where=str(folder), hint="name a folder you may write to"

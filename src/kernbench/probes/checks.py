@@ -1,4 +1,4 @@
-"""What must hold of every machine. A check whose cases were not measured, or that the machine lacks, is left out."""
+"""Invariants of every machine. A check is omitted if its cases were not measured or do not exist on the machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def run_checks(findings: Findings) -> tuple[Check, ...]:
 
 
 def _same_twice(findings: Findings) -> Check | None:
-    """The last case of each category, of PEs and of the host, that is no larger than a cube: once more on a fresh
-    engine.
-    """
+    """Run the last case of each category (PEs and host apart) of at most one cube's PEs again on a fresh engine."""
     few = [result for result in findings.results if result.issuers <= findings.graph.spec.cube.n_pes]
     kinds = {(result.category, result.case.family in HOST_FAMILIES): result for result in few or findings.results}
     again = list(kinds.values())

@@ -1,8 +1,8 @@
-"""The most that a set of flows can move together: max-min fair shares of the links they take, by progressive filling.
+"""The peak aggregate bandwidth of a set of flows: max-min fair shares of their links, by progressive filling.
 
-All rates grow together until a link is full; the flows on it keep their rate and the others grow on. For flows of equal
-size no schedule beats the sum: finishing all by time T gives each at least bytes / T, and no allocation has a larger
-least rate. An HBM slice's channels are together as fast as its link, so the link stands for both.
+All rates grow together until a link is saturated; its flows keep their rate and the others continue to grow. For flows
+of equal size no schedule beats the sum: finishing all by time T gives each at least bytes / T, and no allocation has a
+larger minimum rate. An HBM slice's channels are together as fast as its link, so the link stands for both.
 """
 
 from __future__ import annotations
@@ -14,26 +14,23 @@ Link = TypeVar("Link", bound=Hashable)
 
 
 def fair_shares_gbs(flows: Sequence[Sequence[Link]], capacity_gbs: Mapping[Link, float]) -> list[float]:
-    """The max-min fair rate of each flow, which is given by the links it takes. A link taken twice counts twice."""
-    growing: dict[Link, dict[int, int]] = {}  # link -> flow that still grows -> how often it takes the link
+    """The max-min fair rate of each flow, which is given by its links. A link used twice counts twice."""
+    growing: dict[Link, dict[int, int]] = {}  # link -> flow that still grows -> how often it uses the link
     for flow, links in enumerate(flows):
         for link in links:
-            takers = growing.setdefault(link, {})
-            takers[flow] = takers.get(flow, 0) + 1
+            users = growing.setdefault(link, {})
+            users[flow] = users.get(flow, 0) + 1
     left = {link: capacity_gbs[link] for link in growing}
     rates = [0.0] * len(flows)
     level = 0.0
     while growing:
         step, full = min(
-            (
-                (left[link] / sum(takers.values()), number, link)
-                for number, (link, takers) in enumerate(growing.items())
-            ),
+            ((left[link] / sum(users.values()), number, link) for number, (link, users) in enumerate(growing.items())),
             key=lambda found: found[:2],
         )[::2]
         level += step
-        for link, takers in growing.items():
-            left[link] -= step * sum(takers.values())
+        for link, users in growing.items():
+            left[link] -= step * sum(users.values())
         done = list(growing[full])
         for flow in done:
             rates[flow] = level
@@ -45,5 +42,5 @@ def fair_shares_gbs(flows: Sequence[Sequence[Link]], capacity_gbs: Mapping[Link,
 
 
 def aggregate_peak_gbs(flows: Sequence[Sequence[Link]], capacity_gbs: Mapping[Link, float]) -> float:
-    """What all flows move together at their fair rates."""
+    """The sum of the fair rates of all flows."""
     return sum(fair_shares_gbs(flows, capacity_gbs))

@@ -1,4 +1,4 @@
-"""What the checks look at, and what they answer."""
+"""Input and result of the checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernbench.probes.cases import Direction
 from kernbench.probes.measure import CaseResult, SweepPoint
 from kernbench.topology.graph import TopologyGraph
 
-WAYS: tuple[tuple[Direction, str], ...] = (("read", ""), ("write", "-write"))
+DIRECTION_SUFFIXES: tuple[tuple[Direction, str], ...] = (("read", ""), ("write", "-write"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the checks look at."""
+    """The measurements that the checks examine."""
 
     graph: TopologyGraph
     results: Sequence[CaseResult]
@@ -40,12 +40,12 @@ class Findings:
         return sorted(found, key=lambda result: result.issuers)
 
 
-CheckRule = Callable[[Findings], Check | None]  # None: the machine, or the question, has nothing to check
+CheckRule = Callable[[Findings], Check | None]  # None: nothing to check
 
 
-def all_of(name: str, said: Sequence[tuple[bool, str]]) -> Check | None:
+def all_of(name: str, comparisons: Sequence[tuple[bool, str]]) -> Check | None:
     """One check of many comparisons: when some fail, only those are reported."""
-    if not said:
+    if not comparisons:
         return None
-    wrong = [text for ok, text in said if not ok]
-    return Check(name, not wrong, "; ".join(wrong or [text for _, text in said]))
+    wrong = [text for ok, text in comparisons if not ok]
+    return Check(name, not wrong, "; ".join(wrong or [text for _, text in comparisons]))

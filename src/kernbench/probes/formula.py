@@ -1,11 +1,11 @@
-"""How long an uncontended transfer takes, in closed form from nodes and links: no event, no fabric.
+"""The time of an uncontended transfer in closed form, from nodes and links, without simulation.
 
-A request and its answer pass every node and wire of the path; one of the two carries the bytes (a write's request, a
-read's answer), the other is control. To those latencies the bytes add, for each stretch between blocks that store and
-forward, their time on the stretch's narrowest link and one flit's time on each other link. HBM adds one burst: before a
+A request and its reply pass every node and wire of the path; one of the two carries the bytes (a write's request, a
+read's reply), the other is control. To those latencies the bytes add, for each segment between blocks that store and
+forward, their time on the segment's narrowest link and one flit's time on each other link. HBM adds one burst: before a
 read's first flit leaves, after a write's last flit has arrived. All terms are on the time grid, so the sum equals the
-simulated time exactly. User components (`impl: module:Class`) may do otherwise; `is_plain` is False where one is on
-the path.
+simulated time exactly. User components (`impl: module:Class`) may have other timing; `is_plain` is False if one is
+on the path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORE_AND_FORWARD = frozenset({"pcie_ep", "io_cpu", "m_cpu"})
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one node or one wire adds, in one of the two directions."""
+    """The latency that one node or one wire adds, in one of the two directions."""
 
     where: Node | Edge
     ns: float
@@ -30,7 +30,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The five terms of a lone transfer; `flit_ns` is what links besides the narrowest add."""
+    """The five terms of an uncontended transfer; `flit_ns` is the part of the links other than the narrowest."""
 
     overhead_ns: float
     wire_ns: float
@@ -47,42 +47,42 @@ class Prediction:
 def predict(graph: TopologyGraph, path: Sequence[str], nbytes: int, is_write: bool) -> Prediction:
     """The time of `nbytes` between the two ends of `path` when nothing else moves."""
     latency = list(latency_charges(graph, path))
-    drain_ns, crossing_ns = 0.0, 0.0
-    stretches = list(_stretches(graph, path if is_write else path[::-1]))
-    for links in stretches:
+    drain_ns, carry_ns = 0.0, 0.0
+    segments = list(_segments(graph, path if is_write else path[::-1]))
+    for links in segments:
         drain, whole = _carry_ns(graph, links, nbytes)
         drain_ns += drain
-        crossing_ns += whole
+        carry_ns += whole
     return Prediction(
         overhead_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Node)),
         wire_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Edge)),
         drain_ns=drain_ns,
-        flit_ns=crossing_ns - drain_ns,
-        memory_ns=_memory_ns(graph, path[-1], stretches[-1], nbytes, is_write),
-        bottleneck_gbs=min(_gbs(link) for links in stretches for link in links),
+        flit_ns=carry_ns - drain_ns,
+        memory_ns=_memory_ns(graph, path[-1], segments[-1], nbytes, is_write),
+        bottleneck_gbs=min(_gbs(link) for links in segments for link in links),
     )
 
 
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
-    """Whether every block on the path is one of ours, whose rules the formula knows."""
+    """Whether every block on the path is a builtin, whose timing rules the formula implements."""
     return all(graph.node(node).impl.startswith("builtin.") for node in path)
 
 
 def latency_charges(graph: TopologyGraph, path: Sequence[str]) -> Iterator[Charge]:
-    """Nodes and wires on the path, there and back. The issuer pays twice: to set out, and when the answer comes in."""
+    """Nodes and wires on the path, for request and reply. The issuer is charged twice, at departure and at return."""
     issuer = graph.node(path[0])
     yield Charge(issuer, on_grid(issuer.overhead_ns))
-    for way in (path, path[::-1]):
-        for a, b in pairwise(way):
+    for path_taken in (path, path[::-1]):
+        for a, b in pairwise(path_taken):
             edge, node = graph.edge(a, b), graph.node(b)
             yield Charge(edge, on_grid(edge.distance_mm * graph.spec.system.ns_per_mm))
             yield Charge(node, on_grid(node.overhead_ns))
 
 
 def links_of(graph: TopologyGraph, path: Sequence[str], is_write: bool) -> list[Edge]:
-    """The links that the bytes take: along the path for a write, back along it for a read."""
-    way = path if is_write else path[::-1]
-    return [graph.edge(a, b) for a, b in pairwise(way)]
+    """The links that carry the bytes: along the path for a write, in reverse for a read."""
+    path_taken = path if is_write else path[::-1]
+    return [graph.edge(a, b) for a, b in pairwise(path_taken)]
 
 
 def occupancy_ns(graph: TopologyGraph, link: Edge, nbytes: int) -> float:
@@ -93,12 +93,12 @@ def occupancy_ns(graph: TopologyGraph, link: Edge, nbytes: int) -> float:
     return busy_ns + transfer_ns(rest, _gbs(link)) if rest else busy_ns
 
 
-def _stretches(graph: TopologyGraph, way: Sequence[str]) -> Iterator[list[Edge]]:
-    """The way's links, cut where a block takes the whole message before it sends it on."""
+def _segments(graph: TopologyGraph, path_taken: Sequence[str]) -> Iterator[list[Edge]]:
+    """The links of a path, split at blocks that store and forward."""
     links: list[Edge] = []
-    for a, b in pairwise(way):
+    for a, b in pairwise(path_taken):
         links.append(graph.edge(a, b))
-        if b == way[-1] or graph.node(b).kind in STORE_AND_FORWARD:
+        if b == path_taken[-1] or graph.node(b).kind in STORE_AND_FORWARD:
             yield links
             links = []
 
@@ -113,19 +113,19 @@ def _carry_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple
 def _last_flits_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple[float, float | None]:
     """When the last whole flit has left the last link, and when a partial flit behind it has.
 
-    Whole flits are alike: n of them leave a link when the first has crossed all links so far and n - 1 more have
-    followed at the pace of the slowest. A partial flit catches up, and may wait on each link for the whole one ahead.
+    Whole flits are alike: n of them have left a link when the first has traversed all links so far and n - 1 more have
+    followed at the rate of the slowest. A partial flit catches up, and may wait on each link for the whole one ahead.
     """
     flit_bytes = graph.spec.system.flit_bytes
     whole, rest = divmod(nbytes, flit_bytes)
-    crossed = slowest = 0.0
+    first_ns = slowest = 0.0
     ahead = 0.0
     partial: float | None = None
     for link in links:
         flit_ns = transfer_ns(flit_bytes, _gbs(link))
-        crossed += flit_ns
+        first_ns += flit_ns
         slowest = max(slowest, flit_ns)
-        ahead = crossed + (whole - 1) * slowest if whole else 0.0
+        ahead = first_ns + (whole - 1) * slowest if whole else 0.0
         if rest:
             partial = max(partial or 0.0, ahead) + transfer_ns(rest, _gbs(link))
     return ahead, partial

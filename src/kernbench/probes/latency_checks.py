@@ -1,11 +1,11 @@
-"""What must hold of times: more hops take longer, farther is no faster, the formula is exact, load never helps."""
+"""Latency invariants: more hops take longer, farther is no faster, the formula is exact, load never helps."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from kernbench.common.units import counted, transfer_ns
-from kernbench.probes.findings import WAYS, Check, CheckRule, Findings, all_of
+from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import predict
 from kernbench.probes.measure import CaseResult, SweepPoint
 
@@ -29,34 +29,34 @@ def _hops_grow(category: str) -> CheckRule:
 
 
 def _reads_not_faster(findings: Findings) -> Check | None:
-    said = []
+    comparisons = []
     for write, read in zip(findings.of("h2d"), findings.of("d2h"), strict=False):
         if not (write.is_plain and read.is_plain):
-            continue  # a user component may treat the two directions as it likes
+            continue  # a user component may treat the two directions differently
         # A partial last flit is quicker on links behind the narrowest, and these differ between the two directions.
         partial = read.nbytes % findings.graph.spec.system.flit_bytes
         flit_ns = transfer_ns(findings.graph.spec.system.flit_bytes, read.prediction.bottleneck_gbs)
         ok = read.total_ns >= write.total_ns - (flit_ns if partial else 0.0)
-        said.append((ok, f"{read.name} {read.total_ns:.2f} >= {write.total_ns:.2f} ns"))
-    return all_of("d2h is no faster than h2d", said)
+        comparisons.append((ok, f"{read.name} {read.total_ns:.2f} >= {write.total_ns:.2f} ns"))
+    return all_of("d2h is no faster than h2d", comparisons)
 
 
 def _adjacent_before_farthest(findings: Findings) -> Check | None:
-    """Unless the farthest in mm is reached in fewer hops, or over wider links: a turn may pass a cube by its corner."""
-    said = []
-    for direction, suffix in WAYS:
+    """Unless the farthest cube in mm has fewer hops or wider links: a path may cut the corner of a cube."""
+    comparisons = []
+    for direction, suffix in DIRECTION_SUFFIXES:
         best = findings.named(f"pe-cross-cube-hbm-best{suffix}")
         worst = findings.named(f"pe-cross-cube-hbm-worst{suffix}")
         if best and worst and _is_farther(worst, best):
             ok = best.total_ns < worst.total_ns or best.prediction == worst.prediction
-            said.append((ok, f"{direction} {best.total_ns:.2f} < {worst.total_ns:.2f} ns"))
-    return all_of("adjacent cube is quicker than the farthest", said)
+            comparisons.append((ok, f"{direction} {best.total_ns:.2f} < {worst.total_ns:.2f} ns"))
+    return all_of("adjacent cube is quicker than the farthest", comparisons)
 
 
 def _tiers_in_order(findings: Findings) -> Check | None:
-    """The nearest memory of each tier. One that is farther in name only, over a wider or shorter path, is left out."""
-    said = []
-    for direction, suffix in WAYS:
+    """Compares the nearest memory of each tier. A tier with a wider or shorter path than the one before is left out."""
+    comparisons = []
+    for direction, suffix in DIRECTION_SUFFIXES:
         tiers = []
         for tier, names in _TIERS:
             found = [result for name in names if (result := findings.named(name + suffix))]
@@ -65,12 +65,12 @@ def _tiers_in_order(findings: Findings) -> Check | None:
         for (near, a), (far, b) in pairwise(tiers):
             if _is_farther(b, a):
                 text = f"{direction} {near} {a.total_ns:.2f} <= {far} {b.total_ns:.2f} ns"
-                said.append((a.total_ns <= b.total_ns, text))
-    return all_of("farther memory is no faster", said)
+                comparisons.append((a.total_ns <= b.total_ns, text))
+    return all_of("farther memory is no faster", comparisons)
 
 
 def _is_farther(far: CaseResult, near: CaseResult) -> bool:
-    """Whether the far path is worse by every measure, or as good."""
+    """Whether the far path is worse than or equal to the near one by every measure."""
     a, b = near.prediction, far.prediction
     return (
         b.bottleneck_gbs <= a.bottleneck_gbs
@@ -84,7 +84,7 @@ def _is_farther(far: CaseResult, near: CaseResult) -> bool:
 
 
 def _formula_holds(findings: Findings) -> Check | None:
-    lone = [result for result in findings.results if result.case.is_lone and result.is_plain]
+    lone = [result for result in findings.results if result.case.is_uncontended and result.is_plain]
     rows = [(r.name, r.nbytes, r.total_ns, r.prediction.formula_ns) for r in lone]
     names = [result.name for result in lone]
     rows += [(p.name, p.nbytes, p.total_ns, p.formula_ns) for p in findings.sweep if p.name in names]
@@ -100,15 +100,17 @@ def _formula_holds(findings: Findings) -> Check | None:
     )
 
 
-def _none_faster_than_alone(findings: Findings) -> Check | None:
-    """Of every issuer, not only the last: load takes time, it never saves any."""
+def _none_faster_than_uncontended(findings: Findings) -> Check | None:
+    """Checks every issuer, not only the last: contention never makes a transfer faster."""
     plain = [result for result in findings.results if result.is_plain]
     wrong = []
     for result in plain:
         for outcome in result.outcomes:
-            alone = predict(findings.graph, outcome.path, result.nbytes, result.direction == "write").formula_ns
-            if outcome.total_ns < alone:
-                wrong.append(f"{result.name} from {outcome.path[0]} took {outcome.total_ns} ns, {alone} alone")
+            uncontended = predict(findings.graph, outcome.path, result.nbytes, result.direction == "write").formula_ns
+            if outcome.total_ns < uncontended:
+                wrong.append(
+                    f"{result.name} from {outcome.path[0]} took {outcome.total_ns} ns, {uncontended} uncontended"
+                )
     transfers = sum(result.issuers for result in plain)
     return (
         Check("load makes no transfer faster", not wrong, "; ".join(wrong) or counted(transfers, "transfer"))
@@ -135,6 +137,6 @@ LATENCY_RULES: tuple[CheckRule, ...] = (
     _adjacent_before_farthest,
     _tiers_in_order,
     _formula_holds,
-    _none_faster_than_alone,
+    _none_faster_than_uncontended,
     _larger_is_better,
 )

@@ -1,7 +1,7 @@
-"""One case, measured on an engine of its own and compared with the formula.
+"""Measures one case on a new engine and compares it with the formula.
 
-A case of many issuers is described by the one that finishes last: its path, its terms, its breakdown. The engine is
-fresh for each case; the sizes of a sweep follow one another on it, each once the one before is done, which is as good.
+A case of many issuers is described by the one that finishes last: its path, its terms, its breakdown. Each case has a
+new engine; the sizes of a sweep run on it one after another, each on an idle machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernbench.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one issuer saw."""
+    """The path and time of one issuer's transfer."""
 
     path: tuple[str, ...]
     total_ns: float
@@ -61,18 +61,18 @@ class CaseResult:
 
     @property
     def utilization(self) -> float:
-        """Of what a single path can carry; many issuers on separate paths go beyond 1."""
+        """Fraction of the bandwidth of a single path; above 1 for many issuers on separate paths."""
         return self.effective_gbs / self.prediction.bottleneck_gbs
 
     @property
     def utilization_aggregate(self) -> float:
-        """Of what all paths together can carry."""
+        """Fraction of the peak of all paths together."""
         return self.effective_gbs / self.aggregate_peak_gbs
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A lone case at another size."""
+    """An uncontended case at another size."""
 
     case: Case
     nbytes: int
@@ -99,12 +99,12 @@ def measure(graph: TopologyGraph, case: Case) -> CaseResult:
 
 
 def measure_on(engine: GraphEngine, case: Case) -> CaseResult:
-    """Run a case on an engine on which nothing else is under way."""
+    """Run a case on an idle engine."""
     return _measured(engine.graph, case, _run(engine, case))
 
 
 def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tuple[CaseResult, list[SweepPoint]]:
-    """Run a lone case on a fresh engine, then at each of `sizes` that its memory can hold."""
+    """Run an uncontended case on a new engine, then at each of `sizes` that its memory can hold."""
     engine = GraphEngine(graph)
     result = _measured(graph, case, _run(engine, case))
     points = []
@@ -112,13 +112,15 @@ def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tup
         other = resized(graph, case, nbytes)
         if other is not None:
             (outcome,) = _run(engine, other)
-            alone = predict(graph, outcome.path, nbytes, case.direction == "write")
-            points.append(SweepPoint(other, nbytes, outcome.total_ns, alone.formula_ns, alone.bottleneck_gbs))
+            uncontended = predict(graph, outcome.path, nbytes, case.direction == "write")
+            points.append(
+                SweepPoint(other, nbytes, outcome.total_ns, uncontended.formula_ns, uncontended.bottleneck_gbs)
+            )
     return result, points
 
 
 def _run(engine: GraphEngine, case: Case) -> tuple[Outcome, ...]:
-    """Let all requests of a case in at once and wait for them; returns what each saw, in order of the requests."""
+    """Submit all requests of a case at once and wait for them; returns the outcomes in order of the requests."""
     handles = [engine.submit(request) for request in case.requests]
     engine.wait_all()
     traces = [engine.get_completion(handle)[1] for handle in handles]
@@ -128,9 +130,9 @@ def _run(engine: GraphEngine, case: Case) -> tuple[Outcome, ...]:
 def _measured(graph: TopologyGraph, case: Case, outcomes: tuple[Outcome, ...]) -> CaseResult:
     nbytes, is_write = case.requests[0].nbytes, case.direction == "write"
     last = max(outcomes, key=lambda outcome: outcome.total_ns)
-    alone = predict(graph, last.path, nbytes, is_write)
+    uncontended = predict(graph, last.path, nbytes, is_write)
     flows = [links_of(graph, outcome.path, is_write) for outcome in outcomes]
-    ways = [[(link.src, link.dst) for link in links] for links in flows]
+    routes = [[(link.src, link.dst) for link in links] for links in flows]
     capacity = {(link.src, link.dst): link.bw_gbs or 0.0 for links in flows for link in links}
     return CaseResult(
         case,
@@ -138,8 +140,8 @@ def _measured(graph: TopologyGraph, case: Case, outcomes: tuple[Outcome, ...]) -
         outcomes,
         last.path,
         last.total_ns,
-        alone,
-        break_down(graph, last.path, alone, last.total_ns),
-        aggregate_peak_gbs(ways, capacity),
+        uncontended,
+        break_down(graph, last.path, uncontended, last.total_ns),
+        aggregate_peak_gbs(routes, capacity),
         all(is_plain(graph, outcome.path) for outcome in outcomes),
     )

@@ -1,7 +1,7 @@
-"""How long bytes take between places of a machine, alone and under load: measured, compared with the formula, checked.
+"""Measures transfers between places of a machine, uncontended and under load, and checks them against the formula.
 
-Each case runs on an engine of its own, so that no case sees another's traffic. `run_probe` returns plain frozen data;
-`as_json` and `as_text` show it.
+Each case runs on its own engine, so that cases do not interfere. `run_probe` returns plain frozen data;
+`as_json` and `as_text` render it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MAX_BYTES = 64 * MIB
 SWEEP_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
 ALL = "all"
 
-Progress = Callable[[int, int, str], None]  # done, of how many, what comes next
+Progress = Callable[[int, int, str], None]  # steps done, total steps, next step
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """Everything a probe found. `notes` are for information; `routes` are there when detail was asked for."""
+    """The result of a probe. `notes` are for information; `routes` are present if `detail` was set."""
 
     topology: str
     nbytes: int
@@ -123,7 +123,7 @@ def _notes(graph: TopologyGraph, results: Sequence[CaseResult]) -> tuple[str, ..
 
 
 def _narrowest_links(by_name: Mapping[str, CaseResult]) -> str | None:
-    """Local against remote bandwidth of a single path."""
+    """The narrowest link of a local and of a remote path."""
     local = by_name.get("pe-local-hbm")
     there = [
         f"{tier} {by_name[name].prediction.bottleneck_gbs:g} GB/s"
@@ -136,7 +136,7 @@ def _narrowest_links(by_name: Mapping[str, CaseResult]) -> str | None:
 
 
 def _connections_used(graph: TopologyGraph, result: CaseResult) -> str | None:
-    """Over how many connections of IO chiplets the transfers of a host case spread."""
+    """The number of IO chiplet connections that the transfers of a host case use."""
     if result.case.family not in HOST_FAMILIES:
         return None
     passed = dict.fromkeys(node for outcome in result.outcomes for node in outcome.path)

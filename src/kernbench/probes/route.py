@@ -1,7 +1,7 @@
-"""How a transfer went, node by node: when its first and last flit came and left, and which link held it up.
+"""The trace of a transfer, node by node: arrival and departure of its first and last flit, and its bottleneck link.
 
-A case of many issuers is shown for the one that finished last. A leg without bytes is a request or an acknowledgement:
-its first flit is its last, and no link holds it up.
+Of many issuers, the last to finish is shown. A leg is the part of a route between two blocks that store and forward. A
+leg without bytes is a request or an acknowledgement: its first flit is its last, and it has no bottleneck.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernbench.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class TracedHop:
-    """A node on the path. `link_gbs` is the link it is left by; None at the end."""
+    """A node on the path. `link_gbs` is the bandwidth of the outgoing link; None at the end."""
 
     node: str
     first_arrival_ns: float
@@ -31,7 +31,7 @@ class TracedHop:
 
 @dataclass(frozen=True, slots=True)
 class TracedLeg:
-    """A stretch between two blocks that take whole messages."""
+    """The part of a route between two blocks that store and forward."""
 
     src: str
     dst: str
@@ -52,7 +52,7 @@ class TracedRoute:
 
 
 def trace_route(graph: TopologyGraph, case: Case) -> TracedRoute:
-    """Run a case once more with its hops watched."""
+    """Run a case again with hop tracing."""
     engine = GraphEngine(graph, trace_hops=True)
     handles = [engine.submit(request) for request in case.requests]
     engine.wait_all()
@@ -63,7 +63,7 @@ def trace_route(graph: TopologyGraph, case: Case) -> TracedRoute:
 
 
 def _leg(graph: TopologyGraph, leg: Mapping[str, Any]) -> TracedLeg:
-    """One leg of a trace. The narrowest link is where its bytes queue; among equals the first."""
+    """One leg of a trace. The bottleneck is the narrowest link; of equals, the first."""
     nodes: Sequence[Mapping[str, Any]] = leg["nodes"]
     names = [str(node["node"]) for node in nodes]
     links = [graph.edge(a, b).bw_gbs for a, b in pairwise(names)]

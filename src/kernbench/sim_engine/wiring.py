@@ -103,7 +103,7 @@ def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, st
     """Links in series, as three nodes: all bytes from the second to the third come from the first.
 
     They are at UCIe ports and their connections, where a route goes in at one side and out at the other
-    (`policy.routing.roadmap`), and nothing begins or ends.
+    (`policy.routing.routing_graph`), and nothing begins or ends.
     """
     kinds = {node.id: node.kind for node in graph.nodes.values()}
     vias = [node for node, kind in kinds.items() if kind in PORT_KINDS | CONNECTION_KINDS and _passes(node, wiring)]

@@ -1,9 +1,9 @@
 """Routers, PEs, M_CPU, SRAM, HBM controllers and UCIe ports of a cube, as a template.
 
-Distances follow the layout: between routers what lies between them, from a router to m_cpu or sram along x and y to
-where they stand, from a UCIe connection to its port along x and y from the connection's router to the middle of the
-edge. The last makes each connection as long as its wire, so that traffic takes the one nearest to its way, and a hop
-through a port is never shorter than the mesh next to it.
+Distances follow the layout. Between routers, it is the distance between their positions; from a router to m_cpu or
+sram, the Manhattan distance to the block; from a UCIe connection to its port, the Manhattan distance from the
+connection's router to the middle of the edge. The last rule gives each connection the length of its wire, so that
+traffic takes the connection nearest to its path, and a hop through a port is never shorter than the mesh next to it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ PointMm = tuple[float, float]
 
 
 def manhattan_mm(a: PointMm, b: PointMm) -> float:
-    """Wires run along x and y."""
+    """The length of a wire, which runs along x and y only."""
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 
 
 def cube_template(cube: CubeSpec, mesh: Mesh) -> Template:
-    """One cube, ready to be stamped."""
+    """One cube as a template."""
     me = CubeId(0, 0)
     template = Template(str(me))
     _add_mesh(template, me, cube, mesh)

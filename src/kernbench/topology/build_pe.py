@@ -1,9 +1,9 @@
 """The nodes and edges inside a PE.
 
 Control runs pe_cpu -> pe_scheduler -> engines; data runs between pe_dma, pe_tcm, pe_fetch_store and the two compute
-engines at the width of the TCM ports: what enters the TCM at its write port, what leaves it at its read port. The nine
-parts of every PE are wired by their place, whatever class models them; a further part brings its wires. A PE has no
-extent here: all its parts stand at its router, and wires inside it cost nothing.
+engines at the width of the TCM ports: data enters the TCM through its write port and leaves it through its read port.
+The nine standard parts of a PE are wired by name, whatever class models them; an additional part declares its wires. A
+PE has no extent here: all its parts are placed at its router, and wires inside it have no propagation delay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTROL_LINKS: tuple[tuple[str, str], ...] = (
     ("pe_ipcq", "pe_dma"),
     ("pe_cpu", "pe_ipcq"),
 )
-# Towards the TCM first: that way is its write port, the way back its read port.
+# The direction towards the TCM comes first: it uses the write port, the opposite direction the read port.
 DATA_LINKS: tuple[tuple[str, str], ...] = (
     ("pe_dma", "pe_tcm"),
     ("pe_fetch_store", "pe_tcm"),
@@ -34,7 +34,7 @@ DATA_LINKS: tuple[tuple[str, str], ...] = (
 
 
 def pe_links(components: PeComponents) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Which parts are joined, for control and for data."""
+    """The pairs of parts that are wired: control links, then data links."""
     further = wires_of(components)
     control = [(wire.src, wire.dst) for wire in further if wire.carries == "control"]
     data = [(wire.src, wire.dst) for wire in further if wire.carries == "data"]
@@ -42,7 +42,7 @@ def pe_links(components: PeComponents) -> tuple[list[tuple[str, str]], list[tupl
 
 
 def pe_parts(cube: CubeSpec) -> dict[str, Part]:
-    """The components of a PE, with what the memory map says about them."""
+    """The components of a PE, with the sizes that the memory map gives them."""
     components = cube.pe_template.components
     parts = {name: part_of(part) for name, part in components.parts.items()}
     parts["pe_tcm"] = part_of(components.pe_tcm, size_bytes=cube.tcm_bytes)
@@ -52,7 +52,7 @@ def pe_parts(cube: CubeSpec) -> dict[str, Part]:
 def add_pe(
     template: Template, pe: PeId, router: str, at: tuple[float, float], parts: dict[str, Part], cube: CubeSpec
 ) -> None:
-    """One PE and its wires to the router it stands at."""
+    """Add one PE and its links to its router."""
     for name, part in parts.items():
         template.add(pe.part(name), part, at, pe.pe)
     control, data = pe_links(cube.pe_template.components)

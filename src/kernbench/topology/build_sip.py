@@ -1,9 +1,9 @@
-"""Cubes joined by UCIe, IO chiplets attached: the nodes and edges of a SIP.
+"""The nodes and edges of a SIP: cubes joined by UCIe, and IO chiplets.
 
-An IO chiplet is drawn in its own frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
-at the outer edge, io_cpu next to io_noc, the PHYs evenly along the inner edge, a PHY's connections evenly along
-its part of that edge. Wires inside it run along x and y; those of a PHY's connections are matched in length, each as
-long as the wire to the middle of the PHY, so that routes spread over them by position (`policy/routing/crossings.py`).
+An IO chiplet has its own coordinate frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
+at the outer edge, io_cpu next to io_noc, the PHYs evenly along the inner edge, a PHY's connections evenly along its
+part of that edge. Wires inside it run along x and y; those of a PHY's connections are matched in length, each as long
+as the wire to the middle of the PHY, so that routes spread over them by position (`policy/routing/io_connections.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernbench.topology.template import Template, part_of
 
 
 def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
-    """One IO chiplet, ready to be stamped into every SIP."""
+    """One IO chiplet as a template, which is instantiated in every SIP."""
     me = IoId(0, chiplet.id)
     template = Template(str(me))
     parts, links = io.components, io.links
@@ -53,11 +53,11 @@ def add_sip(
     nodes: dict[str, Node],
     edges: list[Edge],
 ) -> None:
-    """Stamp one SIP into the graph: IO chiplets, cubes, the seams between cubes, the links to the chiplets."""
+    """Add one SIP to the graph: IO chiplets, cubes, links between cubes, links to the chiplets."""
     for chiplet, template in chiplets:
-        template.stamp(str(IoId(sip, chiplet.id)), Place(sip=sip, io=chiplet.id), nodes, edges)
+        template.instantiate(str(IoId(sip, chiplet.id)), Place(sip=sip, io=chiplet.id), nodes, edges)
     for n in range(spec.sip.n_cubes):
-        cube.stamp(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
+        cube.instantiate(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
     _join_cubes(spec, sip, edges)
     bw_gbs = spec.io_chiplet.phy_bw_gbs
     for chiplet, _ in chiplets:

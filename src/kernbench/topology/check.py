@@ -1,7 +1,7 @@
-"""What the values of a machine must be to each other: counts and the address map, memories, links that meet something.
+"""Consistency checks between the values of a machine: counts against the address map, memories, IO ports, components.
 
-Every check is a generator of findings over a spec whose values are each fine on their own. All are run, none stops the
-others. What must fit on the die is `fit.py`.
+Every check is a generator of findings over a spec whose values are each valid on their own. All checks are run,
+whatever the others find. `fit.py` checks what must fit on the die.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
 from kernbench.topology.ports import resolve_chiplets, shoreline
 from kernbench.topology.readers import closest
-from kernbench.topology.record import Wrong
+from kernbench.topology.record import InvalidValue
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
@@ -27,7 +27,7 @@ _LAYOUT = "cube.pe_layout"
 
 
 def check_machine(spec: MachineSpec) -> list[Finding]:
-    """Everything wrong with a machine whose values are each of the right type and range."""
+    """All findings of a machine whose values are each of the right type and range."""
     return [
         *_check_sips(spec),
         *_check_cube_mesh(spec),
@@ -44,7 +44,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
 
 
 def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:
-    """Coefficients are of element types and of kinds of block that there are."""
+    """Coefficients must name existing element types and kinds of block."""
     energy, dtypes, kinds = spec.energy, [t.name for t in DTYPES], [kind for _, kind, _ in spec.components()]
     named = (
         ("energy.pj_per_mac", energy.pj_per_mac, "element type", dtypes),
@@ -203,7 +203,7 @@ def _check_components(spec: MachineSpec) -> Iterator[Finding]:
             yield Finding(f"{key}.impl", misfit.what, misfit.hint)
         elif is_part:
             yield from check_part(kind, component, parts)
-        wrong: list[tuple[str, Wrong]] = []
+        wrong: list[tuple[str, InvalidValue]] = []
         read_attrs(kind, component.impl, component.attrs, wrong)
         for name, fault in wrong:
             yield Finding(f"{key}.attrs.{name}", fault.what, fault.hint, (f"{key}.impl", f"{key}.attrs"))

@@ -1,7 +1,7 @@
-"""Coefficients of energy and area: the machine's own where it gives one, else the shipped one with its source.
+"""Coefficients of energy and area: from the machine description if it sets one, else the shipped value.
 
-A machine that leaves a coefficient null gets the value of `coefficients.yaml`, which names a public source and a range
-for each. What neither gives is None: whoever counts says what was not counted.
+A coefficient that the description leaves null takes the value of `coefficients.yaml`, which names a public source and a
+range for each. A coefficient that neither defines is None, and the energy report lists it as not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OWN = "the machine's description"
 
 
 class Coefficient(NamedTuple):
-    """A value, the range in which its source puts it, and the source."""
+    """A value, the range that its source supports, and the source."""
 
     key: str
     value: float
@@ -29,13 +29,13 @@ class Coefficient(NamedTuple):
 
 @cache
 def shipped_coefficients() -> Mapping[str, Coefficient]:
-    """All that the package has, by key of the machine's description."""
+    """Every shipped coefficient, by its key in a machine description."""
     entries: Any = shipped_yaml("kernbench.topology", "coefficients.yaml").plain()
     return {entry["key"]: Coefficient(**entry) for entry in entries}
 
 
 def coefficient_of(spec: MachineSpec, key: str) -> Coefficient | None:
-    """One coefficient of a machine by its key, such as `energy.pj_per_mac.f16`; None when nobody gives it."""
+    """One coefficient of a machine by its key, such as `energy.pj_per_mac.f16`; None if it is undefined."""
     found: object = spec
     for name in key.split("."):
         found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)

@@ -1,7 +1,7 @@
-"""From a checked spec to the frozen graph: host and switch, then SIP by SIP.
+"""Compiles a checked spec to the frozen graph: host and switch first, then one SIP after another.
 
-Cubes and IO chiplets are laid out once and stamped. The order of nodes and edges is fixed by the spec alone, so the
-same description gives the same graph, edge for edge.
+Cubes and IO chiplets are laid out once as templates and instantiated. The order of nodes and edges depends on the spec
+alone, so equal descriptions compile to the same graph, edge for edge.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def load_topology(source: Source = None, overrides: Overrides | None = None) -> 
     """The machine of a YAML file, a mapping, a spec, or the one shipped (None or "default").
 
     `overrides` maps key paths to values or YAML text, as `--set` does: {"system.sips.count": 4}.
-    Raises TopologyError with every fault that was found.
+    Raises TopologyError with every fault found.
     """
     return _compile(load_spec(source, overrides))
 
 
 def compile_spec(spec: MachineSpec) -> TopologyGraph:
-    """The graph of a spec; raises TopologyError when its values do not go together."""
+    """The graph of a spec; raises TopologyError if its values are inconsistent."""
     check_spec(spec)
     return _compile(spec)
 

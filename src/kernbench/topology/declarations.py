@@ -1,7 +1,7 @@
-"""What the parts of a PE declare (`common.engine_declaration`), read from the classes that the description names.
+"""Reads the declarations of a PE's parts (`common.engine_declaration`) from the classes that the description names.
 
-A class is loaded when its declaration is needed, by name: `topology` imports no component. Parts as the shipped machine
-has them need none of this, so describing that machine loads no class.
+A class is loaded by name when its declaration is needed: `topology` imports no component. The parts of the shipped
+machine need no declaration here, so loading that machine loads no class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.spec_cube import PE_PARTS_KEY, PeComponents
 
 BUILTIN_PREFIX = "builtin."
-NINE: tuple[str, ...] = tuple(PeComponents.model_fields)
+STANDARD_PARTS: tuple[str, ...] = tuple(PeComponents.model_fields)
 
 _NAME = re.compile(r"pe_[a-z0-9_]{1,40}")
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"pe_[a-z0-9_]{1,40}")
 def class_declaration(impl: str) -> tuple[EngineDeclaration | None, bool]:
     """What the class of an impl declares, and whether it does so itself rather than by inheritance.
 
-    Raises ComponentError for an impl that cannot be loaded, or whose declaration is none.
+    Raises ComponentError for an impl that cannot be loaded, or whose `declaration` is not an EngineDeclaration.
     """
     found = imported(impl)
     declared = getattr(found, "declaration", None)
@@ -38,7 +38,7 @@ def class_declaration(impl: str) -> tuple[EngineDeclaration | None, bool]:
 
 
 def declaration_of(name: str, impl: str) -> EngineDeclaration:
-    """What the class of a part declares, or else what the builtin of its name does; an empty one where neither does.
+    """The declaration of a part's class, else of the builtin of the same name, else an empty one.
 
     Raises ComponentError for an impl that cannot be loaded.
     """
@@ -51,7 +51,7 @@ def declaration_of(name: str, impl: str) -> EngineDeclaration:
 
 
 def wires_of(components: PeComponents) -> list[Wire]:
-    """The wires of the further parts, with their names in place of `SELF`; of a description that was checked."""
+    """The wires of the additional parts of a checked description, with part names in place of `SELF`."""
     return [
         Wire(name if wire.src == SELF else wire.src, name if wire.dst == SELF else wire.dst, wire.carries)
         for name, part in components.further.items()
@@ -65,34 +65,34 @@ def declared_ops(components: PeComponents) -> dict[str, str]:
 
 
 def _declaring(components: PeComponents) -> Iterator[tuple[str, EngineDeclaration]]:
-    """Parts that may list ops: the builtins of the nine list none."""
+    """Parts that may declare ops; the standard parts with builtin classes declare none."""
     for name, part in components.parts.items():
-        if name not in NINE or not part.impl.startswith(BUILTIN_PREFIX):
+        if name not in STANDARD_PARTS or not part.impl.startswith(BUILTIN_PREFIX):
             try:
                 declared, _ = class_declaration(part.impl)
-            except ComponentError:  # whoever needs the class will say so
+            except ComponentError:  # reported by `check_part`, or when the class is loaded
                 continue
             if declared is not None:
                 yield name, declared
 
 
-# ---- what is wrong
+# ---- faults
 
 
 def is_part_name(name: str) -> bool:
     """Whether a part of a PE may have that name."""
-    return name in NINE or _NAME.fullmatch(name) is not None
+    return name in STANDARD_PARTS or _NAME.fullmatch(name) is not None
 
 
 def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iterator[Finding]:
-    """What is wrong with what the class of a PE's part declares."""
+    """The faults in the declaration of the class of a PE's part."""
     key = f"{PE_PARTS_KEY}.{name}"
-    if name in NINE and part.impl.startswith(BUILTIN_PREFIX):
+    if name in STANDARD_PARTS and part.impl.startswith(BUILTIN_PREFIX):
         return
     try:
         imported(part.impl)
     except ComponentError as error:
-        if name not in NINE:  # one of the nine is wired whatever its class is, and that is loaded later
+        if name not in STANDARD_PARTS:  # standard parts have fixed wires; their classes are loaded later
             yield Finding(f"{key}.impl", error.what, error.hint or "")
         return
     try:
@@ -100,7 +100,7 @@ def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iter
     except ComponentError as error:
         yield Finding(f"{key}.impl", error.what, error.hint or "")
         return
-    if name not in NINE:
+    if name not in STANDARD_PARTS:
         yield from _check_wires(key, name, part, declared, components)
 
 

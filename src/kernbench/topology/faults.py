@@ -1,4 +1,4 @@
-"""From what is wrong to faults a person can fix: key paths, lines, and what to do about it."""
+"""Turns problems of a description into faults with a key path, a line and a hint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key_loc(path: str) -> Loc:
 
 
 def mark_at(tree: Marked, loc: Loc) -> SourceMark:
-    """Where a key stands, or the nearest key around it that is there."""
+    """The source position of a key, or of the nearest enclosing key that exists."""
     node = tree
     for part in loc:
         child = child_of(node, part)
@@ -49,7 +49,7 @@ def child_of(node: Marked, part: str | int) -> Marked | None:
 
 @frozen
 class Finding:
-    """Something wrong before its line is known. `uses` are the other keys that the finding depends on."""
+    """A fault without its source line. `uses` are the other keys that the finding depends on."""
 
     key: str
     what: str
@@ -57,18 +57,18 @@ class Finding:
     uses: tuple[str, ...] = ()
 
     def fault(self, tree: Marked, inherited: str = "") -> Fault:
-        """The fault with its line; where that is in the `inherited` source, the user's own value is blamed instead."""
+        """The fault with its line. If that line is in the `inherited` source, a value of the user's file is named."""
         loc = key_loc(self.key)
         mark = mark_at(tree, loc)
         if mark.source == inherited:
             for use in self.uses:
-                own = _own_value(tree, key_loc(use), inherited)
+                own = _user_value(tree, key_loc(use), inherited)
                 if own:
                     return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.hint)
         return Fault(self.what, str(mark), self.key, self.hint)
 
 
-def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
+def _user_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
     """The first value at or below `loc` that does not come from the inherited source."""
     node = tree
     for part in loc:
@@ -78,7 +78,7 @@ def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
         node = child
     if isinstance(node.value, dict):
         for key in node.value:
-            found = _own_value(tree, (*loc, key), inherited)
+            found = _user_value(tree, (*loc, key), inherited)
             if found:
                 return found
         return None
@@ -86,7 +86,7 @@ def _own_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
 
 
 def findings_of(error: RecordError) -> list[tuple[Loc, Finding]]:
-    """Every problem of a description, with the place it complains about."""
+    """Every problem of a description, with its location."""
     return [(problem.loc, _finding(problem)) for problem in error.problems]
 
 
@@ -115,7 +115,7 @@ def _finding(problem: Problem) -> Finding:
 
 
 def _keys_at(loc: Loc) -> list[str]:
-    """The keys that the record at a place has."""
+    """The keys of the record at a location."""
     record: type[Record] | None = MachineSpec
     for part in loc:
         if not isinstance(part, int):

@@ -1,4 +1,4 @@
-"""Whether a cube's PEs, HBM, rows and columns fit on its die. Boxes may touch; they may not overlap or stick out."""
+"""Checks that a cube's PEs, HBM, rows and columns fit on its die. Boxes may touch but not overlap or stick out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Box = tuple[float, float, float, float]  # centre x, y, width, height
 
 
 def check_fit(cube: CubeSpec) -> list[Finding]:
-    """Everything that does not fit; the overlap of boxes is looked at once rows and columns have their places."""
+    """Everything that does not fit. Overlaps are checked only if rows, columns and placement are valid."""
     found = [*_check_columns(cube), *_check_rows(cube), *_check_placement(cube)]
     return found or list(_check_overlaps(cube))
 

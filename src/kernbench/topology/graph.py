@@ -1,4 +1,4 @@
-"""The compiled machine: nodes and directed edges. Frozen; every other package reads it, none changes it.
+"""The compiled machine: nodes and directed edges. The graph is frozen.
 
 A node has a kind (what it is), an impl (which component class models it) and a position in mm. An edge is one
 direction of a link: its bandwidth is bytes per ns, or None for a control-only wire; its distance gives the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EdgeKind(StrEnum):
-    """What an edge connects. Routing decides by kind which traffic may use it."""
+    """What an edge connects. The kind decides which traffic may be routed over it."""
 
     PE_INTERNAL = "pe_internal"
     PE_TO_ROUTER = "pe_to_router"

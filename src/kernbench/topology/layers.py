@@ -1,8 +1,7 @@
 """A machine description as a stack of layers: the shipped machine, the files along the `base:` chain, the overrides.
 
-Mappings merge key by key, lists and values replace. Where a layer names one of two keys that follow from each other,
-the inherited other one gives way (see `_give_way`). Every value keeps the line it came from. Nothing is written
-anywhere.
+Mappings merge key by key; lists and scalars replace. If a layer sets one of two keys that are derived from each other,
+the inherited value of the other is cleared (see `_clear_superseded`). Every value keeps its source line.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_BASES = 16
 
 
 def stacked(source: Source, overrides: Overrides) -> Marked:
-    """All layers merged; raises TopologyError for what cannot be read."""
+    """All layers merged; raises TopologyError for a layer that cannot be read."""
     return _override(_stack(source), overrides)
 
 
@@ -60,12 +59,12 @@ def _stack(source: Source) -> Marked:
         _stop("load_topology", "", f"cannot load a machine from {show(source)}", "give a path, a mapping or a spec")
     tree = layers[0]
     for layer in layers[1:]:
-        tree = _give_way(_merge(tree, layer), layer)
+        tree = _clear_superseded(_merge(tree, layer), layer)
     return tree
 
 
 def _with_base(layer: Marked, path: Path, above: list[Path]) -> list[Marked]:
-    """A file's layer on top of its bases', the shipped machine first."""
+    """The layers of a file: the shipped machine, the chain of bases, the file itself."""
     if not isinstance(layer.value, dict):
         what = f"expected keys and values, got {show(layer.plain())}"
         _stop(layer.mark, "", what, "start with `system:`, `sip:`, `io_chiplet:`, `cube:` or `base:`")
@@ -93,7 +92,7 @@ def _same(a: Path, b: Path) -> bool:
 
 
 def _read(path: Path, mark: SourceMark, key: str = "") -> Marked:
-    """Parse a file; `mark` is where it was named, for the case that it cannot be read."""
+    """Parse a file; `mark` is where it was named, for errors if it cannot be read."""
     try:
         path = path.expanduser()
         if not path.exists():
@@ -114,7 +113,7 @@ def _read(path: Path, mark: SourceMark, key: str = "") -> Marked:
 
 
 def _marked(value: object, mark: SourceMark) -> Marked:
-    """A Python value as a tree, every part marked alike."""
+    """A Python value as a tree in which every node has the same mark."""
     budget = [MAX_VALUES]
 
     def build(part: object, depth: int) -> Marked:
@@ -128,7 +127,7 @@ def _marked(value: object, mark: SourceMark) -> Marked:
         if part is None or isinstance(part, str | int | float | bool):
             return Marked(part, mark)
         if isinstance(part, Integral):
-            return Marked(int(part), mark)  # numpy's whole numbers are no ints
+            return Marked(int(part), mark)  # numpy integers are not `int`
         _stop(mark, "", f"{show(part)} cannot stand in a machine description", "use numbers, text, lists and mappings")
 
     return build(value, 1)
@@ -160,7 +159,7 @@ def _override(tree: Marked, overrides: Overrides) -> Marked:
         tree, layer = _merge(tree, step), _merge(layer, step)
     if faults:
         raise TopologyError(faults)
-    return _give_way(tree, layer)
+    return _clear_superseded(tree, layer)
 
 
 def _override_layer(tree: Marked, key: str, value: object) -> Marked:
@@ -192,7 +191,7 @@ def _remark(node: Marked, mark: SourceMark) -> Marked:
 
 
 def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: SourceMark) -> Marked:
-    """`node` at `loc`, with the mappings around it; a list in between is repeated whole, with one item changed."""
+    """`node` at `loc`, inside the mappings on the way there; a list on the way is copied with one item changed."""
     if at == len(loc):
         return node
     part = loc[at]
@@ -210,30 +209,30 @@ def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: SourceMar
     return Marked({str(part): _nest(child, loc, at + 1, node, mark)}, mark)
 
 
-def _give_way(tree: Marked, layer: Marked) -> Marked:
-    """Inherited values that a layer's new ones make moot become null, so that they are derived again.
+def _clear_superseded(tree: Marked, layer: Marked) -> Marked:
+    """Set inherited values to null where a layer's new values supersede them, so that they are derived again.
 
-    PE layout: slices and pseudo channels follow the PEs. Of pseudo channels and channels per PE, the one that the layer
-    names rules the other. A new SIP count drops the old grid's w and h.
+    A new PE layout clears slices and pseudo channels. Of pseudo channels and channels per PE, the one that the layer
+    sets clears the other. A new SIP count clears the old grid's w and h.
     """
     named = _children(layer, "cube", "memory_map")
     kept = _children(tree, "cube", "memory_map")
     slices, pseudo, channels = "hbm_slices_per_cube", "hbm_pseudo_channels", "hbm_channels_per_pe"
-    freed: dict[str, SourceMark] = {}
+    cleared: dict[str, SourceMark] = {}
     layout = _children(layer, "cube", "pe_layout")
     if layout:
         mark = next(iter(layout.values())).mark
-        freed[slices] = mark
+        cleared[slices] = mark
         if channels in kept and kept[channels].value is not None:
-            freed[pseudo] = mark
+            cleared[pseudo] = mark
     if pseudo in named and named[pseudo].value is not None:
-        freed[channels] = named[pseudo].mark
+        cleared[channels] = named[pseudo].mark
     elif channels in named and named[channels].value is not None:
-        freed[pseudo] = named[channels].mark
-    tree = _free(tree, ("cube", "memory_map"), {key: mark for key, mark in freed.items() if key not in named})
+        cleared[pseudo] = named[channels].mark
+    tree = _set_null(tree, ("cube", "memory_map"), {key: mark for key, mark in cleared.items() if key not in named})
     sips = _children(layer, "system", "sips")
     if "count" in sips and "w" not in sips and "h" not in sips:
-        tree = _free(tree, ("system", "sips"), dict.fromkeys(("w", "h"), sips["count"].mark))
+        tree = _set_null(tree, ("system", "sips"), dict.fromkeys(("w", "h"), sips["count"].mark))
     return tree
 
 
@@ -245,7 +244,7 @@ def _children(node: Marked, *path: str) -> dict[str, Marked]:
     return node.value if isinstance(node.value, dict) else {}
 
 
-def _free(tree: Marked, path: tuple[str, str], keys: dict[str, SourceMark]) -> Marked:
+def _set_null(tree: Marked, path: tuple[str, str], keys: dict[str, SourceMark]) -> Marked:
     present = _children(tree, *path)
     nulls = {key: Marked(None, mark) for key, mark in keys.items() if key in present}
     if not nulls:

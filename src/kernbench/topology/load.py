@@ -1,8 +1,8 @@
-"""From a file, a mapping or nothing to a checked spec, or one error with every fault.
+"""Loads a machine description (a file, a mapping, or the shipped machine) as a checked spec, or reports every fault.
 
-Values are checked one by one first (`spec.py`), then against each other (`check.py`). When some are wrong on their
-own, the shipped machine's stand in for them, so that the rest is still checked; findings that rest on a stand-in are
-dropped.
+Values are checked one by one first (`spec.py`), then against each other (`check.py`). A value that is invalid on its
+own is replaced by the shipped machine's, so that the rest can still be checked; findings that depend on a replaced
+value are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def load_spec(source: Source = None, overrides: Overrides | None = None) -> Mach
 
 
 def check_spec(spec: MachineSpec) -> None:
-    """Raise TopologyError when the values of a spec do not go together."""
+    """Raise TopologyError if the values of a spec are inconsistent."""
     found = check_machine(spec)
     if found:
         raise TopologyError([finding.fault(Marked({}, SourceMark("the machine's spec"))) for finding in found])
@@ -48,26 +48,26 @@ def _validated(tree: Marked) -> MachineSpec:
         spec, replaced = _patched(plain, [loc for loc, _ in wrong])
     findings = [finding for _, finding in wrong]
     if spec is not None:
-        findings += [finding for finding in check_machine(spec) if not _touches(finding, replaced)]
+        findings += [finding for finding in check_machine(spec) if not _depends_on(finding, replaced)]
     if findings or spec is None:
         raise TopologyError([finding.fault(tree, SHIPPED_FILE) for finding in findings])
     return spec
 
 
 def _patched(plain: object, locs: list[Loc]) -> tuple[MachineSpec | None, list[Loc]]:
-    """The machine with the shipped values in place of the wrong ones, so that the rest can still be checked."""
+    """The machine with shipped values in place of the invalid ones, and the places that were replaced."""
     patched, sound = copy.deepcopy(plain), shipped().plain()
-    replaced = [loc[: _stand_in(patched, sound, loc)] for loc in locs]
+    replaced = [loc[: _replace(patched, sound, loc)] for loc in locs]
     try:
         return MachineSpec.model_validate(patched), replaced
     except RecordError:
         return None, replaced
 
 
-def _stand_in(here: object, there: object, loc: Loc) -> int:
-    """Put the shipped value at `loc`, or drop it where there is none; returns how deep that was.
+def _replace(here: object, there: object, loc: Loc) -> int:
+    """Replace the value at `loc` by the shipped one, or delete it if there is none; returns the depth of the change.
 
-    An entry of a list stands for the shipped list's entry of that number, or its last.
+    An entry of a list takes the shipped list's entry of the same index, or its last entry.
     """
     for depth, part in enumerate(loc, 1):
         at_end = depth == len(loc)
@@ -90,8 +90,8 @@ def _stand_in(here: object, there: object, loc: Loc) -> int:
     return len(loc)
 
 
-def _touches(finding: Finding, replaced: list[Loc]) -> bool:
-    """Whether a finding rests on a value that is not the user's."""
+def _depends_on(finding: Finding, replaced: list[Loc]) -> bool:
+    """Whether a finding depends on a value that was replaced."""
     for key in (finding.key, *finding.uses):
         loc = key_loc(key)
         for other in replaced:

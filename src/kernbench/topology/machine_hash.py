@@ -1,4 +1,4 @@
-"""A machine in sixteen hex digits: equal for equal descriptions, however they were put together."""
+"""The fingerprint of a machine, sixteen hex digits. Equal checked descriptions have equal fingerprints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from kernbench.topology.spec import MachineSpec
 
 
 def machine_hash(spec: MachineSpec) -> str:
-    """Of every value of the checked description; its name is one of them."""
+    """SHA-256 of every value of the checked description, the name included, cut to 16 hex digits."""
     text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]

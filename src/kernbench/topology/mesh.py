@@ -1,6 +1,6 @@
-"""Where routers, PEs and ports sit in a cube: the router mesh, laid out in mm from the cube's description.
+"""The router mesh of a cube: positions of routers, PEs and ports in mm, from the cube's description.
 
-Columns stand at the PEs' x positions and at both margins, with relay columns where a gap is wider than
+Columns are placed at the PEs' x positions and at both margins, with relay columns where a gap is wider than
 `max_spacing_mm`. Rows come in two halves of ceil(connections / 2), from the margin to a gap above the two HBM rows,
 mirrored below. The HBM takes the middle columns of its rows: no routers there, unless the mesh is so narrow that this
 would cut it in two. The corners NW, NE, SW, SE have a row each, so that PEs of different corners do not share one.
@@ -80,7 +80,7 @@ class Mesh:
 
 
 def build_mesh(cube: CubeSpec) -> Mesh:
-    """Lay out a cube. The spec must have passed the checks: what does not fit is refused there."""
+    """Lay out a cube. The spec must have passed the checks of `fit.py`."""
     geometry, layout = cube.geometry, cube.pe_layout
     per_half = rows_per_half(cube.ucie.n_connections)
     ys = row_positions(geometry, per_half)
@@ -164,7 +164,7 @@ def pe_slots(geometry: GeometrySpec, layout: PeLayout, per_half: int) -> list[tu
 
 def _hole(per_half: int, n_cols: int) -> tuple[Slot, ...]:
     if n_cols < 3:
-        return ()  # without its outer columns a hole would part top from bottom
+        return ()  # a hole would separate the top rows from the bottom rows
     middle = (n_cols // 2,) if n_cols % 2 else (n_cols // 2 - 1, n_cols // 2)
     return tuple((row, col) for row in (per_half, per_half + 1) for col in middle)
 
@@ -188,7 +188,7 @@ def _conn_slots(side: Side, n: int, xs: Sequence[float], per_half: int) -> tuple
 
 
 def _from_both_ends(n: int, first: list[int], second: list[int]) -> list[int]:
-    """Half of `n` on the first slots from one end, the rest on the last from the other; shared if there are too few."""
+    """Half of `n` on the first slots of one end, the rest on the last of the other; slots are shared if too few."""
     ahead, behind = math.ceil(n / 2), n // 2
     low = first[:ahead] if ahead <= len(first) else [first[i * len(first) // ahead] for i in range(ahead)]
     if behind <= len(second):
@@ -197,7 +197,7 @@ def _from_both_ends(n: int, first: list[int], second: list[int]) -> list[int]:
 
 
 def attachments(mesh: Mesh) -> dict[Slot, list[str]]:
-    """What hangs on each router, in the words of the dumped mesh."""
+    """What is attached to each router, by the names used in the dumped mesh."""
     found: dict[Slot, list[str]] = {slot: [] for slot in mesh.routers}
     for pe, slot in enumerate(mesh.pes):
         found[slot] += [f"pe{pe}.dma", f"pe{pe}.cpu", f"pe{pe}.hbm"]
@@ -210,7 +210,7 @@ def attachments(mesh: Mesh) -> dict[Slot, list[str]]:
 
 
 def mesh_as_yaml(mesh: Mesh) -> str:
-    """The expanded mesh for people and tools: every router, where it is and what hangs on it."""
+    """The expanded mesh as YAML: every router, its position and what is attached to it."""
     lines = [
         "# The router mesh of one cube, expanded. Positions in mm from the north-west corner of the die.",
         f"cube_mm: {{ w: {mesh.w_mm:g}, h: {mesh.h_mm:g} }}",

@@ -1,4 +1,4 @@
-"""Which IO chiplet faces which cube: the ports of every chiplet, written out.
+"""Which IO chiplet is connected to which cube: the resolved ports of every chiplet.
 
 A chiplet that names no `cube_ports` gets a PHY for every cube on its side of the package; several such chiplets on one
 side share that side's cubes evenly, and ports that another chiplet names stay with it. Positions are not decided here.
@@ -13,7 +13,7 @@ from kernbench.topology.spec_base import Side
 
 @frozen
 class PhyPort:
-    """One PHY and the cube port it is wired to."""
+    """One PHY and the cube port that it is connected to."""
 
     phy: str
     x: int
@@ -24,7 +24,7 @@ class PhyPort:
 
 @frozen
 class Chiplet:
-    """An IO chiplet with its ports written out."""
+    """An IO chiplet with its resolved ports."""
 
     id: str
     side: Side
@@ -40,7 +40,7 @@ def shoreline(sip: SipSpec, side: Side) -> list[tuple[int, int]]:
 
 
 def resolve_chiplets(sip: SipSpec, distance_mm: float) -> tuple[Chiplet, ...]:
-    """Every chiplet with its ports; `distance_mm` is for ports that name none. Assumes nothing about their validity."""
+    """Every chiplet with its ports; `distance_mm` applies to ports that set none. The description may be invalid."""
     named = {
         (*port.cube.xy, port.cube_side or place.side) for place in sip.io_chiplets for port in place.cube_ports or ()
     }

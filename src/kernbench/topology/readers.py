@@ -1,8 +1,7 @@
-"""One value of a machine description, read: what it must be, and in plain English what is wrong when it is not.
+"""Readers: each converts one value of a machine description to its type, or raises `InvalidValue` with what and hint.
 
-Each reader takes whatever stood in the YAML and returns the value, or raises `Wrong` with what and hint. The records of
-`spec.py` are annotated with them, `attrs.py` calls them directly, so a number is refused in the same words
-everywhere. Readers know nothing of files or lines.
+The records of `spec.py` are annotated with readers and `attrs.py` calls them directly, so an invalid number has the
+same message everywhere. Readers know nothing of files or lines.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from kernbench.common.nearest import nearest
 from kernbench.common.units import is_power_of_two
-from kernbench.topology.record import Read, Wrong
+from kernbench.topology.record import InvalidValue, Read
 
 Scalar = float | int | str | bool
 _SHOWN = 60
 
 
 def show(value: object) -> str:
-    """A value as a message names it: short, and never a dump of a whole mapping."""
+    """A value as messages show it: short, and never a dump of a whole mapping."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -46,9 +45,9 @@ def read_whole(value: object, low: int, high: int) -> int:
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Wrong(f"expected a whole number, got {show(value)}", hint)
+        raise InvalidValue(f"expected a whole number, got {show(value)}", hint)
     if not low <= value <= high:
-        raise Wrong(f"{show(value)} is out of range", hint)
+        raise InvalidValue(f"{show(value)} is out of range", hint)
     return value
 
 
@@ -57,7 +56,7 @@ def read_power_of_two(value: object, low: int, high: int) -> int:
     if not is_power_of_two(whole):
         below = 1 << (whole.bit_length() - 1)
         near = " or ".join(str(n) for n in (below, below * 2) if low <= n <= high)
-        raise Wrong(f"{whole} is not a power of two", f"give a power of two, say {near}")
+        raise InvalidValue(f"{whole} is not a power of two", f"give a power of two, say {near}")
     return whole
 
 
@@ -65,19 +64,19 @@ def read_number(value: object, low: float, high: float, *, above: bool = False) 
     """A finite number from `low` to `high`; with `above`, `low` itself is refused."""
     hint = f"give a number {'above' if above else 'from'} {low:g} {'and up to' if above else 'to'} {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Wrong(f"expected a number, got {show(value)}", hint)
+        raise InvalidValue(f"expected a number, got {show(value)}", hint)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{value} is not a finite number", hint)
+        raise InvalidValue(f"{value} is not a finite number", hint)
     if not low <= value <= high or (above and value == low):
-        raise Wrong(f"{show(value)} is out of range", hint)
+        raise InvalidValue(f"{show(value)} is out of range", hint)
     return float(value)
 
 
 def read_text(value: object, pattern: str, like: str) -> str:
     if not isinstance(value, str):
-        raise Wrong(f"expected text, got {show(value)}", f"give {like}")
+        raise InvalidValue(f"expected text, got {show(value)}", f"give {like}")
     if not re.fullmatch(pattern, value):
-        raise Wrong(f"{show(value)} does not have the right form", f"give {like}")
+        raise InvalidValue(f"{show(value)} does not have the right form", f"give {like}")
     return value
 
 
@@ -85,15 +84,15 @@ def read_choice(value: object, choices: tuple[str, ...]) -> str:
     hint = f"use one of {', '.join(choices)}" if len(choices) > 1 else f"use {choices[0]}"
     if not isinstance(value, str) or value not in choices:
         suggestion = closest(value, choices) if isinstance(value, str) else ""
-        raise Wrong(f"{show(value)} is not a choice here{suggestion}", hint)
+        raise InvalidValue(f"{show(value)} is not a choice here{suggestion}", hint)
     return value
 
 
 def read_scalar(value: object) -> Scalar:
     if not isinstance(value, str | bool | int | float):
-        raise Wrong(f"expected a single value, got {show(value)}", "give a number, a text, true or false")
+        raise InvalidValue(f"expected a single value, got {show(value)}", "give a number, a text, true or false")
     if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{value} is not a finite number", "give a finite number")
+        raise InvalidValue(f"{value} is not a finite number", "give a finite number")
     return value
 
 
@@ -118,11 +117,11 @@ def choice(*choices: str) -> Read:
 
 
 def further_part() -> Read:
-    """An entry under a name that the shipped machine does not have: without an `impl` it is taken for a slip."""
+    """An entry with a name that the shipped machine does not have; without an `impl` it is taken for a misspelling."""
 
     def run(value: object) -> object:
         if isinstance(value, Mapping) and "impl" not in value:
-            raise Wrong("no such part", "", "unknown_part")
+            raise InvalidValue("no such part", "", "unknown_part")
         return value
 
     return Read(run)

@@ -1,14 +1,14 @@
-"""Records: frozen, typed data, read from plain mappings with everything that is wrong told together.
+"""Records: frozen, typed data, read from plain mappings; all problems of a mapping are reported together.
 
-A record's fields are its public annotations, in order; what has a default may be left out. An annotation says how a
-value is read:
-`Annotated[T, Read(f)]`    by `f`, which returns the value or raises `Wrong`; where T is a record, then as that
+A record's fields are its public annotations, in order; a field with a default may be left out. The annotation defines
+how a value is read:
+`Annotated[T, Read(f)]`    by `f`, which returns the value or raises `InvalidValue`; where T is a record, then as that
 a record                   from a mapping; a key that it does not have is a fault, unless `_further` reads it
 `T | None`                 null is allowed
 `tuple[T, ...]`, `tuple[A, B]`, `Mapping[str, T]`    from a list or a mapping
 
-Annotations are read when a class is made: modules of records do not postpone theirs. A library for this would cost a
-quarter of the time of a small run.
+Annotations are evaluated when a class is created, so modules of records must not postpone them. Importing a validation
+library instead would take a quarter of the time of a small run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Loc = tuple[str | int, ...]
 ProblemKind = Literal["wrong", "unknown_key", "unknown_part", "missing", "no_mapping", "no_list", "length"]
 
 
-class Wrong(Exception):
-    """A value is not what its key asks for. `kind` is for those that a reader of faults explains in other words."""
+class InvalidValue(Exception):
+    """A value is not valid for its key. For some kinds, `faults.py` writes its own message."""
 
     def __init__(self, what: str, hint: str, kind: ProblemKind = "wrong") -> None:
         super().__init__(what)
@@ -42,7 +42,7 @@ class Read(NamedTuple):
 
 @frozen
 class Problem:
-    """One thing that is wrong, at one place."""
+    """One problem of a mapping, at one location."""
 
     kind: ProblemKind
     loc: Loc
@@ -52,7 +52,7 @@ class Problem:
 
 
 class RecordError(ValueError):
-    """What a mapping has wrong, all of it."""
+    """All problems of a mapping."""
 
     def __init__(self, name: str, problems: list[Problem]) -> None:
         first = problems[0]
@@ -62,8 +62,8 @@ class RecordError(ValueError):
         self.problems = problems
 
 
-_FURTHER = "_further_values"  # where a record keeps what is read by `_further`
-Reader = Callable[[object, Loc, list[Problem]], Any]  # what it returns counts only if no problem was added
+_FURTHER = "_further_values"  # holds the values of additional keys, read by `_further`
+Reader = Callable[[object, Loc, list[Problem]], Any]  # the result is valid only if no problem was added
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -87,7 +87,7 @@ class Record:
 
     @classmethod
     def model_validate(cls, given: object) -> Self:
-        """The record of a mapping; raises RecordError with all that is wrong."""
+        """The record of a mapping; raises RecordError with all problems."""
         problems: list[Problem] = []
         found = cls._read(given, (), problems)
         if problems or found is None:
@@ -96,12 +96,12 @@ class Record:
 
     @classmethod
     def at_key(cls, name: str) -> type[Record] | None:
-        """The kind of record, if any, that the values of a key are, or the entries of its list or mapping."""
+        """The record type, if any, of the values of a key, or of the entries of its list or mapping."""
         return _record_in(cls.model_fields.get(name, cls._further))
 
     @classmethod
     def prepared(cls, given: Mapping[Any, object]) -> Mapping[Any, object]:
-        """What is read in place of `given`."""
+        """The mapping to read in place of `given`; a subclass may fill in defaults."""
         return given
 
     @classmethod
@@ -134,7 +134,7 @@ class Record:
         return record
 
     def further_values(self) -> Mapping[str, Any]:
-        """What was read of keys that are no fields."""
+        """The values read by `_further`, by key."""
         found: Mapping[str, Any] = self.__dict__.get(_FURTHER, {})
         return found
 
@@ -208,7 +208,7 @@ def _marked_reader(kind: object, mark: Read) -> Reader:
     def read(value: object, loc: Loc, problems: list[Problem]) -> object:
         try:
             found = read_value(value)
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             problems.append(Problem(wrong.kind, loc, value, wrong.what, wrong.hint))
             return None
         return found if inner is None else inner(found, loc, problems)

@@ -1,6 +1,6 @@
 """A machine description as checked, typed, frozen data: one class for each block of the YAML, keys as in default.yaml.
 
-A record checks each value on its own (`record.py`, `readers.py`); what values must be to each other is `check.py`. The
+A record checks each value on its own (`record.py`, `readers.py`); `check.py` checks values against each other. The
 cube's block is in `spec_cube.py`, coefficients of energy and area in `spec_energy.py`. Keys that may be null are
 derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
 """
@@ -30,7 +30,7 @@ from kernbench.topology.spec_energy import AreaSpec, EnergySpec
 
 
 class SipsSpec(Record):
-    """How many SIPs there are, and who is whose neighbour. The topology is logical: all SIPs are on one switch."""
+    """The number of SIPs and their neighbour relation. The topology is logical: all SIPs are on one switch."""
 
     count: Annotated[int, whole(1, MAX_SIPS)]
     topology: Annotated[
@@ -87,7 +87,7 @@ class CubeRef(Record):
 
 
 class CubePort(Record):
-    """A PHY of an IO chiplet and the cube port it faces. What is null follows from the chiplet."""
+    """A PHY of an IO chiplet and the cube port that it faces. Null values are derived from the chiplet."""
 
     cube: CubeRef
     cube_side: SideKey | None = None
@@ -139,7 +139,7 @@ class IoChipletSpec(Record):
 
     @property
     def phy_bw_gbs(self) -> float:
-        """The link from a PHY to its cube: what the PHY's connections carry together, unless it is given."""
+        """Bandwidth from a PHY to its cube: the sum over the PHY's connections, unless it is given."""
         given = self.links.io_ucie_to_cube_bw_gbs
         return self.n_connections * self.links.per_connection_bw_gbs if given is None else given
 

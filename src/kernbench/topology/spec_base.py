@@ -1,4 +1,4 @@
-"""What the records of a machine share: the limits of the address map, the kinds of value, links and components."""
+"""Types shared by the records of a machine description: address-map limits, value types, links and components."""
 
 import math
 from collections.abc import Mapping
@@ -48,13 +48,13 @@ class LinkSpec(Record):
 
 
 class ComponentSpec(Record):
-    """What a component is, which class models it, and that class's parameters."""
+    """The kind of a component, the class that models it, and the parameters of that class."""
 
     kind: Annotated[str, text(r"\w{1,60}", "the kind's name, as in the shipped machine")]
     impl: Impl
     attrs: Mapping[str, Attr] = MappingProxyType({})
 
     def number_attr(self, name: str) -> float:
-        """A numeric attr; the checks have made sure of it."""
+        """A numeric attr of a checked description; NaN if it is not a number."""
         value = self.attrs[name]
         return float(value) if isinstance(value, int | float) else math.nan

@@ -1,7 +1,7 @@
-"""The cube's block of a machine description: geometry, PEs, memories, UCIe, PE template, and what follows.
+"""The cube block of a machine description: geometry, PEs, memories, UCIe, PE template, and derived values.
 
 Keys that may be null are derived from others: read them through the properties, which also hold sizes in bytes and the
-bandwidths that follow. The properties assume a spec that passed `check.py`.
+derived bandwidths. The properties assume a spec that passed `check.py`.
 """
 
 import re
@@ -90,7 +90,7 @@ class CubeLinks(Record):
 
 
 class PeComponents(Record):
-    """The nine parts of every PE, and further ones that a description adds under names of their own."""
+    """The nine standard parts of a PE, and additional parts that a description adds under other names."""
 
     _further: ClassVar[object] = Annotated[ComponentSpec, further_part()]
 
@@ -106,7 +106,7 @@ class PeComponents(Record):
 
     @classmethod
     def prepared(cls, given: Mapping[Any, object]) -> Mapping[Any, object]:
-        """A further part's kind is its name, and need not be written. Whether that may be a name is checked later."""
+        """The kind of an additional part defaults to its name. Whether the name is valid is checked later."""
         return {
             name: {"kind": re.sub(r"\W", "_", str(name))[:60], **part}
             if name not in cls.model_fields and isinstance(part, Mapping)
@@ -116,12 +116,12 @@ class PeComponents(Record):
 
     @property
     def further(self) -> dict[str, ComponentSpec]:
-        """The parts besides the nine."""
+        """The additional parts, by name."""
         return dict(self.further_values())
 
     @property
     def parts(self) -> dict[str, ComponentSpec]:
-        """All parts by name, the nine first."""
+        """All parts by name, the standard parts first."""
         return {name: getattr(self, name) for name in type(self).model_fields} | self.further
 
 
@@ -168,7 +168,7 @@ class CubeSpec(Record):
 
     @property
     def hbm_slice_bytes(self) -> int:
-        """The HBM of one PE, in whole MiB so that slices start on a page; an uneven rest at the top is unused."""
+        """The HBM of one PE, in whole MiB so that slices start on a page; the remainder at the top is unused."""
         return self.hbm_bytes // self.hbm_slices // MIB * MIB
 
     @property
@@ -181,12 +181,12 @@ class CubeSpec(Record):
 
     @property
     def hbm_channel_bw_gbs(self) -> float:
-        """What one pseudo channel sustains: its peak times the efficiency."""
+        """The sustained bandwidth of one pseudo channel: peak times efficiency."""
         return self.memory_map.hbm_channel_bw_gbs * self.hbm_efficiency
 
     @property
     def hbm_link_bw_gbs(self) -> float:
-        """Router to hbm_ctrl: all channels of one PE."""
+        """The link from router to hbm_ctrl: as wide as all channels of one PE together."""
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property

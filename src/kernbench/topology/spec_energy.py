@@ -1,6 +1,6 @@
-"""Coefficients of energy and area in a machine description. None changes a time.
+"""Coefficients of energy and area in a machine description. None of them changes a simulated time.
 
-A coefficient that is null is the shipped one (`coefficients.py`), where there is one.
+A null coefficient takes the shipped value (`coefficients.py`), if there is one.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ SquareMm = Annotated[float, number(0.0, 1e6)]
 
 
 class PjPerByte(Record):
-    """Per byte on a link of a kind, each time one is crossed; per byte read from or written to a memory."""
+    """Energy per byte and link traversed (noc, ucie, pcie), and per byte read or written (hbm, sram, tcm)."""
 
     noc: Picojoules | None
     ucie: Picojoules | None
@@ -29,7 +29,7 @@ class EnergySpec(Record):
     pj_per_mac: Mapping[str, Picojoules | None]  # by dtype
     pj_per_vector_op: Mapping[str, Picojoules | None]
     pj_per_byte: PjPerByte
-    static_w: Mapping[str, Watts]  # by kind of block, for each of them
+    static_w: Mapping[str, Watts]  # kind of block -> static power of one such block
 
 
 class Mm2PerMib(Record):
@@ -38,5 +38,5 @@ class Mm2PerMib(Record):
 
 
 class AreaSpec(Record):
-    mm2: Mapping[str, SquareMm]  # by kind of block, for each of them
+    mm2: Mapping[str, SquareMm]  # kind of block -> area of one such block
     mm2_per_mib: Mm2PerMib

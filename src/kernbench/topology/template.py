@@ -1,6 +1,6 @@
-"""A block of nodes and edges that is built once and stamped many times: a cube, an IO chiplet.
+"""A block of nodes and edges that is built once and instantiated many times: a cube, an IO chiplet.
 
-Names are those of `common/ids.py` for the block numbered 0; stamping swaps the prefix, which is the printed id of the
+Names are those of `common/ids.py` for block number 0; an instance replaces the prefix, which is the printed id of the
 block. Attrs are shared between all copies, so a machine of thousands of PEs holds each set of parameters once.
 """
 
@@ -23,7 +23,7 @@ Attrs = Mapping[str, Scalar]
 
 @frozen
 class Part:
-    """What all nodes of one component entry share."""
+    """The data that all nodes of one component entry share."""
 
     kind: str
     impl: str
@@ -31,7 +31,7 @@ class Part:
 
 
 def part_of(component: ComponentSpec, **derived: Scalar) -> Part:
-    """A component entry as its nodes carry it, with parameters that follow from other keys."""
+    """The shared data of a component entry, with parameters derived from other keys."""
     attrs = read_attrs(component.kind, component.impl, component.attrs, [])  # the checks have read them already
     return Part(component.kind, component.impl, MappingProxyType({**attrs, **derived}))
 
@@ -61,13 +61,13 @@ class Template:
         back_kind: EdgeKind | None = None,
         back_bw_gbs: float | None = None,
     ) -> None:
-        """Both directions; the way back has the same kind and bandwidth unless it is given its own."""
+        """Add both directions. The reverse edge has the same kind and bandwidth unless it is given its own."""
         i, j, mm = self._index[a], self._index[b], snap_mm(distance_mm)
         self._edges.append((i, j, kind, bw_gbs, mm))
         self._edges.append((j, i, back_kind or kind, bw_gbs if back_bw_gbs is None else back_bw_gbs, mm))
 
-    def stamp(self, prefix: str, place: Place, nodes: dict[str, Node], edges: list[Edge]) -> None:
-        """Add a copy under another id; `place` is that of the block."""
+    def instantiate(self, prefix: str, place: Place, nodes: dict[str, Node], edges: list[Edge]) -> None:
+        """Add an instance with another id; `place` is the place of the block."""
         places: dict[int, Place] = {-1: place}
         ids: list[str] = []
         for tail, kind, impl, attrs, x_mm, y_mm, pe in self._nodes:

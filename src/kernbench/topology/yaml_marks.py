@@ -1,9 +1,9 @@
-"""YAML with the place of every key: text in, a tree of marked values out, or a TopologyError.
+"""YAML with source positions: parses text to a tree of marked values, or raises TopologyError.
 
-The tree is built from parser events, not by PyYAML's constructor, so that nothing a file can hold ends in a
-traceback: nesting, size and aliases have limits, duplicate keys and unknown tags are faults. Plain values follow YAML
-1.2: `1e9` is a number, `no` and `off` are text. Every key is text. `<<` merges as usual. Several documents in one
-file are refused.
+The tree is built from parser events, not by PyYAML's constructor, so that no file content can cause a traceback:
+nesting, size and aliases have limits, duplicate keys and unknown tags are faults. Plain values follow YAML 1.2: `1e9`
+is a number, `no` and `off` are text. Every key is text. `<<` merges as usual. Several documents in one file are
+refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ YamlScalar = str | int | float | bool | None
 
 @frozen
 class SourceMark:
-    """A place in a source. `line` and `column` count from 1; line 0 is the source as a whole."""
+    """A position in a source. `line` and `column` count from 1; line 0 is the source as a whole."""
 
     source: str
     line: int = 0
@@ -61,7 +61,7 @@ class SourceMark:
 
 @frozen
 class Marked:
-    """A value and where it stands; the children of mappings and lists are marked too."""
+    """A value and its source position; the children of mappings and lists are marked too."""
 
     value: YamlScalar | dict[str, Marked] | list[Marked]
     mark: SourceMark
@@ -88,14 +88,14 @@ def parse_yaml(text: str, source: str) -> Marked:
 
 
 def shipped_yaml(package: str, name: str) -> Marked:
-    """A file that comes with a package."""
+    """A YAML file shipped in a package."""
     data = pkgutil.get_data(package, name)
     assert data is not None, f"{name} is not in {package}"
     return parse_yaml(data.decode("utf-8"), f"{package.replace('.', '/')}/{name}")
 
 
 def plain_scalar(text: str) -> YamlScalar:
-    """What a scalar without quotes stands for."""
+    """The value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > _MAX_DIGITS:
@@ -106,7 +106,7 @@ def plain_scalar(text: str) -> YamlScalar:
 
 
 def _offset(text: str, mark: SourceMark) -> int:
-    """Where a marked place is in the text."""
+    """The character offset of a mark."""
     return sum(len(line) for line in text.splitlines(keepends=True)[: mark.line - 1]) + mark.column - 1
 
 
@@ -115,7 +115,7 @@ def _stop(mark: SourceMark, what: str, hint: str) -> NoReturn:
 
 
 class _Reader:
-    """Builds the tree from the parser's events. Faults that leave the rest readable are gathered."""
+    """Builds the tree from the parser's events. Faults that leave the rest readable are collected."""
 
     def __init__(self, text: str, source: str) -> None:
         self._source = source
@@ -238,7 +238,7 @@ class _Reader:
                 first = children[key].mark
                 self._fault(mark, f"the key '{key[:60]}' appears twice, first at {first}", "keep one of them")
             elif key is not None:
-                children[key] = Marked(value.value, mark)  # a key's own line is where its faults are reported
+                children[key] = Marked(value.value, mark)  # faults of a key are reported at the line of the key
         for merge in merges:
             if not isinstance(merge.value, dict):
                 self._fault(merge.mark, "'<<' can merge mappings only", "point it at an anchored mapping")

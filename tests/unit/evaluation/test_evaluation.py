@@ -52,7 +52,7 @@ def made(point: Callable[..., dict[str, float]] | None = None) -> Evaluation:
 def run(
     out: Path, evaluation: Evaluation | None = None, resume_anyway: bool = False, **parameters: int
 ) -> tuple[EvaluationReport, list[Estimate]]:
-    said: list[Estimate] = []
+    estimates: list[Estimate] = []
     request = EvaluationRequest(
         evaluation=evaluation or made(),
         name="waiting",
@@ -62,7 +62,7 @@ def run(
         out=out,
         resume_anyway=resume_anyway,
     )
-    return evaluate(request, said.append), said
+    return evaluate(request, estimates.append), estimates
 
 
 def test_results_say_what_was_measured_on_which_machine_by_which_version(tmp_path: Path) -> None:
@@ -89,15 +89,15 @@ def test_a_caption_says_how_the_figure_was_made(tmp_path: Path) -> None:
 
 
 def test_a_caption_cites_the_references_that_a_figure_shows(tmp_path: Path) -> None:
-    known = reference("h100-matmul")
+    cited = reference("h100-matmul")
 
     def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
         measured = (Line("measured", curve(rows, "n", "exec_ns")),)
-        panel = LinePanel("cycles", "share (%)", (*measured, reference_line(known, measured)))
-        return [Chart("time", "More cycles take longer", "One PE waits.", (panel,), references=(known,))]
+        panel = LinePanel("cycles", "share (%)", (*measured, reference_line(cited, measured)))
+        return [Chart("time", "More cycles take longer", "One PE waits.", (panel,), references=(cited,))]
 
     run(tmp_path, replace(made(), figures=figures), most=2)
-    assert f"Reference point, {known.cited()}" in (tmp_path / "01-time.md").read_text()
+    assert f"Reference point, {cited.cited()}" in (tmp_path / "01-time.md").read_text()
 
 
 def test_two_runs_give_the_same_files_byte_for_byte(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
     assert "bank conflicts" not in html.split("<script>")[0].split("How far to trust it")[1]
     assert "hbm bytes per cube" in html  # the machine, summed up
     assert "<dt>energy: " in html  # rows have joules
-    assert '<p class="origin">In all rows: ' in html  # what does not differ is said once
+    assert '<p class="origin">In all rows: ' in html  # what does not differ is shown once
     assert '<button type="button">cost</button>' not in html
 
 

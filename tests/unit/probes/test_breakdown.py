@@ -48,7 +48,7 @@ def test_sram_charges_its_own_overhead_and_no_burst():
 
 
 def test_what_others_cost_is_contention():
-    alone, shared = parts("contention-1-to-slice"), parts("contention-all-to-slice")
-    assert alone.contention_ns == 0.0
+    uncontended, shared = parts("contention-1-to-slice"), parts("contention-all-to-slice")
+    assert uncontended.contention_ns == 0.0
     # Seven others move 16 ns each over the slice's link; paths of unequal length hide a part of it.
     assert 5 * 16.0 < shared.contention_ns <= 7 * 16.0

@@ -43,7 +43,7 @@ def test_no_link_is_overloaded_and_every_flow_is_held_by_a_full_link(data):
     for link, limit in capacity.items():
         assert load[link] <= limit * (1 + 1e-9)
     for share, flow in zip(shares, flows, strict=True):
-        # Max-min: on some full link of its path nobody has more.
+        # Max-min: on some full link of its path no flow has a higher rate.
         assert any(
             load[link] == pytest.approx(capacity[link])
             and share >= max(s for s, other in zip(shares, flows, strict=True) if link in other) * (1 - 1e-9)

@@ -99,7 +99,7 @@ def test_occupancy_counts_whole_flits_and_the_rest():
 @settings(max_examples=40, deadline=None)
 @given(nbytes=st.integers(1, 20_000), pick=st.integers(0, 17))
 def test_formula_equals_measurement_for_any_size_and_place(nbytes, pick):
-    lone = [case for case in cases_of(odd_machine(), nbytes) if case.is_lone]
+    lone = [case for case in cases_of(odd_machine(), nbytes) if case.is_uncontended]
     result = measure(odd_machine(), lone[pick % len(lone)])
     assert result.total_ns == result.prediction.formula_ns
 

@@ -71,7 +71,7 @@ def test_a_route_tells_hops_in_order_of_time_and_marks_the_narrowest_link():
 
 def test_progress_counts_every_step():
     seen = []
-    run_probe(graph(), "pe-local-hbm", 256, sweep=False, progress=lambda *told: seen.append(told))
+    run_probe(graph(), "pe-local-hbm", 256, sweep=False, progress=lambda *step: seen.append(step))
     assert seen == [(0, 2, "pe-local-hbm"), (1, 2, "checks")]
 
 

@@ -20,9 +20,9 @@ from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.pe_math import PeMathComponent
 from kernbench.topology import load_spec, load_topology
 from kernbench.topology.attrs import read_attrs
-from kernbench.topology.declarations import NINE, class_declaration, declared_ops
+from kernbench.topology.declarations import STANDARD_PARTS, class_declaration, declared_ops
 from kernbench.topology.layers import shipped
-from kernbench.topology.readers import Wrong
+from kernbench.topology.readers import InvalidValue
 
 PE = "cube.pe_template.components"
 SMALL = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}}
@@ -87,11 +87,11 @@ def faults_of(overrides: dict[str, object]) -> list[Fault]:
 
 
 class TestTheNine:
-    @pytest.mark.parametrize("name", NINE)
+    @pytest.mark.parametrize("name", STANDARD_PARTS)
     def test_the_shipped_attrs_are_what_their_declaration_asks_for(self, name: str) -> None:
         """They are not read at every load, so they are read here: under another impl nothing is taken as shipped."""
         part_ = load_spec().cube.pe_template.components.parts[name]
-        wrong: list[tuple[str, Wrong]] = []
+        wrong: list[tuple[str, InvalidValue]] = []
         read = read_attrs(name, BUILTIN[part_.impl], part_.attrs, wrong)
         assert wrong == []
         assert [(key, type(value), value) for key, value in read.items()] == [
@@ -275,4 +275,4 @@ class TestFurtherParts:
 def test_the_shipped_machine_has_the_nine_and_no_more() -> None:
     tree = shipped().plain()
     assert isinstance(tree, dict)
-    assert list(tree["cube"]["pe_template"]["components"]) == list(NINE)
+    assert list(tree["cube"]["pe_template"]["components"]) == list(STANDARD_PARTS)

@@ -1,8 +1,8 @@
-"""Who owns which bytes of physical memory: an allocator for each PE's HBM slice and TCM, and for each cube's SRAM.
+"""Allocators of physical memory: one for each PE's HBM slice and TCM, and one for each cube's SRAM.
 
-A PE's TCM has one owner for everybody: what the host allocates there stays, and a kernel is lent the largest block of
-what is left for as long as it runs. Of what the host allocates, `TcmRingAllocator` hands out parts. Allocators hand out
-full addresses and take them back with the same size; anything else is an AllocationError.
+One allocator manages a PE's TCM for host and kernels: host allocations stay, and a kernel leases the largest free block
+for as long as it runs. `TcmRingAllocator` subdivides a block that the host has allocated. Allocators return full
+addresses, and a block is freed with the size it was allocated with; anything else is an AllocationError.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 __all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease", "TcmRingAllocator"]
 
 
-LEASE_ALIGN_BYTES = 16  # of a kernel's part of TCM: as kernels align their tensors
+LEASE_ALIGN_BYTES = 16  # alignment of a lease, equal to the alignment of tensors in kernels
 
 
 class TcmLease(NamedTuple):
-    """Part of a PE's TCM that a kernel has: from an offset on."""
+    """The part of a PE's TCM that a kernel may use."""
 
     offset: int
     nbytes: int
@@ -32,7 +32,7 @@ _NOTHING = TcmLease(0, 0)
 
 
 class PEMemAllocator:
-    """One PE's HBM slice and the part of its TCM that its scheduler does not keep."""
+    """One PE's HBM slice, and its TCM without the part reserved for the scheduler."""
 
     def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg
@@ -56,7 +56,7 @@ class PEMemAllocator:
         self.hbm.free(offset, nbytes)
 
     def alloc_tcm(self, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of this PE's TCM; raises AllocationError when there is no room, or a kernel has what is free."""
+        """`nbytes` of this PE's TCM; raises AllocationError if there is no room, or while a kernel leases it."""
         if self._leased is not None:
             raise AllocationError(
                 f"{self.tcm.name}: {nbytes} bytes required, but a kernel is running and has what is free",
@@ -69,16 +69,17 @@ class PEMemAllocator:
         self.tcm.free(_tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm), nbytes)
 
     def lease_tcm(self) -> TcmLease:
-        """Lend a kernel the largest free block, until `end_lease`; nothing where nothing is free. Raises
-        AllocationError while another kernel has it.
+        """Lease the largest free block to a kernel until `end_lease`; the lease is empty if nothing is free.
+
+        Raises AllocationError while another kernel holds a lease.
         """
         if self._leased is not None:
-            raise AllocationError(f"{self.tcm.name} is lent to a kernel already", hint="one kernel at a time")
+            raise AllocationError(f"{self.tcm.name} is leased to a kernel already", hint="one kernel at a time")
         self._leased = self._whole_tcm if not self.tcm.used_bytes else self._largest()
         return self._leased
 
     def end_lease(self) -> None:
-        """The kernel is over."""
+        """End the lease of the kernel that has finished."""
         self._leased = None
 
     def _largest(self) -> TcmLease:
@@ -91,14 +92,14 @@ class PEMemAllocator:
 
 
 class TcmRingAllocator:
-    """Part of one PE's TCM, allocated before, for ring buffers to be placed in."""
+    """Allocates ring buffers in a part of one PE's TCM that was allocated before."""
 
     def __init__(self, sip_id: int, die_id: int, pe_id: int, part: TcmLease) -> None:
         self.sip_id, self.die_id, self.pe_id = sip_id, die_id, pe_id
         self.tcm = FreeList(part.nbytes, base=part.offset, name=f"{PeId(sip_id, die_id, pe_id)} TCM for rings")
 
     def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of it; `align` counts from the start of the TCM."""
+        """`nbytes` of that part; `align` counts from the start of the TCM."""
         return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
 
     def free(self, addr: PhysAddr, nbytes: int) -> None:
@@ -127,7 +128,7 @@ class CubeSramAllocator:
 
 
 def _tcm_offset(addr: PhysAddr, pe: tuple[int, int, int], memory: FreeList) -> int:
-    """Where in a PE's TCM an address lies; raises AllocationError for one that lies elsewhere."""
+    """The offset of an address in a PE's TCM; raises AllocationError for an address elsewhere."""
     mine = (addr.sip_id, addr.die_id, addr.pe_id) == pe
     if not mine or addr.sub_unit is not PeSubUnit.PE_TCM or addr.sub_offset is None:
         raise _foreign(addr, memory)

@@ -1,8 +1,8 @@
-"""What allocators of blocks of bytes share: the live blocks, a check of every free, and what an overflow says.
+"""Base of the allocators of byte blocks: the set of live blocks, the check of every free, the overflow message.
 
-Live blocks are remembered, so that a block freed twice, never allocated, or freed with another size is refused instead
-of corrupting the allocator. Where blocks go, and what is known of the free ones, is up to each: `free_list.py`,
-`slot_list.py`.
+Live blocks are recorded, so that a block freed twice, never allocated, or freed with another size is an error instead
+of corrupting the allocator. Placement and bookkeeping of free blocks are defined by the subclasses (`free_list.py`,
+`slot_list.py`).
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class BlockAllocator(ABC):
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
 
-    def _begin(self, start: int, nbytes: int) -> int:
-        """A block is live from now on; returns its start."""
+    def _add_live(self, start: int, nbytes: int) -> int:
+        """Record a block as live; returns its start."""
         self._live[start] = nbytes
         self._used_bytes += nbytes
         return start
 
-    def _end(self, start: int, nbytes: int) -> None:
-        """A live block is live no more; raises AllocationError when it is none."""
-        # What is no int is refused before the lookup: 0.0 == 0, and a list has no hash.
+    def _remove_live(self, start: int, nbytes: int) -> None:
+        """Remove a live block; raises AllocationError if `start` and `nbytes` are not one."""
+        # Only ints are looked up: 0.0 == 0 would match, and a list has no hash.
         if type(start) is not int or type(nbytes) is not int or self._live.get(start) != nbytes:
             self._check_live(start, nbytes)
         del self._live[start]

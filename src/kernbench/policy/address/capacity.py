@@ -1,7 +1,7 @@
-"""What a machine implements of the address map: its sizes, and whether an access stays inside them.
+"""The part of the address map that a machine implements: its sizes, and the check of an access against them.
 
-Decoding never asks the machine; this does. An access must lie in one memory: HBM slices have a controller each, so a
-range that runs from one slice into the next is two accesses.
+Decoding an address does not depend on the machine; this check does. An access must lie in one memory: each HBM slice
+has its own controller, so a range that runs from one slice into the next is two accesses.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AddressConfig:
 
     @property
     def tcm_allocatable_bytes(self) -> int:
-        """What the scheduler does not keep for itself; it keeps the top of the TCM."""
+        """The TCM without the part at its top that is reserved for the scheduler."""
         return self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes
 
     @classmethod
@@ -87,7 +87,7 @@ class AddressConfig:
         )
 
     def check(self, addr: PhysAddr, nbytes: int) -> None:
-        """Refuse `nbytes` at `addr` unless they lie in one memory of this machine; raises AddressError."""
+        """Raise AddressError unless `nbytes` at `addr` lie in one memory of this machine."""
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise AddressError(f"an access of {nbytes!r} bytes", hint="give a whole number of 1 or more")
         self._check_place(addr)
@@ -111,7 +111,7 @@ class AddressConfig:
             _in_machine(addr, "HBM slice", addr.hbm_offset // self.hbm_slice_bytes, self.n_pes)
 
     def _memory_of(self, addr: PhysAddr) -> tuple[int, int, str]:
-        """Where in its memory an address lies, how large that memory is, and what it is called."""
+        """The offset of an address in its memory, and the size and name of that memory."""
         if addr.hbm_offset is not None:
             owner, start = divmod(addr.hbm_offset, self.hbm_slice_bytes)
             return start, self.hbm_slice_bytes, f"HBM slice {owner}"

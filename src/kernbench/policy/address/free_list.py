@@ -1,8 +1,8 @@
-"""First fit over a range of bytes, with every free checked; the allocator of memories whose addresses matter.
+"""First-fit allocator over a range of bytes, with every free checked; used for HBM, TCM, SRAM and virtual addresses.
 
-Free blocks are kept sorted by start and never touch: a freed block is joined to its neighbours at once. First fit is
-enough because tensors come and go almost like a stack; nothing is moved to fight fragmentation. `slot_list.py` is for
-those who allocate in loops.
+Free blocks are sorted by start and never adjacent: a freed block is coalesced with its neighbours at once. First fit
+suffices because tensors are allocated and freed almost in stack order; blocks are not moved. `slot_list.py` serves
+allocations in loops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernbench.policy.address.block_allocator import BlockAllocator, whole
 
 
 class FreeList(BlockAllocator):
-    """A block goes to the lowest place that has room."""
+    """First fit: a block is placed at the lowest address that has room."""
 
     def __init__(self, capacity_bytes: int, *, base: int = 0, name: str = "memory") -> None:
         super().__init__(capacity_bytes, base=base, name=name)
@@ -25,9 +25,9 @@ class FreeList(BlockAllocator):
         return tuple(self._free)
 
     def alloc(self, nbytes: int, align: int = 1) -> int:
-        """The start of a block of `nbytes`, a multiple of `align`, in the lowest place that has room.
+        """The start of a block of `nbytes`, a multiple of `align`, at the lowest address that has room.
 
-        Raises AllocationError, with the required size and the largest free block, when no place has.
+        Raises AllocationError, with the required size and the largest free block, if there is no room.
         """
         whole(self.name, "nbytes", nbytes, 1)
         whole(self.name, "align", align, 1)
@@ -38,15 +38,15 @@ class FreeList(BlockAllocator):
         raise self._overflow(nbytes, align)
 
     def _take(self, at: int, start: int, nbytes: int) -> int:
-        """Allocate bytes that lie in the free block of index `at`; returns where they begin."""
+        """Allocate `nbytes` at `start`, inside the free block of index `at`; returns `start`."""
         first, size = self._free[at]
         pieces = ((first, start - first), (start + nbytes, first + size - start - nbytes))
         self._free[at : at + 1] = [piece for piece in pieces if piece[1]]
-        return self._begin(start, nbytes)
+        return self._add_live(start, nbytes)
 
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
-        self._end(start, nbytes)
+        self._remove_live(start, nbytes)
         at = bisect_right(self._free, start, key=block_start)
         end = start + nbytes
         first, last = at, at
@@ -58,5 +58,5 @@ class FreeList(BlockAllocator):
 
 
 def block_start(block: tuple[int, int]) -> int:
-    """For bisecting (start, size)."""
+    """The key for bisecting (start, size)."""
     return block[0]

@@ -1,9 +1,9 @@
-"""VA -> PA for one PE: which physical bytes stand behind a range of virtual bytes.
+"""The page table of one PE: the physical bytes of a range of virtual bytes.
 
 A mapping may begin and end inside a page, so that the shards of a small tensor can share one; a later mapping of the
 same bytes replaces an earlier one. A range that crosses mappings gives one piece for each run of physical bytes.
-The mappings of one tensor come as a run of entries that all PEs of a SIP share, and are applied when they are first
-asked for, because a tray has many PEs. Not modelled: levels, a cache of translations, access rights.
+The mappings of one tensor arrive as one run of entries that all PEs of a SIP share. Each table applies them lazily, at
+its first translation, because a tray has many PEs. Not modelled: levels, a TLB, access rights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernbench.common.units import is_power_of_two
 
 PhysRange = tuple[int, int]  # physical address, bytes
 _Range = tuple[int, int, Sequence[MapEntry]]  # from, to, and the entries that cover at least that
-_va = attrgetter("va")
+_entry_va = attrgetter("va")
 
 
 class PageTable:
@@ -30,27 +30,27 @@ class PageTable:
         self.page_bytes = page_bytes
         self._starts: list[int] = []  # of the mapped ranges, ascending; ranges never overlap
         self._ranges: list[_Range] = []
-        self._news: list[_Range] = []  # not yet applied, in order of arrival; without entries: unmapped
+        self._pending: list[_Range] = []  # not yet applied, in order of arrival; without entries: unmapped
 
     def map(self, va: int, pa: int, nbytes: int) -> None:
-        """From now on `nbytes` at `va` are those at `pa`."""
+        """Map `nbytes` at `va` to `pa`."""
         self.map_run((MapEntry(va, pa, nbytes),))
 
     def map_run(self, entries: Sequence[MapEntry]) -> None:
-        """Apply entries of which each begins where the one before it ends. They are kept, not copied."""
+        """Map a run of entries, each of which begins where the previous one ends. The sequence is kept, not copied."""
         last = entries[-1]
-        self._news.append((entries[0].va, last.va + last.nbytes, entries))
+        self._pending.append((entries[0].va, last.va + last.nbytes, entries))
 
     def unmap(self, va: int, nbytes: int) -> None:
-        """From now on `nbytes` at `va` are nowhere. What is not mapped stays so."""
+        """Remove the mappings of `nbytes` at `va`; bytes that are not mapped are ignored."""
         _check(va, nbytes)
-        self._news.append((va, va + nbytes, ()))
+        self._pending.append((va, va + nbytes, ()))
 
     def translate(self, va: int, nbytes: int) -> list[PhysRange]:
         """The physical pieces of a virtual range, in order; raises AddressError for a byte that is not mapped."""
         _check(va, nbytes)
-        if self._news:
-            self._settle()
+        if self._pending:
+            self._apply_pending()
         pieces: list[PhysRange] = []
         at, end = va, va + nbytes
         index = bisect_right(self._starts, va) - 1
@@ -62,7 +62,7 @@ class PageTable:
                     where=f"an access of {nbytes} bytes at {va:#x}",
                     hint="stay inside the tensors that were passed to the kernel, and keep them alive while it runs",
                 )
-            entry = entries[bisect_right(entries, at, key=_va) - 1]
+            entry = entries[bisect_right(entries, at, key=_entry_va) - 1]
             size = min(entry.va + entry.nbytes, stop, end) - at
             here = entry.pa + at - entry.va
             if pieces and sum(pieces[-1]) == here:
@@ -75,8 +75,8 @@ class PageTable:
         return pieces
 
     def copy(self) -> PageTable:
-        """A table with the same mappings, which may change by itself."""
-        self._settle()
+        """An independent table with the same mappings."""
+        self._apply_pending()
         made = PageTable(self.page_bytes)
         made._starts, made._ranges = self._starts[:], self._ranges[:]
         return made
@@ -84,20 +84,21 @@ class PageTable:
     @property
     def mapped_bytes(self) -> int:
         """How many virtual bytes are mapped."""
-        self._settle()
+        self._apply_pending()
         return sum(end - va for va, end, _ in self._ranges)
 
-    def _settle(self) -> None:
-        for va, end, entries in self._news:
+    def _apply_pending(self) -> None:
+        """Apply mappings and unmappings in order of arrival."""
+        for va, end, entries in self._pending:
             self._cut(va, end)
             if entries:
                 at = bisect_right(self._starts, va)
                 self._starts.insert(at, va)
                 self._ranges.insert(at, (va, end, entries))
-        self._news.clear()
+        self._pending.clear()
 
     def _cut(self, va: int, end: int) -> None:
-        """Take [va, end) out of what is mapped; ranges that stick out keep the rest."""
+        """Unmap [va, end); ranges that extend beyond it keep the remainder."""
         first = bisect_right(self._starts, va)
         if first and self._ranges[first - 1][1] > va:
             first -= 1

@@ -10,7 +10,7 @@
     die 21..31   reserved
 
 A bit that must be zero and is not, a reserved code, or an offset beyond its sub-unit's budget is an AddressError, so a
-PhysAddr that exists is valid. What a given machine implements of all this is not known here: see `capacity`.
+PhysAddr that exists is valid. The part that a given machine implements is checked in `capacity`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AddressKind = Literal["hbm", "pe_resource", "iocpu", "ual"]
 
 
 class UnitType(Enum):
-    """Who owns a local resource of a cube. The value is the `resource` code."""
+    """The unit that a local resource of a cube belongs to. The value is the `resource` code."""
 
     PE = 0
     MCPU = 1

@@ -1,14 +1,14 @@
-"""Slots for those who allocate the same sizes again and again, as a kernel's loop does.
+"""Allocator for repeated allocations of the same sizes, as in a kernel's loop.
 
-A freed block stays a slot of its size, and the next block of that size takes the lowest such slot. Only a size that has
-no free slot gets new bytes, above all that were ever used. So slots of one size are never cut up by another, in
-whatever order blocks come and go:
+A freed block remains a slot of its size, and the next block of that size takes the lowest such slot. Only a size that
+has no free slot gets new bytes, above all bytes used so far. So slots of one size are never split by another size,
+whatever the order of allocations and frees:
 
     where at most n_i blocks of size s_i are live at a time, the sum of n_i * s_i bytes always suffices,
 
-and blocks of a single size fit as long as the live ones do. Only when no new bytes are left, because the sizes have
-changed meanwhile, is a block put into the smallest free block that has room, whoever's slot that was. When nothing is
-live any more, all is as at the beginning.
+and blocks of a single size fit as long as the live ones do. If no new bytes are left, because the sizes have changed,
+a block is placed in the smallest free block that has room, ignoring slot sizes. When no block is live, the allocator
+is back in its initial state.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from kernbench.policy.address.block_allocator import BlockAllocator, whole
 
 
 class SlotList(BlockAllocator):
-    """A block goes to a free slot of its size. Free blocks are what the live ones leave; a loop never asks for them, so
-    they are found when somebody does.
+    """A block is placed in a free slot of its size. Free blocks are the gaps between live blocks; a loop does not need
+    them, so they are computed on demand.
     """
 
     def __init__(self, capacity_bytes: int, *, base: int = 0, name: str = "memory") -> None:
         super().__init__(capacity_bytes, base=base, name=name)
-        self._slots: dict[int, list[int]] = {}  # by size, the starts of blocks that were freed
-        self._top = base  # from here on nothing was ever used
-        self._is_mixed = False  # whether a block was put into slots of other sizes: some slots may be taken
+        self._slots: dict[int, list[int]] = {}  # size -> heap of the starts of freed blocks
+        self._top = base  # bytes from here on have never been allocated
+        self._is_mixed = (
+            False  # whether a block was placed across slots of other sizes, so that some slots may overlap live blocks
+        )
 
     @property
     def free_blocks(self) -> tuple[tuple[int, int], ...]:
@@ -51,16 +53,16 @@ class SlotList(BlockAllocator):
         while slots:
             start = heappop(slots)
             if not start % align and not (self._is_mixed and self._is_taken(start, nbytes)):
-                return self._begin(start, nbytes)
+                return self._add_live(start, nbytes)
         start = self._top + -self._top % align
         if start + nbytes <= self.base + self.capacity_bytes:
             self._top = start + nbytes
-            return self._begin(start, nbytes)
+            return self._add_live(start, nbytes)
         return self._best_fit(nbytes, align)
 
     def free(self, start: int, nbytes: int) -> None:
         """Give back exactly one allocated block; raises AllocationError when `start` and `nbytes` name none."""
-        self._end(start, nbytes)
+        self._remove_live(start, nbytes)
         if self._live:
             slots = self._slots.get(nbytes)
             if slots is None:
@@ -72,7 +74,7 @@ class SlotList(BlockAllocator):
             self._top, self._is_mixed = self.base, False
 
     def _is_taken(self, start: int, nbytes: int) -> bool:
-        """Whether some of these bytes are a live block's."""
+        """Whether some of these bytes belong to a live block."""
         return any(first < start + nbytes and start < first + size for first, size in self._live.items())
 
     def _best_fit(self, nbytes: int, align: int) -> int:
@@ -84,4 +86,4 @@ class SlotList(BlockAllocator):
         _, _, start = min(fits)
         self._top = max(self._top, start + nbytes)
         self._is_mixed = True
-        return self._begin(start, nbytes)
+        return self._add_live(start, nbytes)

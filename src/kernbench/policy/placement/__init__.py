@@ -1,1 +1,1 @@
-"""Which part of a tensor lies where."""
+"""Placement of tensors: which part is stored in which PE's memory."""

@@ -1,13 +1,13 @@
 """Placement: a tensor over the cubes of one SIP, and each cube's part over its PEs.
 
-At each level a policy either replicates (every cube, or every PE, has all of it) or splits one axis: `row_wise` the
-first, `column_wise` the last; a 1-D tensor has one axis, which is both. n elements over p parts: each part gets
-n // p, and the first n % p parts one more, so that parts differ by at most one; a part of nothing is no shard.
+At each level a policy either replicates (every cube, or every PE, holds the whole) or splits one axis: `row_wise` the
+first, `column_wise` the last; the one axis of a 1-D tensor is both. Of n elements over p parts, each part gets n // p
+and the first n % p parts one more, so that parts differ by at most one; an empty part is no shard.
 
 A shard is stored in its PE's memory as a contiguous, row-major tensor of its own local shape. In the tensor's address
 range the distinct shards follow one another without gaps, cube by cube and PE by PE: that is `offset_bytes`. Replicas
 have the same offset. So the range is as long as the tensor; it reads as the plain row-major tensor when only rows are
-split (or nothing is), and otherwise as one shard after the other: PE i's columns are at its offset, not interleaved.
+split (or nothing is), and otherwise as one shard after another: PE i's columns are at its offset, not interleaved.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class ShardSpec:
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """What to index the whole tensor with to get this part."""
+        """The index of this part in the whole tensor."""
         return tuple(slice(first, end) for first, end in self.box)
 
 
-@lru_cache(maxsize=1024)  # kernels ask for the same parts on every PE
+@lru_cache(maxsize=1024)  # kernels request the same parts on every PE
 def parts_of(n: int, parts: int) -> tuple[Range, ...]:
     """n elements over `parts` parts, in order: the first n % parts get one more."""
     size, more = divmod(n, parts)
@@ -104,7 +104,7 @@ def resolve_dp_policy(
 ) -> list[ShardSpec]:
     """The shards of a tensor on a SIP with `num_cubes` cubes of `num_pe` PEs, by cube and then by PE.
 
-    Raises UsageError for a shape of no or too many dimensions, and for a policy that wants more than there is.
+    Raises UsageError for a shape without or with too many dimensions, and for a policy that needs a larger machine.
     """
     dims = _checked_shape(shape)
     cubes = _at_most(policy.num_cubes, num_cubes, "cubes")

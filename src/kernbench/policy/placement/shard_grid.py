@@ -1,4 +1,4 @@
-"""Where an element of a tensor lies in the tensor's address range, when others than its rows are split.
+"""The place of an element in a tensor's address range, for splits along other axes than the rows.
 
 The range holds one shard after the other, each a row-major tensor of its own. Splits of rows and of columns, over cubes
 and over PEs, cut the tensor into a grid of blocks of rows and blocks of columns, one shard each.
@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 
 @frozen
 class ShardGrid:
-    """`rows` and `columns` are the first indices of each block; `offsets` say where in the range, in elements, the
-    shard of a block of rows and a block of columns begins.
+    """`rows` and `columns` are the first indices of each block; `offsets` are the starts, in elements of the range, of
+    the shard of a block of rows and a block of columns.
     """
 
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class ShardGrid:
     offsets: tuple[tuple[int, ...], ...]
 
     def places(self, elements: Ints) -> Ints:
-        """Where in the range elements lie, both counted in elements; `elements` count in row-major order."""
+        """The offsets of elements in the range, in elements; `elements` are row-major indices."""
         width, depth = self.shape[-1], prod(self.shape[1:-1])
         lines, column = np.divmod(elements, width)
         row, inner = np.divmod(lines, depth)
@@ -48,8 +48,8 @@ class ShardGrid:
 def grid_of(
     shape: tuple[int, ...], split_by: tuple[int | None, int | None], pes_by_cube: tuple[int, ...]
 ) -> ShardGrid | None:
-    """The grid of a tensor that is split by these axes over cubes and over PEs; None where its rows lie end to end.
-    `pes_by_cube` says how many PEs of each cube hold a shard.
+    """The grid of a tensor that is split by these axes over cubes and over PEs; None if its rows are contiguous.
+    `pes_by_cube` is the number of PEs of each cube that hold a shard.
     """
     if not any(split_by):
         return None
@@ -66,7 +66,7 @@ def grid_of(
 
 
 def _cut(block: tuple[Range, Range], axis: int | None, parts: int) -> Sequence[tuple[Range, Range]]:
-    """A block of rows and columns, cut along its rows (axis 0) or its columns; a replica is all of it."""
+    """A block of rows and columns, cut along its rows (axis 0) or its columns; a replica is not cut."""
     rows, columns = block
     if axis is None:
         return [block]

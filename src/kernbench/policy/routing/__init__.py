@@ -1,1 +1,1 @@
-"""From an address to the node that serves it, and from one node to another."""
+"""Routing: the node that serves an address, and the path between two nodes."""

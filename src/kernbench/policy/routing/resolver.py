@@ -1,6 +1,6 @@
-"""Which node serves an address, and what the nodes of a place are called.
+"""Resolves an address to the node that serves it, and a place to the names of its nodes.
 
-Every name comes from `common.ids` and is checked against the machine: a node that is not there is a RoutingError, here
+Every name comes from `common.ids` and is checked against the machine: a node that does not exist is a RoutingError here
 and not later.
 """
 
@@ -20,7 +20,7 @@ class AddressResolver:
         self._nodes = graph.nodes
         self._sizes = AddressConfig.from_spec(graph.spec)
         self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # die 16 is the first
-        self._parts: dict[tuple[int, int, int, str], str] = {}  # of PEs, as far as they were asked for
+        self._parts: dict[tuple[int, int, int, str], str] = {}  # cache: (sip, cube, pe, kind) -> node
 
     def resolve(self, addr: PhysAddr) -> str:
         """The node that serves `addr`; raises RoutingError when the machine has none."""
@@ -39,7 +39,7 @@ class AddressResolver:
 
     @staticmethod
     def local_address(addr: PhysAddr) -> int:
-        """The address as the memory that serves it counts: its HBM window's offset, or the offset in its unit."""
+        """The address local to the memory that serves it: the offset in the HBM window, or in its unit."""
         offset = addr.hbm_offset if addr.hbm_offset is not None else addr.sub_offset
         return offset if offset is not None else 0
 

@@ -13,8 +13,8 @@ from kernbench.common.ids import CubeId, IoId, PeId, Place
 from kernbench.common.units import GIB
 from kernbench.policy.address.allocator import AddressConfig
 from kernbench.policy.address.phyaddr import IocpuSubUnit, McpuSubUnit, PhysAddr
-from kernbench.policy.routing.roadmap import Roadmap
 from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.policy.routing.routing_graph import RoutingGraph
 from kernbench.topology import load_topology
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 
@@ -173,7 +173,7 @@ def test_a_cube_across_the_corner_is_reached_along_x_first() -> None:
 
 def test_a_turn_between_two_ports_is_shorter_than_a_straight_pass() -> None:
     # Ports are in the middle of their edges: W at (0, 7), E at (14, 7), S at (7, 14). W to S by r5c0 at (1.5, 12.5) is
-    # 7 + 7 = 14 mm. W to E by row 1, at y = 4, is 14 + 2 * 3 = 20 mm. So the way to cube 10 turns in every cube.
+    # 7 + 7 = 14 mm. W to E by row 1, at y = 4, is 14 + 2 * 3 = 20 mm. So the path to cube 10 turns in every cube.
     path, distance_mm = router().find_path_with_distance("sip0.cube0.pe0", "sip0.cube10.hbm_ctrl.pe0")
     assert cubes_of(path) == [0, 1, 5, 6, 10]
     # out of cube 0 from r0c0 at (1.5, 1.5): 12.5 + 5.5; four seams of 1; three turns of 14; in to r0c0: 5.5 + 1.5
@@ -221,32 +221,32 @@ TRANSIT = {"noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn
 
 @pytest.mark.parametrize("name", ["", *MACHINES])
 def test_every_pair_of_ends_has_a_route_that_passes_transit_nodes_only(name: str) -> None:
-    graph, ways = machine(name), router(name)
+    graph, paths_of = machine(name), router(name)
     spec = graph.spec
     sips, cubes, pes = range(spec.n_sips), range(spec.sip.n_cubes), range(spec.cube.n_pes)
     some_pes = sorted({0, spec.cube.n_pes // 2, spec.cube.n_pes - 1})
     memories = [CubeId(s, c).hbm_ctrl(p) for s, c, p in product(sips, cubes, some_pes)]
     memories += [CubeId(s, c).sram() for s, c in product(sips, cubes)]
-    paths = [ways.find_path(str(PeId(0, c, p)), memory) for c in cubes[:2] for p in some_pes for memory in memories]
-    paths += [ways.find_path(str(PeId(0, 0, p)), CubeId(0, 0).hbm_ctrl(q)) for p, q in product(pes, pes)]
+    paths = [paths_of.find_path(str(PeId(0, c, p)), memory) for c in cubes[:2] for p in some_pes for memory in memories]
+    paths += [paths_of.find_path(str(PeId(0, 0, p)), CubeId(0, 0).hbm_ctrl(q)) for p, q in product(pes, pes)]
     eps = [IoId(sip, io.id).pcie_ep() for sip in sips for io in spec.sip.io_chiplets]
-    paths += [ways.find_memory_path(ep, memory) for ep in eps for memory in memories[:: len(some_pes)]]
-    paths += [ways.find_memory_path("host", memory) for memory in memories[:: len(some_pes)]]
-    paths += [ways.find_node_path(a, b) for a, b in product(eps, eps) if a != b]
+    paths += [paths_of.find_memory_path(ep, memory) for ep in eps for memory in memories[:: len(some_pes)]]
+    paths += [paths_of.find_memory_path("host", memory) for memory in memories[:: len(some_pes)]]
+    paths += [paths_of.find_node_path(a, b) for a, b in product(eps, eps) if a != b]
     for path in paths:
         assert len(path) == len(set(path)) >= 2
         assert {graph.nodes[node].kind for node in path[1:-1]} <= TRANSIT
-        assert all(edge.bw_gbs for edge in ways.links(path))  # a data path has no control-only wire
+        assert all(edge.bw_gbs for edge in paths_of.links(path))  # a data path has no control-only wire
 
 
 @pytest.mark.parametrize("name", ["", "flat, two chiplets"])
 def test_the_way_back_is_as_long_as_the_way_there(name: str) -> None:
-    graph, ways = machine(name), router(name)
+    graph, paths_of = machine(name), router(name)
     last = graph.spec.sip.n_cubes - 1
     ends = [PeId(0, 0, 0), PeId(0, 0, 5), PeId(0, last, 3), PeId(1, last, 7)]
     for a, b in product(ends, ends):
-        _, there = ways.find_path_with_distance(str(a), b.part("pe_dma"))
-        _, back = ways.find_path_with_distance(str(b), a.part("pe_dma"))
+        _, there = paths_of.find_path_with_distance(str(a), b.part("pe_dma"))
+        _, back = paths_of.find_path_with_distance(str(b), a.part("pe_dma"))
         assert there == back
 
 
@@ -260,11 +260,11 @@ def test_routes_do_not_depend_on_what_was_asked_before() -> None:
 
 
 def test_a_route_is_looked_up_the_second_time() -> None:
-    ways = PathRouter(machine())
-    first = ways.find_path("sip0.cube0.pe0", "sip1.cube15.hbm_ctrl.pe7")
-    ways._trees.clear()
-    ways._map = None  # type: ignore[assignment]  # without its map the router can only remember
-    assert ways.find_path("sip0.cube0.pe0", "sip1.cube15.hbm_ctrl.pe7") == first
+    paths_of = PathRouter(machine())
+    first = paths_of.find_path("sip0.cube0.pe0", "sip1.cube15.hbm_ctrl.pe7")
+    paths_of._trees.clear()
+    paths_of._routing = None  # type: ignore[assignment]  # without its map the router can only remember
+    assert paths_of.find_path("sip0.cube0.pe0", "sip1.cube15.hbm_ctrl.pe7") == first
 
 
 def test_what_is_found_in_one_sip_or_cube_is_so_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,10 +279,10 @@ def test_what_is_found_in_one_sip_or_cube_is_so_in_all(monkeypatch: pytest.Monke
         of = PathRouter(graph)
         found: list[object] = [of.find_path_with_distance(pe, memory) for pe, memory in product(pes, memories)]
         found += [of.find_memory_path(end, memory) for end, memory in product(ends[:-1], memories)]
-        return found + [of.find_node_path(*way) for a, b in product(ends, blocks) for way in ((a, b), (b, a))]
+        return found + [of.find_node_path(*path) for a, b in product(ends, blocks) for path in ((a, b), (b, a))]
 
     short = routes()
-    monkeypatch.setattr(Roadmap, "shift", lambda *_: 0)
+    monkeypatch.setattr(RoutingGraph, "shift", lambda *_: 0)
     assert short == routes()
 
 

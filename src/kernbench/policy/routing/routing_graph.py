@@ -1,12 +1,12 @@
-"""The machine as integers, and the best paths: from everywhere to one destination, or from one source to everywhere.
+"""The machine as a graph of integer vertices, and shortest paths: from all vertices to one, or from one to all.
 
 The rule: least distance, then fewest hops, then along x before y, then the lower node. Distances are whole steps of
-2**-20 mm, the grid that machines are laid out on, so that ties are ties. Distance and hops are one integer,
-`steps << HOP_BITS | hops`, so a link of no length still costs a hop and no route can circle.
+2**-20 mm, the grid on which machines are laid out, so equal distances compare equal. Distance and hops are one integer,
+`steps << HOP_BITS | hops`: a link of length zero still costs a hop, and no route has a cycle.
 
-What a route may pass through: transit nodes (routers, UCIe, io_noc, PCIe endpoints, the switch), and the components of
-the PE it starts in or ends in. A UCIe port is passed from die to die only: its connections are no bus between the
-routers of one die. So a port is two vertices here, one for what leaves the die and one for what comes in.
+A route may pass through transit nodes (routers, UCIe, io_noc, PCIe endpoints, the switch) and through the components of
+the PE in which it starts or ends. A UCIe port is passed from die to die only: its connections are not a bus between the
+routers of one die. So a port is two vertices, one for outgoing and one for incoming traffic.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _Outgoing = list[list[tuple[int, int, int]]]
 
 
 class Traffic(IntFlag):
-    """Four graphs over the same nodes: which edges a kind of traffic may use."""
+    """Kinds of traffic. Each may use a subset of the edges, so there are four graphs over the same nodes."""
 
     CONTROL = 1  # every edge
     DATA = 2  # no command wires
-    HOST = 4  # no PE: what the host or an M_CPU reads and writes
-    LOCAL = 8  # no UCIe: data that stays in its cube. A command wire to the M_CPU carries it, one into a PE does not
+    HOST = 4  # no edge in a PE: memory accesses of the host or an M_CPU
+    LOCAL = 8  # no UCIe: data that stays in its cube. It may use command wires of the M_CPU, not those of a PE
 
 
 def _traffic_on(kind: EdgeKind, into_pe: bool) -> int:
@@ -59,13 +59,13 @@ def _traffic_on(kind: EdgeKind, into_pe: bool) -> int:
 _TRAFFIC = {kind: (_traffic_on(kind, False), _traffic_on(kind, True)) for kind in EdgeKind}
 
 
-class Ways:
-    """The next vertex on the best path to one destination, for every vertex that was asked for and all on its way.
+class NextHops:
+    """The next vertex on the best path to one destination, for every requested vertex and all vertices on its path.
 
-    This is Dijkstra's search run backwards, and it goes no further than it must. A vertex is settled after everything
-    that comes next on its best ways, because every edge costs at least a hop; so its next vertex can be chosen while
-    edges are relaxed. PEs other than the destination's are looked into when one of their vertices is asked for: routes
-    start there, none pass.
+    This is Dijkstra's algorithm run backwards, extended on demand. A vertex is finalised after all successors on its
+    best paths, because every edge costs at least one hop; so its next vertex can be chosen while edges are relaxed. PEs
+    other than the destination's are searched only when one of their vertices is requested: routes may start there, but
+    not pass through.
     """
 
     __slots__ = (
@@ -102,7 +102,9 @@ class Ways:
         self._cost = dict.fromkeys(ends, 0)
         self._rank: dict[int, int] = {}
         self._heap = [(0, end) for end in ends]
-        self._outside: dict[int, list[tuple[int, int]] | None] = {}  # by PE: what to begin with there; None when begun
+        self._outside: dict[
+            int, list[tuple[int, int]] | None
+        ] = {}  # PE -> heap entries to start with in it; None once started
 
     def __contains__(self, vertex: int) -> bool:
         return vertex in self._rank
@@ -110,17 +112,17 @@ class Ways:
     def __getitem__(self, vertex: int) -> int:
         return self._rank[vertex] & _VERTEX
 
-    def reach(self, start: int) -> None:
-        """Go on until the best way from `start` is known, or that there is none."""
+    def extend_to(self, start: int) -> None:
+        """Continue the search until the best path from `start` is found, or there is none."""
         cost, heap, pe = self._cost, self._heap, self._pe
         if not self._transit[start] and pe[start] not in (-1, self._home):
             for entry in self._outside.get(pe[start]) or ():
                 heappush(heap, entry)
             self._outside[pe[start]] = None
         while heap and heap[0][0] < cost.get(start, _FAR):
-            self._settle(*heappop(heap))
+            self._expand(*heappop(heap))
 
-    def _settle(self, so_far: int, v: int) -> None:
+    def _expand(self, so_far: int, v: int) -> None:
         cost, rank, pe, transit = self._cost, self._rank, self._pe, self._transit
         if so_far > cost[v]:
             return
@@ -147,11 +149,11 @@ class Ways:
                 rank[u] = order
 
 
-class Costs:
-    """What the best way from one source costs to every vertex that was asked for, and to all that are nearer.
+class SourceCosts:
+    """The cost of the best path from one source to every requested vertex, and to all nearer ones.
 
-    Dijkstra's search, which goes no further than it must. In a PE other than the source's it stays: routes end there,
-    none pass.
+    This is Dijkstra's algorithm, extended on demand. The search does not leave a PE other than the source's: routes may
+    end there, but not pass through.
     """
 
     __slots__ = ("_block", "_cost", "_heap", "_home", "_out", "_pe", "_scope", "_transit", "_wanted")
@@ -177,7 +179,7 @@ class Costs:
         self._heap = [(0, src)]
 
     def up_to(self, ends: tuple[int, ...]) -> dict[int, int]:
-        """By vertex, exact up to the nearest of `ends`; one that cannot be reached is not in it."""
+        """Costs by vertex, exact up to the nearest of `ends`; an unreachable vertex is missing."""
         out, block, transit, pe, scope = self._out, self._block, self._transit, self._pe, self._scope
         wanted, home, cost, heap = self._wanted, self._home, self._cost, self._heap
         while heap and heap[0][0] < min(cost.get(end, _FAR) for end in ends):
@@ -196,7 +198,7 @@ class Costs:
         return cost
 
 
-class Roadmap:
+class RoutingGraph:
     """Vertices and incoming edges of one machine: the nodes in order, then the inward halves of the UCIe ports."""
 
     def __init__(self, graph: TopologyGraph) -> None:
@@ -214,7 +216,7 @@ class Roadmap:
         blocks: dict[tuple[int, int, str], int] = {}
         self._block = [blocks.setdefault((v.place.sip, v.place.cube, v.place.io), len(blocks)) for v in vertices]
         self._blocks = list(blocks)
-        # A PE is known by its block and its number; -1 for what is in none. An hbm_ctrl is its PE's, but outside it.
+        # A PE is identified by its block and its number; -1 is no PE. An hbm_ctrl belongs to a PE, but is outside it.
         self._pe = [
             block << 8 | v.place.pe if v.place.pe >= 0 and v.kind != "hbm_ctrl" else -1
             for block, v in zip(self._block, vertices, strict=True)
@@ -223,8 +225,8 @@ class Roadmap:
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
         self.hub = self._hub()
-        # SIPs, and the cubes in them, are stamped from one template each (`topology/compile.py`): what is found in one
-        # is so in all.
+        # SIPs, and the cubes in them, are instances of one template each (`topology/compile.py`), so a path found in
+        # one holds in all.
         sips = max(max(place.sip for place in self.places) + 1, 1)
         self._on_tray = sum(place.sip < 0 for place in self.places)
         self._per_sip = (len(nodes) - self._on_tray) // sips
@@ -232,7 +234,7 @@ class Roadmap:
         self._per_cube = sum(place.cube == 0 == place.sip for place in self.places)
 
     def _hub(self) -> int | None:
-        """The one vertex that everything from SIP to SIP passes; None where there is no such vertex."""
+        """The one vertex on every path from SIP to SIP; None if there is no such vertex."""
         tray = [v for v in range(len(self.places)) if self._transit[v] and self.places[v].sip < 0]
         sips = [sip for sip, _, _ in self._blocks]
         block = self._block
@@ -274,8 +276,8 @@ class Roadmap:
         return out
 
     def shift(self, src: int, dst: int, traffic: Traffic) -> int:
-        """How far the numbers of these nodes are from those in the same places of the first SIP; for traffic within a
-        cube, of its first cube.
+        """The difference between the numbers of these nodes and of their counterparts in the first SIP, or, for
+        traffic within a cube, in the first cube.
         """
         a, b = self.places[src], self.places[dst]
         sip = max(a.sip, b.sip)
@@ -284,19 +286,19 @@ class Roadmap:
         return sip * self._per_sip + (a.cube * self._per_cube if traffic is Traffic.LOCAL else 0)
 
     def shifted(self, vertices: Iterable[int], by: int) -> list[int]:
-        """Vertices in the same places of another SIP, or of another cube where no port is passed. The tray's stay."""
+        """The counterparts in another SIP, or in another cube if no port is passed. The tray has no counterparts."""
         ports = by // self._per_sip * self._ports_per_sip
         nodes, tray = len(self.places), self._on_tray
         return [v if v < tray else v + by if v < nodes else v + ports for v in vertices]
 
-    def length_mm(self, way: Sequence[int]) -> float:
+    def length_mm(self, path: Sequence[int]) -> float:
         """The length of a chain of vertices; exact, because it is summed in steps."""
-        edges = (min(cost for u, cost, _, _ in self._into[dst] if u == src) for src, dst in pairwise(way))
+        edges = (min(cost for u, cost, _, _ in self._into[dst] if u == src) for src, dst in pairwise(path))
         return sum(cost >> HOP_BITS for cost in edges) / STEPS_PER_MM
 
-    def passes_phy(self, way: Sequence[int]) -> bool:
+    def passes_phy(self, path: Sequence[int]) -> bool:
         """Whether a chain of vertices leads through a PHY of an IO chiplet."""
-        return not self._phys.isdisjoint(way)
+        return not self._phys.isdisjoint(path)
 
     def vertex(self, node_id: str) -> int:
         """The vertex of a node; raises RoutingError when the machine has no such node."""
@@ -312,9 +314,9 @@ class Roadmap:
         return (vertex, self._inward[vertex]) if vertex in self._inward else (vertex,)
 
     def scope(self, src: int, dst: int) -> bytes:
-        """Where a search may go, a flag for each die: one cube, one SIP, or two SIPs and the tray.
+        """The dies that a search may enter, one flag each: one cube, one SIP, or two SIPs and the tray.
 
-        Inside a SIP an IO chiplet is a door and not a corridor between cubes, so only the ends' own chiplets count.
+        Inside a SIP no route passes through an IO chiplet, so only the chiplets of the two ends are included.
         """
         blocks = self._block[src], self._block[dst]
         if blocks not in self._scopes:
@@ -325,22 +327,24 @@ class Roadmap:
         if a.sip == b.sip >= 0 and a.cube == b.cube >= 0:
             return bytes((sip, cube) == (a.sip, a.cube) for sip, cube, _ in self._blocks)
         if a.sip == b.sip >= 0:
-            doors = ("", a.io, b.io)
-            return bytes(sip == a.sip and io in doors for sip, _, io in self._blocks)
+            chiplets = ("", a.io, b.io)
+            return bytes(sip == a.sip and io in chiplets for sip, _, io in self._blocks)
         return bytes(sip in (-1, a.sip, b.sip) for sip, _, _ in self._blocks)
 
-    def towards(self, dst: int, traffic: Traffic, scope: bytes) -> Ways:
-        """The best ways to `dst` from the vertices in scope that can reach it. For a destination of many routes."""
-        return Ways(self._into, self._block, self._transit, self._pe, self.halves(dst), int(traffic), scope)
+    def next_hops_to(self, dst: int, traffic: Traffic, scope: bytes) -> NextHops:
+        """The search for best paths to `dst` within the scope. For a destination of many routes."""
+        return NextHops(self._into, self._block, self._transit, self._pe, self.halves(dst), int(traffic), scope)
 
-    def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> Costs:
-        """What the best way from `src` costs to vertices in scope. For a source of many routes."""
-        return Costs(self._out, self._block, self._transit, self._pe, src, int(traffic), scope)
+    def costs_from(self, src: int, traffic: Traffic, scope: bytes) -> SourceCosts:
+        """The search for the costs of best paths from `src` within the scope. For a source of many routes."""
+        return SourceCosts(self._out, self._block, self._transit, self._pe, src, int(traffic), scope)
 
-    def between(self, src: int, dst: int, traffic: Traffic, scope: bytes, costs: Costs) -> dict[int, int]:
+    def next_hops_between(
+        self, src: int, dst: int, traffic: Traffic, scope: bytes, costs: SourceCosts
+    ) -> dict[int, int]:
         """The next vertex on the best path to `dst`, for every vertex on the best paths there from `src`.
 
-        `costs` are those from `src`. The same choice among equals as `towards` makes.
+        `costs` are those from `src`. Ties are broken as in `next_hops_to`.
         """
         cost = costs.up_to(self.halves(dst))
         into, block, transit, pe = self._into, self._block, self._transit, self._pe

@@ -19,9 +19,9 @@ def connections(graph: TopologyGraph, path: list[str]) -> list[str]:
 
 def test_host_routes_to_one_cube_spread_over_all_connections_of_its_phy() -> None:
     graph = load_topology()
-    ways = PathRouter(graph)
+    router = PathRouter(graph)
     found = [
-        connections(graph, ways.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 0).hbm_ctrl(pe))) for pe in range(8)
+        connections(graph, router.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 0).hbm_ctrl(pe))) for pe in range(8)
     ]
     # PEs 0 and 1 stand in columns 0 and 1, PEs 2 and 3 in columns 4 and 5, and PEs 4 to 7 below them. The N port has
     # its connections in columns 0, 1, 4 and 5.
@@ -30,19 +30,19 @@ def test_host_routes_to_one_cube_spread_over_all_connections_of_its_phy() -> Non
 
 def test_the_way_back_takes_the_same_connections() -> None:
     graph = load_topology()
-    ways = PathRouter(graph)
+    router = PathRouter(graph)
     for pe in range(8):
-        there = ways.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 5).hbm_ctrl(pe))
-        back = ways.find_memory_path(CubeId(0, 5).hbm_ctrl(pe), "sip0.io0.pcie_ep")
+        there = router.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 5).hbm_ctrl(pe))
+        back = router.find_memory_path(CubeId(0, 5).hbm_ctrl(pe), "sip0.io0.pcie_ep")
         assert connections(graph, back[::-1])[:2] == connections(graph, there)[:2]
 
 
 def test_routes_between_sips_spread_by_the_position_of_both_ends() -> None:
     graph = load_topology()
-    ways = PathRouter(graph)
+    router = PathRouter(graph)
     used = set()
     for pe in range(8):
-        path = ways.find_path(str(PeId(0, 0, pe)), CubeId(1, 0).hbm_ctrl(7 - pe))
+        path = router.find_path(str(PeId(0, 0, pe)), CubeId(1, 0).hbm_ctrl(7 - pe))
         out, into = connections(graph, path)[:2], connections(graph, path)[-2:]
         assert out[0].removeprefix("cube") == out[1].removeprefix("io")
         assert into[0].removeprefix("io") == into[1].removeprefix("cube")
@@ -56,8 +56,8 @@ def test_routes_between_sips_spread_by_the_position_of_both_ends() -> None:
 def test_edges_with_unlike_numbers_of_connections_meet_at_the_same_fraction(n: int, expected: list[int]) -> None:
     # Cube connection c of 4 stands at 1/8, 3/8, 5/8 and 7/8 of its edge. Of n, that is number n times as much.
     graph = load_topology(overrides={"io_chiplet.n_connections": n})
-    ways = PathRouter(graph)
-    paths = [ways.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 0).hbm_ctrl(pe)) for pe in range(4)]
+    router = PathRouter(graph)
+    paths = [router.find_memory_path("sip0.io0.pcie_ep", CubeId(0, 0).hbm_ctrl(pe)) for pe in range(4)]
     assert [connections(graph, path)[0] for path in paths] == [f"io {c}" for c in expected]
 
 

@@ -1,10 +1,10 @@
-"""How a route crosses between an IO chiplet and a cube: straight, from a connection to the one opposite.
+"""Choice of the IO chiplet connection of a route: the connection opposite the cube connection that the route uses.
 
-The connections of a PHY stand along the chiplet's edge as those of the cube port stand along the cube's, and their
-wires are of one length. So distance does not choose among them: io_noc and the PHY are one point each, and every route
-between the two would take the same connection. Position does: a route takes the connection opposite the cube
-connection it uses, which the mesh has chosen by the row or column of its end. Where the two edges have different
-numbers of connections, opposite is the one at the same fraction of the edge.
+The connections of a PHY are placed along the chiplet's edge as those of the cube port along the cube's, and their wires
+have equal length. So distance cannot choose among them: io_noc and the PHY are one point each, and every route between
+the two would take the same connection. The position chooses: a route takes the connection opposite its cube connection,
+which the mesh has chosen by the row or column of the route's end. If the two edges have different numbers of
+connections, the opposite connection is the one at the same fraction of the edge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernbench.topology.graph import TopologyGraph
 _CONNECTION_KINDS = frozenset({"io_ucie_conn", "ucie_conn"})
 
 
-class Crossings:
+class IoConnections:
     """The ports of one machine and their connections, in order along the edge."""
 
     def __init__(self, graph: TopologyGraph) -> None:
@@ -27,8 +27,8 @@ class Crossings:
             if edge.dst in self._connections and graph.nodes[edge.src].kind in _CONNECTION_KINDS:
                 self._connections[edge.dst].append(edge.src)
 
-    def straight(self, path: list[str]) -> list[str]:
-        """The path with every connection of an IO chiplet replaced by the one opposite, if that is no longer."""
+    def aligned(self, path: list[str]) -> list[str]:
+        """The path with every connection of an IO chiplet replaced by the opposite one, if their lengths are equal."""
         path = list(path)
         for at, phy in enumerate(path):
             if self._kind(phy) != "io_ucie":
