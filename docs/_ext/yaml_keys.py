@@ -16,7 +16,7 @@ from kernbench.ccl import config_check
 from kernbench.cli import sweep_file
 from kernbench.common.engine_declaration import TIME_NS, Attribute
 from kernbench.topology import attrs as part_attrs
-from kernbench.topology.record import Read, Record, Wrong
+from kernbench.topology.record import InvalidValue, Read, Record
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.yaml_marks import Marked, parse_yaml
@@ -75,11 +75,11 @@ def accepted_by(read: Callable[[object], object]) -> str:
     return f"{text}, a {steps[0]}" if steps else text
 
 
-def refused(read: Callable[[object], object], value: object) -> Wrong | None:
+def refused(read: Callable[[object], object], value: object) -> InvalidValue | None:
     """How a reader refuses a value, if it does."""
     try:
         read(value)
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         return wrong
     return None
 
