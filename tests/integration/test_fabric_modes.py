@@ -1,4 +1,4 @@
-"""Random kernels take the same time, op by op, whether the fabric uses lanes and trains or moves every flit."""
+"""Random kernels take the same time, op by op, whether the fabric uses trains or moves every flit."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
     pes = len(programs)
     log = log if log is not None else OpLog()
     engine = GraphEngine(graph, op_log=log, data=False, fast=fast)
-    seen = {"begin": 0, "_restore": 0}
+    seen = {"begin": 0, "interrupted": 0}
     if engine.composite_replayer is not None:
         _count(engine.composite_replayer, seen)
 
@@ -109,25 +109,25 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
         [engine.channel_counters(f"sip0.cube0.hbm_ctrl.pe{pe}") for pe in range(graph.spec.cube.n_pes)],
         [(launch.engines, launch.links) for launch in done],
         seen["begin"],
-        seen["_restore"],
+        seen["interrupted"],
     )
 
 
 def _count(owner: foresight.Foresight, seen: dict[str, int]) -> None:
-    """Count how often composites of an engine begin foreseen, and how often they are restored."""
+    """Count how often composites of an engine begin as one event, and how often they are interrupted."""
     try_replay = owner.try_replay
 
     def counted(scheduler, feed, *, is_only_command):
         found = try_replay(scheduler, feed, is_only_command=is_only_command)
         if found is not None:
             seen["begin"] += 1
-            restore = found._restore
+            interrupt = found._interrupt
 
-            def restored(now, turn):
-                seen["_restore"] += 1
-                restore(now, turn)
+            def interrupted():
+                seen["interrupted"] += 1
+                interrupt()
 
-            found._restore = restored
+            found._interrupt = interrupted
         return found
 
     owner.try_replay = counted
@@ -234,7 +234,7 @@ def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
 
     def aborted(*, fast: bool) -> tuple[object, ...]:
         engine = GraphEngine(machine(), op_log=(log := OpLog()), data=False, fast=fast)
-        seen = {"begin": 0, "_restore": 0}
+        seen = {"begin": 0, "interrupted": 0}
         if engine.composite_replayer is not None:
             _count(engine.composite_replayer, seen)
 

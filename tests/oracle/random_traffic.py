@@ -246,20 +246,17 @@ def run_fabric(case: Case, mode: Any, *, trace: bool = False) -> Outcome:
     return _outcome(case, fabric, done)
 
 
-def run_lanes(case: ReaderCase, mode: Any) -> Outcome:
-    """All streams as processes, reads by lanes: one for each path, whoever uses it."""
+def run_readers(case: ReaderCase, mode: Any) -> Outcome:
+    """All streams as processes. A read sets out when its request is at the memory."""
     fabric = fabric_in(case.network(), mode)
     env = FabricEnvironment(fabric)
-    lanes: dict[tuple[int, ...], Any] = {}
 
     def send(leg: Leg, now: float) -> simpy.Event:
         if "read_from" not in leg.options:
             return env.transfer(leg.path, leg.nbytes, **leg.options)
-        if leg.path not in lanes:
-            route = fabric.network.route(leg.path)
-            lanes[leg.path] = fabric.lane(route, with_channels=True, lead_ns=case.lead_ns)
         done = env.event()
-        lanes[leg.path].read(leg.nbytes, leg.options["read_from"], now, lambda t: env._complete(done, t), None)
+        at_ns = now + case.lead_ns
+        fabric.inject(leg.path, leg.nbytes, at_ns, on_done=lambda t: env._complete(done, t), **leg.options)
         return done
 
     return _outcome(case, fabric, drive(env, send, case.streams))

@@ -37,14 +37,13 @@ LARGE = [1, 4096, 1 << 16]
 
 def check_same(seed: int, expected: dict[tuple[int, int], float], run: Callable[[str], Any]) -> None:
     """All modes of the fabric end every transfer when the naive model says, and count the same."""
-    flits, adaptive = run("flits"), run("adaptive")
-    if seed % 3 == 0:
-        compiled = run("compiled" if seed % 2 else "compiled later")
-        assert (compiled.done, compiled.links, compiled.channels) == (expected, flits.links, flits.channels), seed
+    flits = run("flits")
     assert flits.done == expected, f"flits, seed {seed}"
-    assert adaptive.done == expected, f"adaptive, seed {seed}"
-    assert adaptive.links == flits.links, f"link counters, seed {seed}"
-    assert adaptive.channels == flits.channels, f"channel counters, seed {seed}"
+    for mode in ("adaptive", "compiled", "compiled later"):
+        found = run(mode)
+        assert found.done == expected, f"{mode}, seed {seed}"
+        assert found.links == flits.links, f"link counters, {mode}, seed {seed}"
+        assert found.channels == flits.channels, f"channel counters, {mode}, seed {seed}"
 
 
 def check_streams(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
@@ -57,23 +56,23 @@ def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int
     check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))
 
 
-@pytest.mark.parametrize("chunk", range(36))
+@pytest.mark.parametrize("chunk", range(30))
 def test_streams_driven_by_processes_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(50 * chunk, 50 * chunk + 50):
         check_streams(seed, SMALL)
 
 
-@pytest.mark.parametrize("chunk", range(24))
+@pytest.mark.parametrize("chunk", range(18))
 def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(10_000 + 50 * chunk, 10_000 + 50 * chunk + 50):
         check_ahead(seed, SMALL)
 
 
-@pytest.mark.parametrize("chunk", range(24))
-def test_readers_with_lanes_of_their_own_are_done_when_the_naive_model_says(chunk: int) -> None:
+@pytest.mark.parametrize("chunk", range(12))
+def test_readers_that_stream_are_done_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(40_000 + 50 * chunk, 40_000 + 50 * chunk + 50):
         case = traffic.ReaderCase(seed)
-        check_same(seed, traffic.run_naive_readers(case, oracle), partial(traffic.run_lanes, case))
+        check_same(seed, traffic.run_naive_readers(case, oracle), partial(traffic.run_readers, case))
 
 
 @pytest.mark.parametrize("chunk", range(8))
@@ -108,7 +107,7 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
         for name, rows in (("NODES", 3), ("QUEUES", 1), ("TRANSFERS", 1), ("CROSSINGS", 2)):
             monkeypatch.setattr(f"kernbench.sim_engine.fabric.flit_queues.{name}", rows)
     cases = [(traffic.Case(seed, sizes=MEDIUM, messages=14), traffic.run_fabric) for seed in (2577, 2582, 2759)]
-    cases += [(traffic.ReaderCase(seed), traffic.run_lanes) for seed in (567, 739, 1368)]
+    cases += [(traffic.ReaderCase(seed), traffic.run_readers) for seed in (567, 739, 1368)]
     if room == "little":
         cases += [(traffic.Case(seed, sizes=SMALL, messages=14), traffic.run_fabric) for seed in range(50_000, 50_040)]
     for case, run in cases:

@@ -2,8 +2,7 @@
 only requests of several PEs at the very same instant may be served in another order.
 
 A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
-read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. A
-reader mostly reads one block after the other along the same route, which a lane of the fabric makes cheap. Where
+read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. Where
 transfers of several engines set out at one instant, they go in the order of the engines.
 """
 
@@ -42,9 +41,9 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
 
 
 class DirectPort:
-    """By the fabric alone. `read` is that of a lane of its own."""
+    """By the fabric alone."""
 
-    __slots__ = ("_back", "_fabric", "_machine", "_there", "_turns", "burst_bytes", "path", "read")
+    __slots__ = ("_back", "_fabric", "_machine", "_there", "_turns", "burst_bytes", "path")
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
         self.path = path
@@ -53,8 +52,11 @@ class DirectPort:
         self._fabric = fabric = machine.fabric
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
         self._turns = machine.turns_of(path[0])
-        lead_ns = self._there.control_ns
-        self.read = fabric.lane(self._back, with_channels=burst_bytes > 0, lead_ns=lead_ns, turns=self._turns).read
+
+    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
+        where = address if self.burst_bytes else None
+        at_ns, turn = at_ns + self._there.control_ns, next(self._turns)
+        self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, turn=turn)
 
     def write(
         self,

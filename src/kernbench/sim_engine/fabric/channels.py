@@ -34,7 +34,7 @@ class ChannelGroup:
     """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
     __slots__ = (
-        "_all_waited_ns", "_busy_with", "_counted", "_counted_rounds", "_direction", "_extra", "_free_ns", "_rounds",
+        "_all_waited_ns", "_busy_with", "_counted", "_direction", "_extra", "_free_ns", "_rounds",
         "_worst_at_ns", "_worst_ns",
         "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
     )  # fmt: skip
@@ -56,37 +56,23 @@ class ChannelGroup:
         self._direction = [0] * channels
         self._rounds = 0  # bursts that every channel has had,
         self._extra = [0] * channels  # and those beyond them
-        self._counted_rounds = 0  # the same of accesses that were counted without a word on when: they stay, whatever
-        self._counted = [0] * channels  # state `restore` goes back to
+        self._counted = [0] * channels  # bursts of replayed accesses: they stay, whatever state `restore` goes back to
         self._worst_ns = [0.0] * channels  # longest wait for the channel
         self._worst_at_ns = [0.0] * channels  # when it began
         self._all_waited_ns = 0.0  # at least as long as this, every channel has kept somebody waiting
 
     def done(self) -> list[tuple[int, float, float]]:
         """Of every channel: bursts, longest wait and when that began."""
-        rounds = self._rounds + self._counted_rounds
+        rounds = self._rounds
         rows = zip(self._extra, self._counted, self._worst_ns, self._worst_at_ns, strict=True)
         return [(rounds + extra + counted, wait, at) for extra, counted, wait, at in rows]
 
     def total_bursts(self) -> int:
-        rounds = self._rounds + self._counted_rounds
-        return rounds * len(self._extra) + sum(self._extra) + sum(self._counted)
+        return self._rounds * len(self._extra) + sum(self._extra) + sum(self._counted)
 
     def is_idle(self, now: float) -> bool:
         """Whether every burst is finished, and no write is under way."""
         return not self.pending and not self.users and max(self._free_ns) <= now
-
-    def add_bursts(self, block: int, flits: int, times: int) -> None:
-        """Count accesses of `flits` bursts from `block` on, without a word on when."""
-        rounds, more = divmod(flits, self.mask + 1)
-        self._counted_rounds += rounds * times
-        for i in range(more):
-            self._counted[(block + i) & self.mask] += times
-
-    def move_on(self, by: float) -> None:
-        """All that is under way is as it is, `by` later."""
-        self._free_ns = [free + by for free in self._free_ns]
-        self.pending = [(ready + by, order, i, transfer) for ready, order, i, transfer in self.pending]
 
     # ---- writes, flit by flit
 
@@ -236,21 +222,6 @@ class ChannelGroup:
             for channel, free in enumerate(self._free_ns):
                 self._note_wait(channel, free - burst_ns - now, now)
             self._all_waited_ns = min(self._worst_ns)
-
-    # ---- reads in whole rounds, by a lane that owns all channels and uses them when they are idle
-
-    def is_turned_to_reads(self) -> bool:
-        """Whether no channel pays for a read that comes next."""
-        return not self.penalty_ns or self._direction.count(READ) == len(self._direction)
-
-    def add_rounds(self, rounds: int) -> None:
-        """Count bursts on every channel, without a word on when."""
-        self._counted_rounds += rounds
-
-    def note_rounds(self, rounds: int, now: float) -> None:
-        """Write down how long bursts waited that all came at `now`."""
-        for channel in range(self.mask + 1):
-            self._note_wait(channel, (rounds - 1) * self.burst_ns, now)
 
     def busy_for(self, now: float) -> tuple[float, ...]:
         """For how long every channel is still taken."""

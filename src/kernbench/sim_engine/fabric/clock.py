@@ -108,7 +108,7 @@ class FabricEnvironment(simpy.Environment):
 
     # ---- what was to happen and did not
 
-    def go_back(self, begin_ns: float, start: Callable[[], object]) -> None:
+    def go_back(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
         """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and let happen what
         comes of it, up to now. Then everything goes on, as if it had been called in time.
 
@@ -119,18 +119,19 @@ class FabricEnvironment(simpy.Environment):
         once the end of the instant is reached.
         """
         now = self.fabric.engine.now
-        if begin_ns >= now != self.ended_at:
+        if is_call and begin_ns >= now != self.ended_at:
             self.at(begin_ns, _begin, start)
             self.fabric.engine.recalled = True
             return
         happens = self._moment(now)
-        kept = self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at
+        kept = self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at, self.ended_at
         kind = self._is_before_calls, self._follows_calls
         queue, calls, times = self._queue, self._calls, self._call_times
         self._queue, self._calls, self._call_times = [], {}, []
         try:
             with past_of(self.fabric.engine) as fabric:
                 self.begin_at(begin_ns)
+                self.ends_at = self.processes_at = self.ended_at = -1.0
                 self.calls_at = begin_ns
                 start()
                 self.run_calls(now - GRID_NS)
@@ -138,7 +139,7 @@ class FabricEnvironment(simpy.Environment):
         finally:
             left, later = self._queue, self.take_calls()
             self._queue, self._calls, self._call_times = queue, calls, times
-            self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at = kept
+            self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at, self.ended_at = kept
             self._is_before_calls, self._follows_calls = kind
             for event in left:
                 heappush(queue, event)

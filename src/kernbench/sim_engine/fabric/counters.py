@@ -7,7 +7,7 @@ transfers at once may count them when somebody asks (`count_later`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
@@ -42,7 +42,6 @@ class Counters:
         self._links = links
         self._groups = groups
         self._tally = DoneTally(network)
-        self._uncounted: list[Callable[[], None]] = []
         # By the other end: node with channels, whether it was read, bytes of the last flit, and the kind of transfer.
         self._channel_users: dict[int, list[tuple[int, bool, int, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
@@ -52,16 +51,6 @@ class Counters:
     def count(self, last_flit: LastFlit, flits: int, transfers: int = 1) -> None:
         """Transfers are done: their links have carried `flits` whole flits, and a last one each."""
         self._tally.add(last_flit, flits, transfers)
-
-    def count_later(self, count: Callable[[], None]) -> None:
-        """Have `count` called once, before anybody reads."""
-        self._uncounted.append(count)
-
-    def _count_all(self) -> None:
-        if self._uncounted:
-            uncounted, self._uncounted = self._uncounted, []
-            for count in uncounted:
-                count()
 
     @property
     def sees_flits(self) -> bool:
@@ -96,17 +85,14 @@ class Counters:
 
     def done(self) -> Iterator[Done]:
         """All transfers that are done, by kind."""
-        self._count_all()
         return self._tally.all()
 
     def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `done_since` and `busy_since`."""
-        self._count_all()
         return self._tally.so_far()
 
     def done_since(self, before: DoneCounts) -> Iterator[Done]:
         """Transfers that are done since `done_so_far` said `before`, by kind."""
-        self._count_all()
         return self._tally.since(before)
 
     def busy_since(
@@ -115,7 +101,6 @@ class Counters:
         """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
         has touched `parts` of the network, or with all.
         """
-        self._count_all()
         busy_ns: dict[int, float] = {}
         for last_flit, flits, transfers in self._tally.since(before, parts):
             for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
@@ -153,7 +138,6 @@ class Counters:
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
-        self._count_all()
         if self._looked_at < len(self._tally.kinds):
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
@@ -181,7 +165,6 @@ class Counters:
         group = self._groups.get(self.network.node_index(node))
         if group is None:
             raise FabricError(f"node {node!r} has no memory channels", hint="ask for a node with channels")
-        self._count_all()
         group.flush(now)
         return group
 
@@ -202,7 +185,6 @@ class Counters:
 
     def _totals(self) -> tuple[list[int], list[float]]:
         """Of every link: the bytes it has carried for transfers that are done, and how long that took."""
-        self._count_all()
         links = len(self.network.link_ends)
         nbytes, busy_ns = [0] * links, [0.0] * links
         for last_flit, flits, transfers in self._tally.all():

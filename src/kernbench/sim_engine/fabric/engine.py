@@ -113,7 +113,6 @@ class FlitEngine:
         self.queues: FlitQueues | None = None  # flits that a compiled loop moves
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
-        self._is_replaying = False  # on an agenda apart
         self.recalled = False  # `advance` goes no further than the present instant, once
         self._tie = count()
 
@@ -182,7 +181,7 @@ class FlitEngine:
 
     def schedule(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` go on singly; when they are ready for `hop`, or for a memory at the end, is known."""
-        is_plain = not (transfer.slow or self._is_replaying or hop == transfer.hops)
+        is_plain = not (transfer.slow or hop == transfer.hops)
         if self.queues is not None and is_plain and stop - index <= MOST_QUEUED:
             self.queues.add(transfer, hop, index, stop, source)
             return
@@ -214,7 +213,7 @@ class FlitEngine:
             for i, ready in enumerate(times, index):
                 self._arrive(transfer, ready, order, i, hop)
             return
-        if self.queues is not None and not self._is_replaying:
+        if self.queues is not None:
             self.queues.add_at(transfer, hop, index, times)
             return
         crossing = transfer.crossings[hop]
@@ -238,22 +237,6 @@ class FlitEngine:
         """
         agenda, queues = self.agenda, self.queues
         if agenda.current or agenda.load():
-            # The end of a transfer that an owner moves needs nothing of the loop, if it comes alone.
-            current = agenda.current
-            now, _, epoch, transfer, crossing = current[0]
-            owner = transfer.owner
-            alone = owner is not None and crossing is AT_DONE and (len(current) == 1 or current[1][0] > now)
-            if queues is not None and queues.next_ns <= now:
-                alone = False
-            if alone and now <= until and now <= MAX_TIME_NS and epoch == transfer.epoch:
-                assert owner is not None
-                self.now = transfer.done_ns = now
-                self.events += 1
-                agenda.drop(1)
-                owner.ended(now)
-                if self.planner.waiting:
-                    self.planner.settled(now)
-                return [transfer]
             return self._move(until) if queues is None else self._move_both(until, queues)
         if queues is not None and queues.next_ns <= until:
             return self._move_both(until, queues)
@@ -493,22 +476,16 @@ class FlitEngine:
                 f"{transfer!r} would end at {now} ns", hint=f"stay below {MAX_TIME_NS:.0f} ns: times are exact"
             )
         transfer.done_ns = now
-        if transfer.owner is not None:
-            transfer.owner.ended(now)
-        elif transfer.last_flit is not None:
+        if transfer.last_flit is not None:
             self.counters.count(transfer.last_flit, transfer.last)
             self.planner.ended(transfer, now)
             if self.counters.activity is not None:
                 self.counters.activity.ended(transfer, now)
 
-    # ---- for `replay.py`
+    # ---- for `past.py`
 
-    def swap_agenda(self, agenda: Agenda[Event] | None = None) -> tuple[Agenda[Event], Agenda[Event]]:
-        """Go on with another agenda, an empty one if none is given; returns the one before, and that."""
-        before = self.agenda
-        self._is_replaying = agenda is None
-        self.agenda = Agenda(self._hop_ns) if agenda is None else agenda
-        return before, self.agenda
+    def new_agenda(self) -> Agenda[Event]:
+        return Agenda(self._hop_ns)
 
     def happen(self, event: Event) -> None:
         """Let one event happen, away from the loop of `advance`. An end is not reported."""

@@ -1,6 +1,6 @@
-"""A network at work, put together: a `FlitEngine` that moves flits, a planner of trains, lanes, claims and counters.
+"""A network at work, put together: a `FlitEngine` that moves flits, a planner of trains, reservations and counters.
 
-Exact and adaptive: lanes where a reader has its way for itself, trains where a transfer is uncontended, one event per
+Exact and adaptive: trains where a transfer is uncontended, one event per
 flit and hop where flows meet. Driven by `inject`, `run` (or `advance`) and `next_time`.
 """
 
@@ -16,10 +16,8 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
-from kernbench.sim_engine.fabric.lanes import Lane
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
-from kernbench.sim_engine.fabric.replay import Replay
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
@@ -30,8 +28,8 @@ MANY_EVENTS = 150_000  # after which a compiled loop is worth what it takes to l
 class Fabric:
     """Moves bytes by the rules of this package.
 
-    `mode="flits"` does without trains, lanes and claims; times are the same bit for bit. An `activity` sees every flit
-    on every link and channel: lanes and claims are not used then. After `compile_after` events a compiled loop moves
+    `mode="flits"` does without trains and reservations; times are the same bit for bit. An `activity` sees every flit
+    on every link and channel: nothing can be reserved then. After `compile_after` events a compiled loop moves
     flits that meet, where numba is installed; times are the same. Infinity leaves it off.
     """
 
@@ -59,7 +57,7 @@ class Fabric:
         if mode == "adaptive":
             self.engine.planner = self._trains = TrainPlanner(self.engine)
             if not self._counters.sees_flits:
-                self.engine.claims.allow(Replay(self.engine))
+                self.engine.claims.are_allowed = True
 
     # ---- what drives it
 
@@ -76,7 +74,6 @@ class Fabric:
         on_left: Callable[[float], None] | None = None,
         trace: bool = False,
         tag: object = None,
-        claim: Claim | None = None,
         turn: int | None = None,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
@@ -84,8 +81,8 @@ class Fabric:
         `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
-        out, with the time at which its last flit will have left the first link. A `claim` of the sender's is not
-        disturbed by it. `turn` is its place among transfers that set out at the same instant, as injected if left out.
+        out, with the time at which its last flit will have left the first link. `turn` is its place among transfers
+        that set out at the same instant, as injected if left out.
         Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
@@ -104,7 +101,7 @@ class Fabric:
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]
-        transfer.claim, transfer.on_left = claim, on_left
+        transfer.on_left = on_left
         engine.send(transfer)
         return transfer
 
@@ -131,20 +128,6 @@ class Fabric:
 
     # ---- owners
 
-    def lane(
-        self, route: Route, *, with_channels: bool, lead_ns: float = 0.0, turns: Iterator[int] | None = None
-    ) -> Lane:
-        """For somebody who reads along `route` again and again.
-
-        `with_channels`: from the memory channels at its start. `lead_ns` is how long a request takes to get there.
-        `turns` gives each read its place among transfers that set out at the same instant.
-        """
-        groups = self.engine.groups
-        if with_channels and route.nodes[0] not in groups:
-            raise FabricError(f"node {route.path[0]!r} has no memory channels", hint="add_channels there")
-        group = groups[route.nodes[0]] if with_channels else None
-        return Lane(self.engine, self._maker, route, group, on_grid(lead_ns), turns or self._maker.seq)
-
     def claim(self, links: Iterable[int], channels: Iterable[Hashable], on_disturbed: OnDisturbed) -> Claim | None:
         """Own links and memory channels until somebody else comes; None where somebody is there.
 
@@ -168,32 +151,6 @@ class Fabric:
         """Places in the order of injections: whoever takes one first goes first where times are equal."""
         return self._maker.seq
 
-    def take_turn(self) -> int:
-        """A place in the order of injections, for a transfer that an owner sends without telling (`prepare`)."""
-        return next(self._maker.seq)
-
-    def prepare(
-        self,
-        path: Sequence[Hashable] | Route,
-        nbytes: int,
-        at_ns: float,
-        turn: int,
-        *,
-        read_from: int | None = None,
-        write_to: int | None = None,
-        on_done: Callable[[Transfer], None] | None = None,
-        tag: object = None,
-    ) -> Transfer:
-        """A transfer that an owner has sent at `at_ns`, at its `turn`: for `Claim.replay`. Options as for `inject`."""
-        if nbytes <= 0:
-            raise FabricError(
-                f"a transfer of {nbytes} bytes to replay", hint="control messages wait for nobody: inject"
-            )
-        route = path if isinstance(path, Route) else self.network.route(path)
-        return self._maker.make(
-            route, nbytes, on_grid(at_ns), on_done, tag, read_from=read_from, write_to=write_to, seq=turn
-        )
-
     def split_all(self, now: float, order: float) -> None:
         """Move all that is under way flit by flit from now on, the moment at which injection `order` comes."""
         self.engine.claims.tell_all(now, order)
@@ -201,18 +158,6 @@ class Fabric:
             self._trains.split_all(now, order)
         for group in self.engine.groups.values():
             group.flush(now)
-
-    def count(self, transfer: Transfer, times: int = 1) -> None:
-        """An owner has sent `times` transfers like this one that it does not replay. Waits are not counted."""
-        if transfer.last_flit is not None:
-            self._counters.count(transfer.last_flit, transfer.last * times, times)
-        group = transfer.source or transfer.sink
-        if group is not None:
-            group.add_bursts(transfer.block, transfer.flits, times)
-
-    def count_later(self, count: Callable[[], None]) -> None:
-        """Have `count` called once, before anybody reads a counter."""
-        self._counters.count_later(count)
 
     # ---- what can be read, at any time
 

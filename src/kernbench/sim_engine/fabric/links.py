@@ -14,14 +14,13 @@ Booking = tuple[int, float, float, float]  # a link, when first and last flit ar
 class Links:
     """By index of the link."""
 
-    __slots__ = ("free", "taken", "users", "worst", "worst_at")
+    __slots__ = ("free", "users", "worst", "worst_at")
 
     def __init__(self, count: int) -> None:
         self.free: MutableSequence[float] = [0.0] * count  # when the last flit that took it, or is planned to, has left
         self.users: MutableSequence[int] = [0] * count  # transfers moved flit by flit that have yet to pass
         self.worst: MutableSequence[float] = [0.0] * count  # longest wait
         self.worst_at: MutableSequence[float] = [0.0] * count  # when it began
-        self.taken = 0  # how often waits were taken
 
     def are_free(self, bookings: list[Booking], at: float) -> bool:
         """Whether every link is free when the first flit comes, and nobody is to pass it flit by flit."""
@@ -56,7 +55,6 @@ class Links:
 
     def take_waits(self) -> list[tuple[int, float, float]]:
         """The longest wait for every link since this was last asked, if there was one, and when it began."""
-        self.taken += 1
         waits = [(link, wait, self.worst_at[link]) for link, wait in enumerate(self.worst) if wait]
         for link, _, _ in waits:
             self.worst[link] = self.worst_at[link] = 0.0

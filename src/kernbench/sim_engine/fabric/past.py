@@ -1,9 +1,9 @@
-"""A fabric in the past: what somebody was to send and did not is sent late, as if it had been at its time.
+"""The fabric during a rewind: transfers that were forecast and not simulated are simulated late, as of their times.
 
-The links and channels that it needs were owned, so nobody else has used them since, and an agenda of its own keeps the
-right order, as in `replay.py`. There it is a list of transfers; here whoever sends them lives in the past, too
-(`FabricEnvironment.go_back`), and sees nothing of what others have under way: not their events, not the flits of the
-compiled loop, not the transfers that wait to be planned again. What is left when the past has caught up joins them.
+The links and channels that they need were reserved, so nothing else has used them since, and an agenda of their own
+keeps the right order. The blocks that send them are rewound with the clock (`FabricEnvironment.go_back`), and see
+nothing of what else is under way: not its events, not the flits of the compiled loop, not the transfers that wait to be
+planned again. What is left when the rewind has caught up joins all of that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def past_of(engine: FlitEngine) -> Iterator[PastFabric]:
     waiting: dict[int, Transfer] = {}
     if isinstance(planner, TrainPlanner):
         waiting, planner.waiting = planner.waiting, {}
-    agenda, past = engine.swap_agenda()
+    agenda, past = engine.agenda, engine.new_agenda()
+    engine.agenda = past
     # Whoever is in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
     engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
     fabric = PastFabric(engine)
@@ -62,7 +63,7 @@ def past_of(engine: FlitEngine) -> Iterator[PastFabric]:
         with engine.claims.on_behalf_of_nobody():
             yield fabric
     finally:
-        engine.swap_agenda(agenda)
+        engine.agenda = agenda
         engine.now, engine.queues, engine.compile_after = now, queues, compile_after
         if isinstance(planner, TrainPlanner):
             waiting.update(planner.waiting)

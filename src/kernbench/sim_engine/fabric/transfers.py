@@ -71,27 +71,16 @@ class Plan(Protocol):
         """Tell whoever watches of every flit on every link."""
 
 
-class Owner(Protocol):
-    """Whoever owns all that a transfer needs and moves it whole (`lanes.py`): an event at its end is all there is."""
-
-    def ended(self, now: float) -> None:
-        """The end of the transfer has come."""
-
-
-class TransferTiming:
-    """When a message is sent and done. Apart, so that it lies together in memory: lanes touch nothing else."""
-
-    __slots__ = ("at_ns", "done_ns", "epoch", "on_done", "owner", "seq", "tag")
-
-
-class Transfer(TransferTiming):
+class Transfer:
     """A message under way. Read `done_ns` once it is done."""
 
     __slots__ = (
+        "at_ns",
         "block",
-        "claim",
         "crossings",
         "delayed_until_ns",
+        "done_ns",
+        "epoch",
         "finish_ns",
         "flits",
         "hops",
@@ -100,14 +89,17 @@ class Transfer(TransferTiming):
         "last_flit",
         "links",
         "nbytes",
+        "on_done",
         "on_left",
         "order",
         "pace",
         "route",
         "schedules",
+        "seq",
         "sink",
         "slow",
         "source",
+        "tag",
         "times",
         "train",
         "tries",
@@ -137,9 +129,7 @@ class Transfer(TransferTiming):
         self.on_done = on_done
         self.tag = tag
         self.done_ns = INFINITY
-        self.owner: Owner | None = None
         self.on_left: Callable[[float], None] | None = None
-        self.claim: object = None  # under which it was sent, which it does not disturb
         self.finish_ns = 0.0  # of the latest burst committed so far
         self.source: ChannelGroup | None = None  # the memory it reads
         self.sink: ChannelGroup | None = None  # the memory it writes

@@ -57,7 +57,7 @@ class Explorer:
         self, machine: Machine, ways: Ways, blocks: PeBlocks, feed: TileFeed, ports: Sequence[MemoryPort]
     ) -> None:
         self._ways = ways
-        self._private = private = PrivatePe(machine, ways, blocks.dma.node.id, 0.0, lent=False)
+        self._private = private = PrivatePe(machine, ways)
         self._pe = pe = private.new_blocks(blocks.scheduler.node.id)
         self._course = Course(feed.plan)
         self._ended: list[int] = []

@@ -13,10 +13,10 @@ store and forward; PEs with blocks of the user's own.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from kernbench.common.messages import stream_of
-from kernbench.common.units import GRID_NS, on_grid
+from kernbench.common.units import on_grid
 from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -24,13 +24,11 @@ from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, Tile
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.claims import Claim
-from kernbench.sim_engine.fabric.model import Route
-from kernbench.sim_engine.fabric.transfers import Transfer
 from kernbench.sim_engine.memory_ports import DirectPort
 from kernbench.sim_engine.simulation_stats import INTERRUPTED
 from kernbench.sim_engine.steady.course import Course, CourseRows
 from kernbench.sim_engine.steady.explore import Explorer
-from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks, PrivatePe
+from kernbench.sim_engine.steady.private_pe import Machine, PeBlocks
 from kernbench.sim_engine.steady.ways import Ways
 from kernbench.topology.graph import TopologyGraph
 
@@ -252,11 +250,18 @@ class ForeseenComposite:
         """Go on tile by tile from now on."""
         if self._claim is not None:
             self._claim.release()
-            self._restore(self._machine.env.now, INFINITY)
+            self._interrupt()
 
     def disturbed(self, now: float) -> None:
         """Somebody comes to a link or a memory."""
-        self._restore(now, self._machine.fabric.engine.claims.turn)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Simulate the composite tile by tile from its begin."""
+        self._over()
+        self._backoff.disturbed()
+        self._machine.stats.composites.given_up[INTERRUPTED] += 1
+        self._machine.env.go_back(self.begin_ns, partial(self._blocks.scheduler.let_in, self._feed), is_call=False)
 
     # ---- undisturbed
 
@@ -306,59 +311,3 @@ class ForeseenComposite:
         self._blocks.scheduler.replayed = None
         self._blocks.dma.before_use = None
         self._foresight.forget(self)
-
-    # ---- disturbed
-
-    def _restore(self, now: float, turn: float) -> None:
-        """Put the PE's blocks into the state that they have now, the moment at which injection `turn` comes."""
-        claim = self._claim
-        assert claim is not None
-        self._over()
-        self._backoff.disturbed()
-        self._machine.stats.composites.given_up[INTERRUPTED] += 1
-        machine, blocks, feed = self._machine, self._blocks, self._feed
-        private = PrivatePe(machine, self._ways, blocks.dma.node.id, self.begin_ns, lent=True)
-        operands = feed.context.operands
-        feed.context.operands = private.operands(operands, self._ports)
-        with private.lend(blocks):
-            env = private.env
-            blocks.scheduler.let_in(feed)
-            if machine.env.processes_at == now:
-                env.run_calls(now)
-            else:
-                env.run_calls(now - GRID_NS)
-                if machine.env.calls_at == now or turn == INFINITY:
-                    env.run_transfers(now)
-        feed.context.operands = operands
-        self._tell(private, claim, now)
-        for time, action, subject in env.take_calls():
-            machine.at(time, action, subject)
-        machine.fabric.engine.recalled = True
-
-    def _tell(self, private: PrivatePe, claim: Claim, now: float) -> None:
-        """Tell the fabric what was sent: since the ways were last idle as transfers, before that as numbers."""
-        fabric, ways, sent = self._machine.fabric, self._ways, private.sent
-
-        def in_whole(route: Route, nbytes: int, block: int, at_ns: float, turn: int) -> Transfer:
-            route = ways.in_whole(route)
-            shift = fabric.network.flit_bytes.bit_length() - 1
-            read_from = block << shift if route.nodes[0] in fabric.engine.groups else None
-            write_to = block << shift if route.nodes[-1] in fabric.engine.groups else None
-            return fabric.prepare(route, nbytes, at_ns, turn, read_from=read_from, write_to=write_to)
-
-        for (route, nbytes, block), times in sent.before.items():
-            fabric.count(in_whole(route, nbytes, block, self.begin_ns, 0), times)
-        private.fabric.split_all(private.fabric.now, INFINITY)
-        for link, wait, at in private.fabric.engine.links.take_waits():
-            fabric.engine.links.note_wait(ways.links[link], wait, at)
-        for ours, node in ways.channels:
-            group, private_group = fabric.engine.groups[node], private.fabric.engine.groups[ours]
-            group.add_done([(0, wait, at) for wait, at in private_group.take_waits()])
-            if sent.directions:
-                group.turn_to(sent.directions[ours])
-        replayed = []
-        for transfer in sent.since_idle:
-            again = in_whole(transfer.route, transfer.nbytes, transfer.block, transfer.at_ns, transfer.seq)
-            again.on_done, again.tag = transfer.on_done, transfer.tag
-            replayed.append(again)
-        claim.replay(replayed)

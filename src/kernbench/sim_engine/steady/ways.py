@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernbench.sim_engine.fabric import Network
-from kernbench.sim_engine.fabric.model import Route
 
 Path = tuple[str, ...]
 # Bytes of a flit; of each link its ends, bandwidth and propagation; overheads of nodes; channels by node; the ways.
@@ -36,7 +35,6 @@ class Ways:
         self.paths = [tuple(str(nodes[node]) for node in there.nodes) for there, _ in routes]  # in ours
         self.channels = [(at, node) for node, at in nodes.items() if node in whole.channel_specs]  # ours, the whole's
         self.memories = [whole.names[node] for _, node in self.channels]
-        self.names = [str(whole.names[node]) for node in nodes]  # in the whole network
         self.can_be_owned = not any(
             route.loops or route.has_delay_rule or route.control_only_link is not None
             for both in routes
@@ -64,12 +62,3 @@ class Ways:
         for place, (channels, _, burst_ns, penalty_ns) in specs:
             network.add_channels(str(place), channels, burst_ns, penalty_ns)
         return network
-
-    def in_whole(self, route: Route) -> Route:
-        """The route of the whole network that one of ours stands for."""
-        for path, (there, back) in zip(self.paths, self.routes, strict=True):
-            if route.path == path:
-                return there
-            if route.path == path[::-1]:
-                return back
-        raise KeyError(route.path)

@@ -1,7 +1,8 @@
-"""Claims, used from outside by an owner that tells nobody what it sends until it must.
+"""Reservations, used from outside by an owner that sends nothing until its reservation is interrupted. The clock is
+then rewound, and its transfers are simulated from their beginning.
 
 m has two channels of 4 ns a burst; every link takes 2 ns a flit, every node 1 ns. The owner reads from m to b over a
-and writes from b to m; others come from c.
+and writes from b to m; interfering transfers come from c.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import FabricError
-from kernbench.sim_engine.fabric import Claim, Fabric, LinkCounters, Network, Transfer
+from kernbench.sim_engine.fabric import Claim, Fabric, FabricEnvironment, LinkCounters, Network, Transfer
 
 FLIT = 64
 OWN = {"read": "mab", "write": "bam"}
@@ -57,40 +58,31 @@ class Send:
 
 @dataclass
 class Owner:
-    """Knows when its transfers will end from a fabric of its own, on which nobody else is."""
+    """Reserves its path, and injects its transfers only when the clock is rewound for it."""
 
-    fabric: Fabric
-    sends: dict[int, Send] = field(default_factory=dict)  # by turn
+    env: FabricEnvironment
+    sends: dict[int, Send] = field(default_factory=dict)  # by sequence number
     done: dict[int, float] = field(default_factory=dict)
     disturbed_at: list[float] = field(default_factory=list)
     claim: Claim | None = None
 
     def own(self) -> bool:
-        net = self.fabric.network
+        net = self.env.fabric.network
         links = [*net.route("mab").links, *net.route("bam").links]
-        self.claim = self.fabric.claim(links, ["m"], self.give_up)
+        self.claim = self.env.fabric.claim(links, ["m"], self.give_up)
         return self.claim is not None
 
-    def forecast(self) -> dict[int, float]:
-        alone = Fabric(self.fabric.network)
-        transfers = {
-            turn: alone.inject(send.path, send.nbytes, send.at_ns, **send.options) for turn, send in self.sends.items()
-        }
-        alone.run()
-        return {turn: transfer.done_ns for turn, transfer in transfers.items()}
-
     def give_up(self, now: float) -> None:
-        """Those that have ended were reported then; the others end when the fabric says."""
         self.disturbed_at.append(now)
         assert self.claim is not None
         assert not self.claim.held
-        ends, told = self.forecast(), []
+        self.env.go_back(0.0, self.send_all)
+
+    def send_all(self) -> None:
         for turn, send in self.sends.items():
-            if ends[turn] < now:
-                self.done[turn] = ends[turn]
-            report = None if ends[turn] < now else self.report(turn)
-            told.append(self.fabric.prepare(send.path, send.nbytes, send.at_ns, turn, on_done=report, **send.options))
-        self.claim.replay(told)
+            self.env.fabric.inject(
+                send.path, send.nbytes, send.at_ns, on_done=self.report(turn), turn=turn, **send.options
+            )
 
     def report(self, turn: int) -> Callable[[Transfer], None]:
         return lambda transfer: self.done.__setitem__(turn, transfer.done_ns)
@@ -109,33 +101,33 @@ def plain(sends: list[Send], mode: Any, penalty_ns: float = 0.0) -> tuple[list[f
 
 
 def with_owner(
-    sends: list[Send], penalty_ns: float = 0.0, give_up_ns: float | None = None, owner_class: type[Owner] = Owner
+    sends: list[Send], penalty_ns: float = 0.0, give_up_ns: float = 1000.0
 ) -> tuple[list[float], Any, Owner]:
-    """The owner keeps what it sends to itself as long as it has its claim; at `give_up_ns` it gives up by itself."""
-    fabric = Fabric(network(penalty_ns))
-    owner = owner_class(fabric)
+    """The owner sends nothing as long as it has its reservation; at `give_up_ns` it releases it by itself."""
+    env = FabricEnvironment(Fabric(network(penalty_ns)))
+    owner = Owner(env)
     assert owner.own()
-    assert owner.claim is not None
     foreign: dict[int, Transfer] = {}
     for place, send in enumerate(sends):
-        if send.own and owner.claim.held:
-            assert fabric.take_turn() == place
+        if send.own:
             owner.sends[place] = send
-        elif send.own:
-            fabric.inject(send.path, send.nbytes, send.at_ns, on_done=owner.report(place), **send.options)
         else:
-            foreign[place] = fabric.inject(send.path, send.nbytes, send.at_ns, **send.options)
-    fabric.run(*([] if give_up_ns is None else [give_up_ns]))
-    if owner.claim.held:
-        owner.claim.release()
-        owner.give_up(fabric.now)
-    fabric.run()
+            foreign[place] = env.fabric.inject(send.path, send.nbytes, send.at_ns, turn=place, **send.options)
+
+    def give_up(_: None) -> None:
+        assert owner.claim is not None
+        if owner.claim.held:
+            owner.claim.release()
+            owner.give_up(env.now)
+
+    env.at(give_up_ns, give_up, None)
+    env.run()
     done = owner.done | {place: transfer.done_ns for place, transfer in foreign.items()}
-    return [done[place] for place in range(len(sends))], counters(fabric), owner
+    return [done[place] for place in range(len(sends))], counters(env.fabric), owner
 
 
-eighths = st.integers(0, 400).map(lambda n: n / 8)
-wholes = st.integers(0, 40).map(float)
+eighths = st.integers(1, 400).map(lambda n: n / 8)
+wholes = st.integers(1, 40).map(float)
 times = st.one_of(wholes, eighths)
 sizes = st.integers(1, 24)
 addresses = st.integers(0, 7).map(lambda n: n * FLIT)
@@ -160,12 +152,12 @@ def test_an_owner_may_give_up_by_itself_at_any_time(sends: list[Send], at_ns: fl
 
 
 STREAM = [
-    Send(True, 16.0 * n, what, 4 * flits, 0) for n in range(4) for what, flits in (("read", 1), ("write", 2))
+    Send(True, 1.0 + 16.0 * n, what, 4 * flits, 0) for n in range(4) for what, flits in (("read", 1), ("write", 2))
 ]  # reads and writes meet at the channels, and at nothing else
 
 
 @pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
-@pytest.mark.parametrize("eighth", range(0, 8 * 72, 13))
+@pytest.mark.parametrize("eighth", range(1, 8 * 72, 13))
 def test_whoever_crosses_a_stream_at_any_stage_finds_it_as_it_is(eighth: int, what: str) -> None:
     sends = [*STREAM, Send(False, eighth / 8, what, 6, 0)]
     done, counted, owner = with_owner(sends)
@@ -179,58 +171,6 @@ def test_who_uses_nothing_of_it_does_not_disturb_a_claim(what: str) -> None:
     done, _, owner = with_owner(sends, give_up_ns=1000.0)
     assert owner.disturbed_at == [1000.0]  # it gave up by itself
     assert done == plain(sends, "flits")[0]
-
-
-# ---- an owner whose traffic repeats
-
-
-PERIOD_NS, PERIODS, BEGINNING = 42.0, 12, 3
-EACH = (Send(True, 0.0, "read", 8, 0), Send(True, 5.0, "read", 4, 0), Send(True, 21.0, "write", 7, 4 * FLIT))
-
-
-class Repeater(Owner):
-    """Sends the same every period. When it must, it tells of the first few and how often they were repeated."""
-
-    def give_up(self, now: float) -> None:
-        assert self.claim is not None
-        self.disturbed_at.append(now)
-        ends, turns = self.forecast(), list(self.sends)
-        repeated = max(0, int(now / PERIOD_NS) - BEGINNING)
-        repeated_ns, told = repeated * PERIOD_NS, []
-        for turn, later in zip(turns, turns[repeated * len(EACH) :], strict=False):
-            send, end = self.sends[turn], ends[turn] + repeated_ns
-            report = None if end < now else self.report(later)
-            told.append(self.fabric.prepare(send.path, send.nbytes, send.at_ns, later, on_done=report, **send.options))
-        for turn in turns:
-            if ends[turn] < now:
-                self.done[turn] = ends[turn]
-        self.claim.replay(told, repeated_ns)
-        for transfer in told[: len(EACH)]:
-            self.fabric.count(transfer, repeated)
-
-
-def periodic() -> list[Send]:
-    return [
-        Send(True, n * PERIOD_NS + send.at_ns, send.what, send.flits, send.address)
-        for n in range(PERIODS)
-        for send in EACH
-    ]
-
-
-def test_the_traffic_of_the_repeater_repeats() -> None:
-    done, _ = plain(periodic(), "flits")
-    per = len(EACH)
-    assert all(b - a == PERIOD_NS for a, b in zip(done[per:], done[2 * per :], strict=False))
-    assert max(done[:per]) > PERIOD_NS  # it is never idle: periods overlap
-
-
-@pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
-@pytest.mark.parametrize("eighth", [*range(0, 336, 48), *range(8 * 336, 8 * 378, 13), 8 * 503, 8 * 520])
-def test_an_owner_need_not_tell_what_it_has_repeated(eighth: int, what: str) -> None:
-    sends = [*periodic(), Send(False, eighth / 8, what, 6, 0)]
-    done, counted, owner = with_owner(sends, owner_class=Repeater)
-    assert owner.disturbed_at == [eighth / 8]
-    assert (done, counted) == plain(sends, "flits")
 
 
 # ---- who gets a claim
@@ -344,32 +284,20 @@ def test_an_owner_may_release_its_other_claims_when_one_is_disturbed() -> None:
     assert called == ["disturbed"]
 
 
-def test_what_the_owner_sends_under_its_claim_does_not_disturb_it() -> None:
-    fabric = Fabric(network())
-    owner = Owner(fabric)
-    assert owner.own()
-    own = fabric.inject("mab", 4 * FLIT, read_from=0, claim=owner.claim)
-    fabric.run()
-    assert own.done_ns == 16.0  # bursts end at 4 and 8; flits leave m at 6, 8, 10, 12; a and the way to b take 4
-    assert owner.disturbed_at == []
-    fabric.inject("mab", 4 * FLIT, read_from=0)
-    assert owner.disturbed_at == [16.0]
-
-
 def test_a_claim_may_be_taken_again_once_all_is_idle() -> None:
-    fabric = Fabric(network())
-    owner = Owner(fabric)
+    env = FabricEnvironment(Fabric(network()))
+    owner = Owner(env)
     assert owner.own()
-    fabric.inject("cab", FLIT)
+    env.fabric.inject("cab", FLIT)
     assert not owner.own()
-    fabric.run()
+    env.run()
     assert owner.own()
 
 
 # ---- what is refused with a word
 
 
-def test_claims_and_replays_that_make_no_sense_are_refused_with_a_hint() -> None:
+def test_claims_that_make_no_sense_are_refused_with_a_hint() -> None:
     fabric = Fabric(network())
     with pytest.raises(FabricError, match="no link 99"):
         fabric.claim([99], [], nobody)
@@ -377,19 +305,6 @@ def test_claims_and_replays_that_make_no_sense_are_refused_with_a_hint() -> None
         fabric.claim([], ["a"], nobody)
     with pytest.raises(FabricError, match="no node 'z'"):
         fabric.claim([], ["z"], nobody)
-    claim = fabric.claim(fabric.network.route("cab").links, [], nobody)
-    assert claim is not None
-    with pytest.raises(FabricError, match="0 bytes"):
-        fabric.prepare("cab", 0, 0.0, fabric.take_turn())
-    with pytest.raises(FabricError, match="claim that is held"):
-        claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn())])
-    claim.release()
-    with pytest.raises(FabricError, match=r"-1\.0 ns"):
-        claim.replay([], -1.0)
-    with pytest.raises(FabricError, match="not claimed"):
-        claim.replay([fabric.prepare("mab", FLIT, 0.0, fabric.take_turn())])
-    with pytest.raises(FabricError, match="not claimed"):
-        claim.replay([fabric.prepare("cab", FLIT, 0.0, fabric.take_turn()), fabric.prepare("cam", FLIT, 0.0, 9)])
 
 
 def test_who_owns_since_an_owner_was_called_is_called_next() -> None:
