@@ -5,7 +5,7 @@ by programs that tests start. They cost the few tests that reach them 7 % of CPU
 The garbage collector looks seldom: a machine that a test has dropped is garbage for it, much at a time, and looking
 through all that there is again and again is a twentieth of the suite's time.
 
-`make quick` leaves out what is marked `slow`: the files of `SLOW`, half the time of all unit tests.
+`make quick` leaves out what is marked `slow`: the files of `SLOW`, three quarters of the time of all unit tests.
 """
 
 import gc
@@ -21,9 +21,17 @@ gc.set_threshold(500_000, 5, 4)
 SLOW = tuple(
     f"tests/unit/{name}"
     for name in (
+        "cli/test_evaluate_command.py",  # whole evaluations
         "cli/test_sweep_command.py",  # worker processes
+        "cli/test_tune_ccl.py",
         "components/test_tile_model.py",  # the tile model against the machine, shape by shape
+        "evaluation/",
         "models/test_bounds.py",
+        "models/test_layer.py",  # layers with numbers
+        "policy/routing/test_roadmap.py",  # every pair of nodes
+        "report/diagrams/",  # every box of every picture
+        "report/test_charts.py",  # matplotlib
+        "report/test_figures.py",
         "sim_engine/fabric/test_claims.py",  # random networks
         "sim_engine/fabric/test_compiled_loop.py",
         "sim_engine/fabric/test_fifo.py",

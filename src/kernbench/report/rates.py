@@ -102,6 +102,7 @@ def rates_page(graph: TopologyGraph) -> str:
         _policies(spec),
         "## Worked examples\n\nEach is the time of the kernel on the PE, without the launch's way there and back.\n",
         *(_example(each) for each in examples_of(graph)),
+        "Terms are in the [glossary](../glossary.md).",
     ]
     return "\n".join(parts).rstrip()
 
