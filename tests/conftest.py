@@ -28,7 +28,7 @@ SLOW = tuple(
         "evaluation/",
         "models/test_bounds.py",
         "models/test_layer.py",  # layers with numbers
-        "policy/routing/test_roadmap.py",  # every pair of nodes
+        "policy/routing/test_routing_graph.py",  # every pair of nodes
         "report/diagrams/",  # every box of every picture
         "report/test_charts.py",  # matplotlib
         "report/test_figures.py",
