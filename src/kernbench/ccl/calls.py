@@ -1,7 +1,7 @@
 """A collective as one rank calls it: the name, the group, the rank's place in it, and where its tensors lie.
 
-This is all that an algorithm gets to know of a call. Arguments were checked before: tensors are on the rank's own SIP,
-have one dtype, and the sizes that follow from the collective.
+This is all an algorithm learns about a call. Its arguments have been checked: tensors are on the rank's SIP, and have
+one dtype and the sizes that follow from the collective.
 
     name            inputs                        outputs
     all_reduce      the tensor                    the same tensor
@@ -16,7 +16,7 @@ have one dtype, and the sizes that follow from the collective.
     recv            nothing                       the tensor, from `peer`
     barrier         nothing                       nothing
 
-Ranks in a call (`rank`, `root`, `peer`) count within the group.
+Ranks in a call (`rank`, `root`, `peer`) are ranks within the group.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NOT_MODELLED = {
 
 
 class _Ops(EnumType):
-    """Says of an op of PyTorch's that there is not what to use instead."""
+    """Names the replacement of PyTorch's ops that are not modelled."""
 
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
 
@@ -68,7 +68,7 @@ class _Ops(EnumType):
 
 
 class ReduceOp(StrEnum, metaclass=_Ops):
-    """How the elements of several ranks become one. As a value it equals its name in small letters."""
+    """How the elements of several ranks are combined. Each op equals its name in lower case as a string."""
 
     SUM = "sum"
     PRODUCT = "product"
@@ -82,7 +82,7 @@ class ReduceOp(StrEnum, metaclass=_Ops):
 
 @dataclass(frozen=True, slots=True)
 class CallGroup:
-    """Who takes part: the SIP of each rank, in the order of ranks. `name` is unique among the groups that exist."""
+    """The members: the SIP of each rank, in the order of ranks. `name` is unique among the open groups."""
 
     name: str
     sips: tuple[int, ...]
@@ -104,27 +104,26 @@ class CollectiveCall:
     op: ReduceOp | None = None  # of all_reduce, reduce and reduce_scatter
     root: int | None = None  # of reduce, broadcast, gather and scatter
     peer: int | None = None  # of send and recv
-    number: int = 0  # among the calls of the group; among its messages, for send and recv
-    per: Per = "rank"  # of all_reduce: "cube" makes the part of every cube an addend of its own
+    per: Per = "rank"  # of all_reduce: with "cube", each cube's part is a separate addend
     input_splits: tuple[int, ...] = ()  # of all_to_all: how many rows of the input go to each rank
     output_splits: tuple[int, ...] = ()  # and how many of the output come from each
 
     @property
     def sip(self) -> int:
-        """Where this rank is."""
+        """The SIP of this rank."""
         return self.group.sips[self.rank]
 
     @property
     def tensors(self) -> tuple[TensorArg, ...]:
-        """Those that go in, then those that come out."""
+        """The inputs, then the outputs."""
         return self.inputs + self.outputs
 
     @property
     def dtype(self) -> str | None:
-        """That of all tensors; None for a barrier."""
+        """The dtype of all tensors; None for a barrier."""
         return self.tensors[0].dtype if self.tensors else None
 
     @property
     def numel(self) -> int:
-        """How many elements go in here, or come out where nothing goes in."""
+        """The number of elements of the inputs, or of the outputs where there is no input."""
         return sum(prod(tensor.shape) for tensor in self.inputs or self.outputs)

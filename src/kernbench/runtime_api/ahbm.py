@@ -1,14 +1,16 @@
-"""The backend "ahbm": a rank's part of a collective is a kernel on its SIP that talks to the same kernel on others.
+"""The backend "ahbm": a rank's part of a collective is a kernel on its SIP that exchanges messages with the same kernel
+on other SIPs.
 
-Which algorithm, on which PEs, is for `kernbench.ccl` to say. A group has rings of its own for each configuration of
-rings that its algorithms ask for, and others for messages from rank to rank, so neither meets the messages of user
-kernels. Collectives, messages sent and messages received are launched in streams of their own: they and compute
-kernels run at the same time.
+`kernbench.ccl` decides which algorithm runs on which PEs. A group has one set of rings per ring configuration that its
+algorithms ask for, and separate rings for messages from rank to rank, so neither mixes with the messages of user
+kernels. Collectives, messages sent and messages received are launched in one stream each: they run concurrently with
+each other and with compute kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -27,23 +29,23 @@ from kernbench.topology.spec import MachineSpec
 MESSAGES = ("send", "recv")
 
 
-class Launches(Protocol):
-    """Who launches kernels."""
+class LaunchHost(Protocol):
+    """The part of the host context that launches kernels."""
 
     def launch(self, name: str, /, *args: object, wait: bool | None = None, **named: object) -> Launch:
         """Run a kernel."""
 
 
 class AhbmBackend:
-    """Carries collectives out. See `ccl_backend.Backend`."""
+    """Carries collectives out as kernel launches. See `ccl_backend.Backend`."""
 
-    def __init__(self, host: Launches, spec: MachineSpec, communicators: Communicators, config: CclConfig) -> None:
-        self._host = host
+    def __init__(self, host: LaunchHost, spec: MachineSpec, communicators: Communicators, config: CclConfig) -> None:
+        self.host = host
         self._spec = spec
         self._communicators = communicators
         self._config = config
         self._installed: dict[tuple[str, RingConfig, bool], str] = {}  # by group, rings, and whether for messages
-        self._ended: dict[tuple[str, int], int] = {}  # by communicator and number of a call: ranks that are done
+        self._ended: dict[tuple[str, int], int] = {}  # ranks that are done, by communicator and call number
 
     def open(self, group: CallGroup) -> None:
         defaults = resolve_algorithm_config(self._config)
@@ -62,47 +64,21 @@ class AhbmBackend:
         names = [name for key, name in self._installed.items() if key[0] == group.name]
         return [message for name in names for message in self._communicators.unreceived(name)]
 
-    def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
-        return self._plan(call).signature
+    def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PlannedLaunch:
+        return PlannedLaunch(self, call, plan(call, self._spec, self._config), (*inputs, *outputs))
 
-    def start(self, call: CollectiveCall, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Launch:
-        chosen = self._plan(call)
-        tensors = dict(zip(map(id, call.tensors), inputs + outputs, strict=True))
-
-        def given(arg: TensorArg | int) -> object:
-            return tensors[id(arg)] if isinstance(arg, TensorArg) else arg
-
-        communicator = self._communicator(call, chosen.config.rings)
-        launch = self._host.launch(
-            chosen.name,
-            chosen.kernel,
-            *map(given, chosen.args),
-            wait=False,
-            sips=(call.sip,),
-            target_cubes=chosen.target_cubes,
-            target_pes=chosen.target_pes,
-            communicator=communicator,
-            stream=chosen.stream,
-            tag=call.number,
-            **{name: given(tensor) for name, tensor in chosen.named.items()},
-        )
-        ranks = 2 if call.name in MESSAGES else call.group.size
-        launch.on_end.append(partial(self._part_ended, communicator, call.number, ranks))
-        return launch
-
-    def _part_ended(self, communicator: str, number: int, ranks: int, launch: Launch) -> None:
-        """A rank's part of a call is over. With the last one it is known what nobody will receive: that one says so."""
+    def part_ended(self, communicator: str, number: int, ranks: int, launch: Launch) -> None:
+        """One rank's part of a call has ended. When the last one has, messages left in rings cannot be received any
+        more: that launch reports them.
+        """
         ended = self._ended.pop((communicator, number), 0) + 1
         if ended < ranks:
             self._ended[communicator, number] = ended
         elif not launch.unreceived:
             launch.unreceived = self._communicators.left_by_call(communicator, number, launch.name)
 
-    def _plan(self, call: CollectiveCall) -> LaunchPlan:
-        return plan(call, self._spec, self._config)
-
-    def _communicator(self, call: CollectiveCall, rings: RingConfig) -> str:
-        """The communicator of a call, installed where it is not yet."""
+    def communicator(self, call: CollectiveCall, rings: RingConfig) -> str:
+        """The communicator of a call, which is installed if it is not yet."""
         key = (call.group.name, rings, call.name in MESSAGES)
         name = self._installed.get(key)
         if name is None:
@@ -110,3 +86,42 @@ class AhbmBackend:
             name = self._installed[key] = f"{call.group.name} {'messages' if key[2] else 'collectives'} {of_group}"
             self._communicators.install(name, group_of(self._spec, call.group.sips), rings)
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """A rank's part of a collective, planned as a kernel launch. See `ccl_backend.PlannedCall`."""
+
+    backend: AhbmBackend
+    call: CollectiveCall
+    plan: LaunchPlan
+    tensors: tuple[Tensor, ...]  # those of the call, in its order
+
+    @property
+    def signature(self) -> Mapping[str, object]:
+        return self.plan.signature
+
+    def start(self, number: int) -> Launch:
+        call, chosen = self.call, self.plan
+        tensors = dict(zip(map(id, call.tensors), self.tensors, strict=True))
+
+        def passed(arg: TensorArg | int) -> object:
+            return tensors[id(arg)] if isinstance(arg, TensorArg) else arg
+
+        communicator = self.backend.communicator(call, chosen.config.rings)
+        launch = self.backend.host.launch(
+            chosen.name,
+            chosen.kernel,
+            *map(passed, chosen.args),
+            wait=False,
+            sips=(call.sip,),
+            target_cubes=chosen.target_cubes,
+            target_pes=chosen.target_pes,
+            communicator=communicator,
+            stream=chosen.stream,
+            tag=number,
+            **{name: passed(tensor) for name, tensor in chosen.named.items()},
+        )
+        ranks = 2 if call.name in MESSAGES else call.group.size
+        launch.on_end.append(partial(self.backend.part_ended, communicator, number, ranks))
+        return launch

@@ -1,7 +1,7 @@
-"""Times the configurations of an autotuned kernel, each on a machine of its own: the run's clock does not move.
+"""Times the configurations of an autotuned kernel, each on a separate machine: the run's clock does not advance.
 
-The machine is idle and has tensors like those of the launch: same shapes, types and placement, and, where the run keeps
-contents, what memory holds at that moment. A configuration that fails is skipped.
+That machine is idle and has tensors like those of the launch: same shapes, types and placement, and, where the run
+keeps contents, what memory holds at that moment. A configuration that fails is skipped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kernbench.values.evaluate import evaluate
 
 
 class Devices(Protocol):
-    """Which SIP the host's tensors go to."""
+    """The part of a host that chooses the SIP of its tensors."""
 
     def set_device(self, device: int) -> None: ...
     def current_device(self) -> int: ...
 
 
 class TuningHost(Protocol):
-    """What is needed of a host: of the run's own, and of those that time configurations (`RuntimeContext`)."""
+    """The part of a host (`RuntimeContext`) needed here: of the run's own, and of those that time configurations."""
 
     @property
     def engine(self) -> GraphEngine: ...
@@ -47,9 +47,9 @@ NewHost = Callable[[GraphEngine], AbstractContextManager[TuningHost]]
 
 
 def tuned(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> LaunchCall:
-    """The launch of an autotuned kernel with its fastest configuration, which is found if it is not known yet.
+    """The launch of an autotuned kernel with its fastest configuration, which is measured on first use.
 
-    Raises UsageError for arguments that a configuration gives too, and when every configuration fails.
+    Raises UsageError for arguments that a configuration sets too, and when every configuration fails.
     """
     kernel = call.kernel
     assert isinstance(kernel, Autotuned)
@@ -59,7 +59,7 @@ def tuned(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> LaunchCall:
     twice = next((name for config in kernel.configs for name in config if name in given), None)
     if twice is not None:
         raise UsageError(
-            f"argument '{twice}' of kernel '{call.name}' is given, and chosen by autotune",
+            f"argument '{twice}' of kernel '{call.name}' is passed, and also set by autotune",
             hint="leave it out, or launch the kernel without autotune",
         )
     key = _key(torch, kernel, call, given)
@@ -80,7 +80,7 @@ def _with(call: LaunchCall, config: Config) -> LaunchCall:
 
 
 def _key(torch: TuningHost, kernel: Autotuned, call: LaunchCall, given: Mapping[str, object]) -> Hashable:
-    """What the choice depends on."""
+    """The cache key: everything the choice depends on."""
     values = tuple((name, _as_key(given.get(name))) for name in kernel.key)
     dtypes = tuple(tensor.dtype for tensor in call.tensors)
     options = call.options
@@ -93,7 +93,7 @@ def _key(torch: TuningHost, kernel: Autotuned, call: LaunchCall, given: Mapping[
 
 
 def _as_key(value: object) -> Hashable:
-    """An argument as something that can be compared: a tensor is its shape and placement."""
+    """An argument as part of a cache key: a tensor counts by its shape and placement."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype, value.space, tuple(value.local_shapes.items())
     return type(value).__name__, repr(value)
@@ -109,17 +109,17 @@ def _trial(torch: TuningHost, call: LaunchCall, config: Config, new_host: NewHos
 def _time_ns(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> float:
     """How long the slowest PE takes."""
     engine = torch.engine
-    with _machine_like(engine, new_host) as own:
-        copies = {tensor: _copy(engine, own, tensor) for tensor in call.tensors}
+    with _machine_like(engine, new_host) as trial:
+        copies = {tensor: _copy(engine, trial, tensor) for tensor in call.tensors}
 
         def passed(arg: object) -> object:
             return copies[arg] if isinstance(arg, Tensor) else arg
 
-        own.ahbm.set_device(torch.ahbm.current_device())
+        trial.ahbm.set_device(torch.ahbm.current_device())
         args = [passed(arg) for arg in call.args]
         named = {name: passed(arg) for name, arg in call.named.items()}
         options = call.options
-        launch = own.launch(
+        launch = trial.launch(
             call.name,
             call.kernel,
             *args,
@@ -133,7 +133,7 @@ def _time_ns(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> float:
 
 @contextmanager
 def _machine_like(engine: GraphEngine, new_host: NewHost) -> Iterator[TuningHost]:
-    """A machine of the same description, with a host of its own; kernels that never end do not outlive it."""
+    """A new machine of the same description, with its own host; kernels that never end are abandoned with it."""
     made = GraphEngine(engine.graph, data=engine.data)
     try:
         with new_host(made) as torch:
@@ -143,11 +143,11 @@ def _machine_like(engine: GraphEngine, new_host: NewHost) -> Iterator[TuningHost
         raise
 
 
-def _copy(engine: GraphEngine, own: TuningHost, tensor: Tensor) -> Tensor:
-    """A tensor like another, on a machine of its own."""
-    own.ahbm.set_device(tensor.allocation.sip)
+def _copy(engine: GraphEngine, trial: TuningHost, tensor: Tensor) -> Tensor:
+    """A copy of a tensor on the machine of a trial."""
+    trial.ahbm.set_device(tensor.allocation.sip)
     dtype, space = tensor.element, tensor.space
-    made = own.empty(*tensor.shape, dtype=dtype, dp=tensor.dp, name=tensor.name, space=space)
+    made = trial.empty(*tensor.shape, dtype=dtype, dp=tensor.dp, name=tensor.name, space=space)
     if engine.data:
         values = [
             engine.memory.read(shard.pa, part.local_shape, dtype, zero_fill=True)
@@ -156,7 +156,7 @@ def _copy(engine: GraphEngine, own: TuningHost, tensor: Tensor) -> Tensor:
         graph = engine.values
         arrays = evaluate(values, backend=graph.backend, keep_inputs=graph.sites is not None)
         for shard, array in zip(made.shards, arrays, strict=True):
-            own.engine.memory.write(shard.pa, own.engine.values.constant(array))
+            trial.engine.memory.write(shard.pa, trial.engine.values.constant(array))
     return made
 
 

@@ -1,4 +1,4 @@
-"""What a bench's own Python raised, said at its own line."""
+"""Errors that the Python code of a bench raises, reported at the bench's line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a bench's parameters may be, as its function says: their names, and the least value of those that have one.
+"""Parameters of a bench as its function declares them: their names, and the least value of those that have one.
 
-A parameter says more than its type with `Annotated`: `m: Annotated[int, AtLeast(1), "rows of the result"] = 128`. The
-text is for `kernbench list`.
+`Annotated` adds a least value and a description to a parameter's type:
+`m: Annotated[int, AtLeast(1), "rows of the result"] = 128`. The text is shown by `kernbench list`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.nearest import nearest
 
-PARAMETER = "parameter"  # begins the place of what is wrong with a parameter's value
+PARAMETER = "parameter"  # prefix of `where` in errors about a parameter's value
 
 
 @frozen
@@ -34,7 +34,7 @@ class AtLeast:
 
 
 def notes_of(annotation: object) -> tuple[object, ...]:
-    """What an annotation says besides the type."""
+    """The metadata of an annotation besides the type."""
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
@@ -63,7 +63,7 @@ def check_least(name: str, annotation: object, default: object, where: str) -> N
 
 @contextmanager
 def faults_of_param(name: str) -> Iterator[None]:
-    """What is wrong with a parameter's value stands where the parameter is set, not at a line of the bench."""
+    """Have errors about a parameter's value point to the parameter instead of a line of the bench."""
     try:
         yield
     except UsageError as error:
@@ -72,7 +72,7 @@ def faults_of_param(name: str) -> Iterator[None]:
 
 
 def no_such_param(name: str, known: Mapping[str, str], where: str | None = None) -> UsageError:
-    """Names, and what each may be."""
+    """The error for an unknown parameter; `known` has the type of each parameter by name."""
     close = nearest(name, known)
     suggestion = f"; did you mean '{close}'?" if close else ""
     listed = ", ".join(f"{param} ({kind})" if kind else param for param, kind in known.items()) or "none"
@@ -85,7 +85,7 @@ def check_names(fn: Callable[..., object], params: Collection[str]) -> None:
     try:
         arguments = list(inspect.signature(fn).parameters.values())[1:]
     except (TypeError, ValueError):
-        return  # a callable that does not say what it takes
+        return  # a callable without a signature
     named = [arg for arg in arguments if arg.kind in (arg.KEYWORD_ONLY, arg.POSITIONAL_OR_KEYWORD)]
     takes_any = any(arg.kind is arg.VAR_KEYWORD for arg in arguments)
     known = {arg.name: "" for arg in named}
@@ -109,6 +109,6 @@ def _least(fn: Callable[..., object]) -> dict[str, AtLeast]:
     try:
         hints = get_type_hints(fn, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError):
-        return {}  # annotations that mean nothing here are the function's own affair
+        return {}  # annotations that cannot be evaluated here are not checked
     found = {name: least_of(annotation) for name, annotation in hints.items()}
     return {name: least for name, least in found.items() if least is not None}

@@ -1,10 +1,10 @@
-"""Run a bench on a machine: once for each chosen device, all in one simulation, and say what came of it.
+"""Run a bench on a machine: once for each chosen device, all in one simulation, and return the result.
 
 A bench is a function of `torch` (a RuntimeContext) that works on one device. On several devices it runs as several
-ranks side by side, each with its own current device, so that what they do contends; on all devices they are the ranks
-that `torch.distributed` knows, as programs that torchrun starts. One that drives the whole tray runs once, with device
-0 as its current one until it chooses another. Simulated time ends when the last of them and all they issued is done;
-freeing tensors afterwards, and verification, take none of it.
+concurrent ranks, each with its own current device, so that they contend for the hardware; on all devices they are the
+ranks of `torch.distributed`, like programs started by torchrun. A bench that drives the whole tray runs once, and its
+current device is 0 until it selects another. Simulated time ends when the last rank and everything it issued is done;
+freeing tensors afterwards and verification take no simulated time.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _KINDS = {
 
 @dataclass(eq=False)
 class BenchResult:
-    """What a run came to. `ok` is whether everything completed, every check held, no race was found and fast
-    paths changed nothing.
+    """The result of a run. `ok` is whether everything completed, every check passed, no race was found and fast paths
+    changed nothing.
     """
 
     bench: str
@@ -76,14 +76,14 @@ class BenchResult:
     devices: tuple[int, ...]
     launches: list[Launch] = field(repr=False)
     data: list[DataCheck]
-    ops: list[DataCheck] = field(repr=False)  # every intermediate op, when they were debugged
-    returned: list[object] = field(repr=False)  # what the bench returned, by device; one thing for the whole tray
+    ops: list[DataCheck] = field(repr=False)  # every intermediate op, with `debug_ops`
+    returned: list[object] = field(repr=False)  # what the bench returned, by device; one item for the whole tray
     engine: GraphEngine = field(repr=False)
 
     backend: str = "numpy"  # what computed the tensors, where anything did
     backend_device: str = "cpu"
-    races: list[Race] = field(default_factory=list)  # when they were looked for: each pair of lines once
-    fast_check: FastCheck | None = None  # when fast paths were checked
+    races: list[Race] = field(default_factory=list)  # with `check_races`: each pair of lines once
+    fast_check: FastCheck | None = None  # with `check_fast`
 
     @property
     def ok(self) -> bool:
@@ -96,7 +96,7 @@ class BenchResult:
 
     @property
     def simulation(self) -> SimulationStats:
-        """What was replayed, what was simulated and why, and how long that took on this computer."""
+        """What was replayed, what was simulated and why, and the wall-clock time of each phase."""
         return self.engine.simulation_stats()
 
     def as_json(self) -> dict[str, object]:
@@ -133,11 +133,11 @@ class RunOptions:
     progress: Callable[[float], None] | None = None
     max_time_ns: float | None = None
     activity: Activity | None = None  # sees every flit on every link and channel
-    announce_data_pass: Callable[[float], None] | None = None  # is told how many seconds it may take, if over 10
+    announce_data_pass: Callable[[float], None] | None = None  # called with the estimated seconds, if over 10
 
     @property
     def verifies(self) -> bool:
-        """Whether what the bench stated by `torch.check` is compared."""
+        """Whether the references given to `torch.check` are compared."""
         return self.verify_data or self.debug_ops
 
 
@@ -162,25 +162,25 @@ def run(
     progress: Callable[[float], None] | None = None,
     max_time_ns: float | None = None,
 ) -> BenchResult:
-    """Run `fn(torch, **params)` on a machine and return what came of it.
+    """Run `fn(torch, **params)` on a machine and return the result.
 
     `topology` is a file, a mapping, a compiled machine, or None for the shipped one; `overrides` changes single values:
     {"system.sips.count": 4}. `device` is "all" (the function runs once for each SIP), "sip:N" or N, or "whole": it runs
-    once and drives all SIPs itself. `verify_data` compares what the function stated with `torch.check`, `debug_ops`
-    every intermediate op too. `op_log` takes the records (in memory unless it streams).
-    `data=False` carries no tensor contents. `check_races` looks for accesses to the same bytes that nothing orders, and
-    the result lists them as `races`. `fast=False` moves every tile of every composite, with the same times; so does
-    the environment variable KERNBENCH_EXACT=tiles; a `FastPaths` says which fast paths are taken. `check_fast` runs
-    the function once more with all of them off and compares all that can be seen: `fast_check` of the result says what
-    differs; `check_fast="each"` also switches them off one at a time. So does KERNBENCH_EXACT=check for every run.
-    `progress` is called with the simulated time now and then.
+    once and drives all SIPs itself. `verify_data` compares the references given to `torch.check`, `debug_ops` every
+    intermediate op too. `op_log` receives the records (in memory unless it streams).
+    `data=False` carries no tensor contents. `check_races` detects unordered accesses to the same bytes, and the result
+    lists them as `races`. `fast=False` simulates every tile of every composite, with the same times; so does the
+    environment variable KERNBENCH_EXACT=tiles; a `FastPaths` selects the fast paths that are used. `check_fast` runs
+    the function a second time with all of them off and compares everything observable: `fast_check` of the result has
+    the first difference; `check_fast="each"` also disables them one at a time. KERNBENCH_EXACT=check does so for every
+    run. `progress` is called from time to time with the simulated time.
     `backend="torch"` computes tensors with PyTorch, on a GPU where there is one, and keeps them there until the host
-    reads them. A run that needs more simulated time than `max_time_ns` is ended by a TimeLimitError, which says where
-    every kernel stands.
+    reads them. A run that needs more simulated time than `max_time_ns` ends with a TimeLimitError, which shows where
+    every kernel is blocked.
 
-    A run that is to be verified and states nothing is not ok: its completion says NO_REFERENCE. Raises UsageError for
-    parameters that the function does not take and for the torch backend where PyTorch is missing, LaunchError when a
-    kernel fails, and whatever the function raises.
+    A run that is to be verified and states no reference is not ok: its completion has the code NO_REFERENCE. Raises
+    UsageError for parameters that the function does not take and for the torch backend where PyTorch is missing,
+    LaunchError when a kernel fails, and whatever the function raises.
     """
     check_arguments("kernbench.run", _KINDS, locals())
     if isinstance(topology, TopologyGraph):
@@ -224,12 +224,12 @@ def run_bench(
     return one(chosen)
 
 
-RunOnce = Callable[..., BenchResult]  # of the options, and of what is called with an Observation
+RunOnce = Callable[..., BenchResult]  # (options, on_observed): see `_run_once`
 
 
 def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
-    """Run a bench as usual, and again without fast paths. The first run is the result; where only that one fails, it is
-    the second.
+    """Run a bench as usual, and again without fast paths. The result is that of the first run, or of the second if only
+    the first fails.
     """
     results: list[BenchResult] = []
     errors: list[Exception] = []
@@ -250,7 +250,7 @@ def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
     first = observed(paths, asked=options)
     result = results[0] if results else None
     if result is not None and (type(options.op_log) not in (OpLog, type(None)) or options.activity is not None):
-        first = observed(paths)  # what is written to a file is not there to be compared
+        first = observed(paths)  # a log that was streamed to a file cannot be compared
     check = check_fast(first, paths, observed, each=options.check_fast == "each")
     if result is None and (check.ok or not results):
         raise errors[0]
@@ -286,7 +286,7 @@ def _run_once(
         with engine.stats.phase("simulate"):
             returned = _run_ranks(torch, ranks, fn, params)
         total_ns = engine.now_ns
-        engine.limit_time(None)  # what follows is no part of the run
+        engine.limit_time(None)  # what follows is not part of the run
         with engine.stats.phase("verify"):
             data = checks.verify(executor) if chosen.verifies else []
         completion = _completion(torch, stated=len(checks) > 0 or not chosen.verifies)
@@ -315,7 +315,7 @@ def _check(fn: Bench, options: RunOptions, params: Mapping[str, object]) -> None
 
 
 def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:
-    """The machine that a bench is run on, idle."""
+    """A new, idle machine for a run."""
     engine = GraphEngine(
         graph,
         mode=options.mode,
@@ -334,8 +334,8 @@ def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:
 
 
 def _run_ranks(torch: RuntimeContext, devices: Sequence[int], fn: Bench, params: Mapping[str, object]) -> list[object]:
-    """Run the bench once on each of these devices, side by side, and return what it returned there. Several devices
-    are a team.
+    """Run the bench once on each of these devices, concurrently, and return what it returned there. Several devices are
+    a team of ranks.
     """
     if len(devices) == 1:
         return torch.ranks.run([partial(_on_device, torch, devices[0], None, fn, params)])
@@ -347,7 +347,7 @@ def _run_ranks(torch: RuntimeContext, devices: Sequence[int], fn: Bench, params:
 
 
 def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:
-    """How a run ended that raised nothing. `stated`: whether it has stated what its tensors must hold, if asked to."""
+    """The completion of a run that raised nothing. `stated`: whether it stated a reference, if it is to be verified."""
     if not torch.engine.requests:
         message = "the bench asked nothing of the device"
         return Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
@@ -375,7 +375,7 @@ def _on_device(
 
 
 def is_whole(selector: str | int) -> bool:
-    """Whether a run is one with the whole tray."""
+    """Whether the device selector is "whole": one run of the bench for the whole tray."""
     return str(selector).strip().lower() == WHOLE
 
 

@@ -1,4 +1,4 @@
-"""What `torch.distributed` asks of whatever carries collectives out on devices."""
+"""The interface between `torch.distributed` and whatever carries collectives out on devices."""
 
 from __future__ import annotations
 
@@ -11,33 +11,42 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 
 
-class Backend(Protocol):
-    """Groups are opened before their first call and closed after the last one, by whichever rank comes first or last.
+class PlannedCall(Protocol):
+    """One rank's part of a collective: planned, and not started yet."""
 
-    A call is first agreed upon, then started. It is started when what the calling rank had running on its tensors is
-    done, in the order of the rank's calls, and without regard to what other ranks do: those that have to wait for
-    others do so on the device.
+    @property
+    def signature(self) -> Mapping[str, object]:
+        """What must be equal on every rank besides the call itself, by name: placement, algorithm."""
+
+    def start(self, number: int) -> Launch:
+        """Start this rank's part and return at once; the launch is done when the call's tensors may be used again. It
+        holds the tensors for as long as it needs them.
+
+        `number` identifies the call among those of the group, and a message among the group's messages.
+        """
+
+
+class Backend(Protocol):
+    """A group is opened before its first call and closed after its last, by whichever rank is first or last.
+
+    A call is planned, compared with the other ranks' calls, then started: when the launches of the calling rank that
+    use its tensors are done, in the order of the rank's calls, and regardless of what other ranks do. A rank that
+    needs another one waits for it on the device.
     """
 
     def open(self, group: CallGroup) -> None:
-        """A group exists from now on; raises KernBenchError where it cannot be served."""
+        """Prepare a group; raises KernBenchError where it cannot be served."""
 
     def close(self, group: CallGroup) -> None:
-        """No rank of a group calls any more, and its name may be used again. Its calls may still be under way if a
+        """Release a group that no rank uses any more; its name may be used again. Its calls may still be running if a
         rank has failed.
         """
 
     def unreceived(self, group: CallGroup) -> Sequence[Unreceived]:
         """Messages that kernels of a group have sent and none has received."""
 
-    def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
-        """What else, beside the call itself, must be the same on every rank, by name: placement, algorithm.
+    def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PlannedCall:
+        """Plan this rank's part of a call with these tensors; nothing is started.
 
-        Raises KernBenchError, with the reason, for a call that cannot be carried out. Nothing is started.
-        """
-
-    def start(self, call: CollectiveCall, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Launch:
-        """Start this rank's part, which is done when its tensors may be used again, and return at once.
-
-        The tensors are those of the call; the launch keeps them as long as it needs them.
+        Raises KernBenchError, with the reason, for a call that cannot be carried out.
         """

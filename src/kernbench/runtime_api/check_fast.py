@@ -1,7 +1,7 @@
-"""Check mode: a program is run as usual and once more with all fast paths off, and the two runs must agree.
+"""Check mode: a program is run as usual and a second time with all fast paths off, and the two runs must agree.
 
-With `each`, it is also run with one fast path off at a time (and those that need it, `sim_engine/fast_paths.py`). The
-guilty one is the one without which the difference is gone, or that shows a difference the others hide.
+With `each`, it is also run with one fast path off at a time (and those that depend on it, `sim_engine/fast_paths.py`).
+A fast path is guilty if the difference disappears without it, or if disabling it exposes a difference.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kernbench.sim_engine.fast_paths import NAMES, NONE, FastPaths
 from kernbench.sim_engine.op_log import OpLog
 
 CheckFast = bool | Literal["each"]
-RunWith = Callable[[FastPaths, OpLog | None], Observation]  # runs the program and says what was seen
+RunWith = Callable[[FastPaths, OpLog | None], Observation]  # runs the program and returns what was observed
 
 
 @dataclass(eq=False)
 class FastCheck:
-    """What came of it. `without` has, by fast path, the difference that is left when that one alone is off."""
+    """The result. `without` has, by fast path, the difference that remains when only that one is off."""
 
     difference: Difference | None
     without: Mapping[str, Difference | None] = field(default_factory=dict)
@@ -31,8 +31,8 @@ class FastCheck:
 
     @property
     def guilty(self) -> tuple[str, ...]:
-        """Fast paths without which the difference is gone. Empty where there is none, or where no one of them alone is
-        to blame; trains only where nothing that needs them is.
+        """Fast paths without which the difference disappears. Empty if there is no difference, or if disabling no
+        single one removes it; `trains` is listed only if no fast path that depends on it is guilty.
         """
         if self.difference is None:
             return ()
@@ -62,7 +62,7 @@ class FastCheck:
 
 
 def check_fast(first: Observation, paths: FastPaths, run: RunWith, *, each: bool = False) -> FastCheck:
-    """Compare what was seen of a run that took `paths` with runs that do not."""
+    """Compare the observation of a run that used `paths` with runs that do not use them."""
     exact = run(NONE, None)
     check = FastCheck(first_difference(exact, first))
     if each:
@@ -74,7 +74,7 @@ def check_fast(first: Observation, paths: FastPaths, run: RunWith, *, each: bool
 
 
 def _line_of(op: int, run: RunWith) -> str | None:
-    """The kernel's line that asked for an op: lines are kept in a run of their own, since they need all kernels."""
+    """The kernel line that issued an op. This takes another run: lines are known only if every kernel is executed."""
     log = OpLog(lines=True)
     run(NONE, log)
     record = next((record for at, (_, record) in enumerate(log.items()) if at == op), None)

@@ -1,7 +1,7 @@
-"""What a program states about its results, to be compared once its time has been simulated.
+"""Expected results that a program states with `torch.check`, compared after the simulation.
 
-A statement takes the values that a tensor holds at that moment; values never change, so what happens to the tensor
-afterwards does not matter. All are computed together at the end.
+A statement captures the values that a tensor holds at that moment; values are immutable, so later writes to the tensor
+do not matter. All values are computed together at the end.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class _Statement:
     reference: Reference
     rtol: float | None
     atol: float | None
-    missing: str | None  # what of it was never written, if anything
+    missing: str | None  # the part of it that was never written, if any
 
 
 class Checks:
-    """The statements of one run. With `name_devices` the name of a tensor also says its device."""
+    """The statements of one run. With `name_devices`, names of tensors include their device."""
 
     def __init__(self, *, enabled: bool, name_devices: bool = False) -> None:
         self.enabled = enabled
@@ -57,13 +57,13 @@ class Checks:
         atol: float | None,
         missing: str | None = None,
     ) -> None:
-        """State that a tensor made of `parts` equals a reference. With something `missing` it does not."""
+        """State that a tensor made of `parts` equals a reference; the check fails if part of it is `missing`."""
         if self._name_devices:
             name = f"{name}@sip{parts[0][0].sip}"
         self._statements.append(_Statement(name, shape, element, parts, reference, rtol, atol, missing))
 
     def verify(self, executor: DataExecutor) -> list[DataCheck]:
-        """Compute and compare; raises DataError for a reference of another shape, or of no real numbers."""
+        """Compute and compare; raises DataError for a reference of another shape, or one that is not real numbers."""
         arrays = iter(executor.run([value for one in self._statements for _, value in one.parts]))
         found: list[DataCheck] = []
         for one in self._statements:

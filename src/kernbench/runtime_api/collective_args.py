@@ -1,7 +1,7 @@
-"""What a collective can be called with, as PyTorch has it: types, sizes, lists, ops, and tensors on the rank's SIP.
+"""Checks of a collective's arguments, as in PyTorch: types, sizes, lists, ops, and tensors on the rank's SIP.
 
-Contents are compared by number of elements, not by shape, as PyTorch's backends do: a collective moves a tensor's
-elements in their order. Sums and products of booleans are what NCCL makes of them: `or` and `and`.
+Sizes are compared by number of elements, not by shape, as in PyTorch's backends: a collective moves a tensor's elements
+in order. Sums and products of booleans are `or` and `and`, as in NCCL.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def same_dtype(*tensors: Tensor) -> None:
 
 
 def same_numel(tensors: Sequence[Tensor], numel: int, what: str) -> None:
-    """Each of them has that many elements: `what` says why."""
+    """Check that each tensor has `numel` elements; `what` is the reason, for the error."""
     for tensor in tensors:
         if tensor.numel() != numel:
             raise DistributedError(
@@ -64,13 +64,15 @@ def same_numel(tensors: Sequence[Tensor], numel: int, what: str) -> None:
 
 
 def different_tensors(outputs: Sequence[Tensor], inputs: Sequence[Tensor], own: int | None = None) -> None:
-    """No output is written twice, or read too; that of the rank itself (`own`) may be its input."""
+    """Check that no output is written twice or is also an input; the output of the rank itself (`own`) may be its
+    input.
+    """
     for at, output in enumerate(outputs):
         others = [*outputs[:at], *([] if at == own else inputs)]
         if any(output is other for other in others):
             raise DistributedError(
-                f"{_named(output)} is an output and given once more",
-                hint="give a tensor of its own for each output: torch.empty(...)",
+                f"{_named(output)} is an output and passed a second time",
+                hint="pass a separate tensor for each output: torch.empty(...)",
             )
 
 
@@ -84,7 +86,7 @@ def on_sip(tensors: Sequence[Tensor], sip: int) -> None:
 
 
 def reduce_op(value: object, tensor: Tensor) -> ReduceOp:
-    """An op by name or as ReduceOp, for the elements of a tensor."""
+    """The op for a tensor's elements, given by name or as ReduceOp."""
     text = value.value if isinstance(value, Enum) else value
     op = OPS.get(text.lower()) if isinstance(text, str) else None
     if op is None:
@@ -96,14 +98,14 @@ def reduce_op(value: object, tensor: Tensor) -> ReduceOp:
         op = BOOL_OPS.get(op, op)
     if op is ReduceOp.AVG and not tensor.element.is_float:
         raise DistributedError(
-            f"Cannot use ReduceOp.AVG with {tensor.dtype} inputs: an average of whole numbers need not be one",
+            f"Cannot use ReduceOp.AVG with {tensor.dtype} inputs: an average of integers need not be an integer",
             hint="use SUM and divide, or a float dtype",
         )
     return op
 
 
 def row_splits(tensor: Tensor, asked: object, size: int, name: str) -> tuple[int, ...]:
-    """How many rows of a tensor belong to each rank: as asked, or the same for all."""
+    """How many rows of a tensor belong to each rank: as asked, or equally many."""
     if not tensor.shape:
         raise DistributedError(f"{_named(tensor)} has no axis to cut", hint="give a tensor of one axis or more")
     rows = tensor.shape[0]
@@ -126,13 +128,13 @@ def row_splits(tensor: Tensor, asked: object, size: int, name: str) -> tuple[int
 
 
 def rank_in(value: object, ranks: Sequence[int], name: str, title: str) -> int:
-    """The number in the group of a rank of the world."""
+    """The group rank of a global rank."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise DistributedTypeError(f"{name} is {value!r}", hint=f"give a rank, one of {list(ranks)}")
     if value not in ranks:
         raise DistributedError(
             f"{name}: global rank {value} is not part of {title}",
-            hint=f"ranks of the world count: one of {list(ranks)}",
+            hint=f"give a global rank, one of {list(ranks)}",
         )
     return ranks.index(value)
 

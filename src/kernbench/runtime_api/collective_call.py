@@ -1,5 +1,10 @@
-"""A collective between the program that calls it and the backend: who calls, with which tensors, and how others are
-told about it.
+"""A collective on its way from the program to the device. Each stage is made from the one before:
+
+    CollectiveRequest   what the program passes: tensors, op, root; made by the methods of `torch.distributed`
+    CollectiveCall      the same as an algorithm sees it: rank, group, and where the tensors lie (`ccl/calls.py`)
+    PlannedCall         the rank's part as the backend plans it (`ccl_backend.py`); its `start` makes the kernel launch
+
+The ranks' calls are compared by their CallSignature (`matching.py`) between planning and starting.
 """
 
 from __future__ import annotations
@@ -10,27 +15,27 @@ from dataclasses import dataclass
 from kernbench.ccl.calls import CollectiveCall, CollectiveName, Per, ReduceOp
 from kernbench.runtime_api.collective_args import described, rank_in
 from kernbench.runtime_api.host_line import host_line
-from kernbench.runtime_api.matching import Said
+from kernbench.runtime_api.matching import CallSignature
 from kernbench.runtime_api.process_group import ProcessGroup, World
 from kernbench.runtime_api.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The caller as a rank of a group; `rank` counts within it."""
+    """The caller as a member of a group; `rank` is its rank within the group."""
 
     world: World
     group: ProcessGroup
     rank: int
 
-    def number_of(self, world_rank: object, name: str) -> int:
-        """The number in the group of a rank of the world, given as argument `name`."""
-        return rank_in(world_rank, self.group.ranks, name, self.group.title)
+    def group_rank(self, global_rank: object, name: str) -> int:
+        """The group rank of a global rank that was passed as argument `name`."""
+        return rank_in(global_rank, self.group.ranks, name, self.group.title)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRequest:
-    """What a program asks for. `numel` must be the same on all ranks; `title` and `more` are for messages."""
+    """What a program asks for. `numel` must be equal on all ranks; `title` and `more` are for messages."""
 
     name: CollectiveName
     inputs: tuple[Tensor, ...] = ()
@@ -41,8 +46,8 @@ class CollectiveRequest:
     peer: int | None = None
     tag: int = 0
     per: Per = "rank"
-    gives: tuple[int, ...] = ()  # rows for each rank
-    takes: tuple[int, ...] = ()  # rows from each rank
+    input_splits: tuple[int, ...] = ()  # rows for each rank
+    output_splits: tuple[int, ...] = ()  # rows from each rank
     title: str = ""
     more: str = ""  # further arguments, as text
 
@@ -51,7 +56,7 @@ class CollectiveRequest:
         return self.inputs + self.outputs
 
     def call(self, member: Member, op: ReduceOp | None) -> CollectiveCall:
-        """The call as the backend gets it, but for its number."""
+        """The call as the backend gets it."""
         return CollectiveCall(
             name=self.name,
             group=member.group.placed,
@@ -62,23 +67,19 @@ class CollectiveRequest:
             root=self.root,
             peer=self.peer,
             per=self.per,
-            input_splits=self.gives,
-            output_splits=self.takes,
+            input_splits=self.input_splits,
+            output_splits=self.output_splits,
         )
 
-    def said(self, call: CollectiveCall, member: Member, agreement: Mapping[str, object]) -> Said:
-        """What must be the same on other ranks, and the call in words."""
-        facts: dict[str, object] = {}
-        if self.peer is None:
-            facts = {"collective": self.name, "per": self.per}
-        else:
-            facts = {}
+    def signature(self, call: CollectiveCall, member: Member, planned: Mapping[str, object]) -> CallSignature:
+        """What must match on other ranks, with what the backend adds (`planned`), and the call in words."""
+        facts: dict[str, object] = {} if self.peer is not None else {"collective": self.name, "per": self.per}
         if self.tensors:
-            facts |= {"dtype": call.dtype, "elements per row" if self.gives else "elements": self.numel}
+            facts |= {"dtype": call.dtype, "elements per row" if self.input_splits else "elements": self.numel}
         if call.op is not None:
             facts["op"] = str(call.op)
         if self.root is not None:
             facts["root"] = f"rank {member.group.ranks[self.root]}"
         parts = [described(self.inputs or self.outputs), "" if call.op is None else str(call.op), self.more]
         text = f"{self.title or self.name}({', '.join(part for part in parts if part)})"
-        return Said(text, facts | dict(agreement), self.gives, self.takes, host_line())
+        return CallSignature(text, facts | dict(planned), self.input_splits, self.output_splits, host_line())

@@ -2,9 +2,9 @@
 
 Calls return when the device has done what they ask for: a tensor is mapped and written, a kernel has run on every PE.
 While one rank waits, others run (`ranks.py`). A launch with `wait=False` returns at once; reading a tensor waits for
-all that was issued before. A tensor that nothing refers to any more is freed at the next call.
+everything issued before. A tensor without references is freed at the next call.
 
-Ranks and what they do together are `torch.multiprocessing` and `torch.distributed`, in modules of these names.
+`torch.multiprocessing` and `torch.distributed` start ranks and connect them, in modules of the same names.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 
 class RuntimeContext(TensorFactory, TorchNames):
-    """The host's side of one simulation. `device` is the SIP that a program works on unless it chooses another.
+    """The host's side of one simulation. `device` is the SIP that a program works on unless it selects another.
 
-    `checks` keeps what programs state about their results; without it nothing is kept. `backend` makes what carries
-    collectives out for a process group, in place of the one there is.
+    `checks` records the results that programs state; without it they are ignored. `backend` makes the backend of a
+    process group's collectives, in place of the built-in one.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class RuntimeContext(TensorFactory, TorchNames):
         self.communicators = Communicators(engine)
         self.workers = Workers()
         self._make_backend = backend or _ahbm_backend
-        self._team: Team | None = None  # of ranks that are running
+        self._team: Team | None = None  # the ranks that are running
 
     def timing_only(self) -> None:
-        """Keep no tensor contents in this run, which saves what they cost. Neither the host nor a kernel can look at
-        numbers then.
+        """Keep no tensor contents in this run, which saves their cost. Neither the host nor a kernel can read numbers
+        then.
 
-        Raises UsageError after the first tensor or launch, and where contents are to be verified.
+        Raises UsageError after the first tensor or launch, and if contents are to be verified.
         """
         if self.checks.enabled:
             raise UsageError(
@@ -86,11 +86,11 @@ class RuntimeContext(TensorFactory, TorchNames):
         self.engine.drop_contents()
 
     def explore_ahead(self) -> AbstractContextManager[None]:
-        """A block in which the host does nothing but make tensors, launch kernels and wait. Worker processes may run it
-        ahead, to find out what is launched next and what that does, so that the simulation goes on faster here. What
-        they do is seen by nobody; a program that writes files in such a block writes them more than once.
+        """A block in which the host only makes tensors, launches kernels and waits. Worker processes may execute it
+        ahead of time, to simulate the next launches in parallel, which makes this simulation faster. Their effects are
+        discarded; but a program that writes files in such a block writes them more than once.
 
-        Every rank that runs must be within such a block. Nothing else changes: times and numbers are the same.
+        Every running rank must be within such a block. Times and numbers do not change.
         """
         return self.engine.host_ahead.scope(lambda: self.ranks.running)
 
@@ -98,18 +98,18 @@ class RuntimeContext(TensorFactory, TorchNames):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, LaunchError | SpawnException):  # the machine is sound, and may be given to another context
+        if isinstance(error, LaunchError | SpawnException):  # the machine is intact, and another context may use it
             self._queue.wait([stop for launch in self.launches for stop in launch.stops], "failed kernels to stop")
         self.close(wait=error is None)
 
     def close(self, *, wait: bool = True) -> None:
-        """Finish what is under way and free all tensors. Closing twice is harmless.
+        """Wait for everything that is running and free all tensors. Closing twice is harmless.
 
-        Raises LaunchError for a launch that failed and that nobody waited for; without `wait`, nothing.
+        Raises LaunchError for a failed launch that was never waited for; without `wait`, it raises nothing.
         """
         if wait:
             self._queue.wait_all()
-            for launch in self.launches:  # of ranks that have ended, too
+            for launch in self.launches:  # including those of ranks that have ended
                 self._queue.wait(launch.handles, f"kernel '{launch.name}'")
                 self._queue.wait(launch.stops, f"kernel '{launch.name}' to stop")
         unreceived = self.communicators.unreceived() if wait else []
@@ -117,7 +117,7 @@ class RuntimeContext(TensorFactory, TorchNames):
         unmaps = self._store.close()
         if not wait:
             return
-        self._queue.wait(unmaps, "mappings to be taken back")
+        self._queue.wait(unmaps, "mappings to be removed")
         unreported = self._launcher.unreported()
         for launch in unreported:
             launch.is_waited = True
@@ -136,7 +136,7 @@ class RuntimeContext(TensorFactory, TorchNames):
 
     @property
     def ranks(self) -> Ranks:
-        """Programs side by side on this context's clock."""
+        """The concurrent host programs on this context's clock."""
         return self._queue.ranks
 
     @property
@@ -151,11 +151,11 @@ class RuntimeContext(TensorFactory, TorchNames):
 
     @property
     def memory(self) -> DeviceMemory:
-        """Who hands out the bytes of the devices to this host."""
+        """The allocator of the devices' memory for this host."""
         return self._store.memory
 
     def watch_contents(self, on_free: OnFree) -> None:
-        """Have `on_free` called with what every shard of a tensor holds, as bytes, when the tensor is freed."""
+        """Call `on_free` with the contents of every shard of a tensor, as bytes, when the tensor is freed."""
         self._store.on_free = on_free
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
@@ -167,15 +167,15 @@ class RuntimeContext(TensorFactory, TorchNames):
     def launch(
         self, name: str | Callable[..., object], /, *args: object, wait: bool | None = None, **named: object
     ) -> Launch:
-        """Run `launch(name, kernel, *args)` on PEs, all from one instant on; returns when it is done, or at once with
-        `wait=False`. Without a name before it, a kernel goes by its own.
+        """Run a kernel on PEs, which all start at the same time: `launch(name, kernel, *args)`. Returns when it is
+        done, or at once with `wait=False`. The name may be left out: then it is that of the kernel function.
 
-        Keywords that are not options of launch are arguments of the kernel; what is not given keeps its default. It
-        runs on every cube and PE number that holds part of an argument, or where `sips=`, `target_cubes=` and
-        `target_pes=` say; without tensors, on all of the current device. The first PE that fails stops the others;
-        `failure_policy="collect_all"` waits for all of them. A PE runs launches one after the other; one with
-        `stream="communication"` runs at the same time as those without, in TCM reserved for it. Raises LaunchError,
-        naming PE and kernel line, when the kernel fails.
+        Keywords that are not options of launch are arguments of the kernel; parameters that are not passed keep their
+        defaults. The kernel runs on every cube and PE number that holds part of an argument, or where `sips=`,
+        `target_cubes=` and `target_pes=` say; without tensors, on all of the current device. The first PE that fails
+        stops the others; `failure_policy="collect_all"` waits for all of them. A PE runs launches one after the other,
+        except that one with `stream="communication"` runs concurrently with compute launches, in TCM reserved for it.
+        Raises LaunchError, with PE and kernel line, when the kernel fails.
         """
         self._store.tidy()
         call = LaunchCall.of(name, args, named if wait is None else {**named, "wait": wait})
@@ -195,14 +195,16 @@ class RuntimeContext(TensorFactory, TorchNames):
                 mapping += self._store.map_in(tensor, message.sip, message.cubes(self.spec.sip.n_cubes))
         if mapping:
             self._queue.wait(mapping, f"mappings for kernel '{call.name}'")
-            messages = self._launcher.messages(call, self.ahbm.current_device())  # others may have taken its name
+            messages = self._launcher.messages(
+                call, self.ahbm.current_device()
+            )  # another rank may have registered a kernel of that name
         launch = self._launcher.submit(call.name, messages, call.tensors)
         if call.options.wait:
             self.wait(launch)
         return launch
 
     def _check_communication(self, call: LaunchCall, messages: Sequence[KernelLaunchMsg]) -> None:
-        """Raise UsageError for a communicator that there is not, or a stream that has no TCM."""
+        """Raise UsageError for an unknown communicator, or a stream without reserved TCM."""
         known, name = self.engine.communicators, call.options.communicator
         if name != WORLD and name not in known:
             raise UsageError(
@@ -226,8 +228,8 @@ class RuntimeContext(TensorFactory, TorchNames):
         """Give every PE rings for messages: `n_slots` of `slot_size` bytes per direction, in "tcm", "sram" or "hbm".
 
         A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Launches whose kernels send,
-        receive or ask for neighbours do this themselves, with these defaults, unless it was done before. Rings that
-        were there are made anew.
+        receive or ask for neighbours do this implicitly, with these defaults, unless it was done before. Existing rings
+        are replaced.
         """
         self._queue.wait_all()
         self.communicators.install_world(RingConfig(n_slots, slot_size, buffer_kind, backpressure))
@@ -245,15 +247,15 @@ class RuntimeContext(TensorFactory, TorchNames):
         return Completion(ok=True)
 
     def wait_all(self) -> None:
-        """Return when all that this program issued is done; raises LaunchError for a launch of its own that failed."""
+        """Return when everything that this program issued is done; raises LaunchError if a launch of it failed."""
         self._queue.wait_all()
         for launch in self._launcher.unreported():
             if launch.rank() is getcurrent() and not launch.is_waited:
                 self.wait(launch)
 
     def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
-        """Return when no launch of this program is under way that has one of these tensors."""
-        for launch in self._launcher.under_way():
+        """Return when no running launch of this program uses one of these tensors."""
+        for launch in self._launcher.running():
             if launch.rank() is getcurrent() and any(kept is tensor for kept in launch.keeps for tensor in tensors):
                 self.wait(launch)
 
@@ -283,7 +285,7 @@ class RuntimeContext(TensorFactory, TorchNames):
 
     @property
     def _has_groups(self) -> bool:
-        """Whether anybody has asked for `torch.distributed`."""
+        """Whether `torch.distributed` was used."""
         return "distributed" in self.__dict__
 
     def check_ours(self, tensor: Tensor) -> None:
@@ -291,24 +293,26 @@ class RuntimeContext(TensorFactory, TorchNames):
         self._store.check_ours(tensor)
 
     def team_finishes(self) -> None:
-        """Return when all messages between ranks are done that have both their ends."""
+        """Return when all messages between ranks with both ends posted are done."""
         if self._has_groups:
             self.distributed.team_finishes()
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
-        """Stop what these programs, which are no more, have running."""
-        for launch in self._launcher.under_way():
+        """Stop the launches of these programs, which have ended."""
+        for launch in self._launcher.running():
             if launch.rank() in programs:
                 self._launcher.stop(launch)
 
     def team_starts(self, team: Team) -> None:
-        """Ranks are to be started; raises UsageError where they cannot be."""
+        """Called before ranks are started; raises UsageError if they cannot be."""
         if self._has_groups:
             self.distributed.team_starts(team)
         self._team = team
 
     def team_ends(self, team: Team, *, failed: bool) -> None:
-        """All ranks of a team are no more; raises UsageError for what only some of them have called."""
+        """Called when all ranks of a team have ended; raises UsageError for collectives that only
+        some of them called.
+        """
         self._team = None
         if self._has_groups:
             self.distributed.team_ends(team, failed=failed)
@@ -322,9 +326,9 @@ class RuntimeContext(TensorFactory, TorchNames):
         rtol: float | None = None,
         atol: float | None = None,
     ) -> None:
-        """State what a tensor must hold now. Compared when the run is verified; a run that is not ignores it.
+        """State what a tensor must hold now. It is compared if the run is verified, and ignored otherwise.
 
-        Tolerances are those of the tensor's dtype unless given. A function is called only when it is needed.
+        Tolerances are those of the tensor's dtype unless given. A reference function is called only if it is needed.
         """
         self._store.check_ours(tensor)
         self._queue.wait_all()  # verified or not: times must not depend on it
@@ -339,7 +343,7 @@ class RuntimeContext(TensorFactory, TorchNames):
 
 
 def _ahbm_backend(torch: RuntimeContext, ccl: CclSource) -> Backend:
-    from kernbench.ccl.config import load_ccl_config  # what collectives need is for programs that have some
+    from kernbench.ccl.config import load_ccl_config  # imported when used: most programs have no collectives
     from kernbench.runtime_api.ahbm import AhbmBackend
 
     return AhbmBackend(torch, torch.spec, torch.communicators, load_ccl_config(ccl))

@@ -1,10 +1,10 @@
 """Where tensors lie: blocks in PEs' HBM or TCM or in cubes' SRAM, a range of virtual addresses, and the mappings.
 
-Every shard is a block of its own, aligned to an HBM burst. A tensor in SRAM has one part per cube, for all of its PEs.
+Every shard is a separate block, aligned to an HBM burst. A tensor in SRAM has one part per cube, for all of its PEs.
 With virtual addresses a tensor has one range, and the MMU of each PE maps every byte of it to one holder: the PE itself
-where it holds that part, else a PE of its own cube that does, else one of the first cube that does. So replicas are
-read where they are near, and shards wherever they lie. A PE of another SIP maps what the PE of its cube and number does
-on the tensor's own: it reaches replicas side by side.
+if it holds that part, else a PE of the same cube that does, else one of the first cube that does. So a PE reads the
+nearest replica, and reaches shards wherever they lie. A PE of another SIP has the same mappings as the PE with its cube
+and PE number on the tensor's SIP, so different PEs access different replicas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernbench.topology.spec import MachineSpec
 
 @frozen
 class Allocation:
-    """What a tensor occupies."""
+    """The memory of a tensor."""
 
     va_base: int | None  # None where addresses are physical
     va_bytes: int
@@ -41,7 +41,7 @@ class Allocation:
 
 
 class DeviceMemory:
-    """What a host allocates on a tray. `pe_memory` finds the allocator of a PE, which kernels share."""
+    """The memory that a host allocates on a tray. `pe_memory` returns the allocator of a PE, which kernels share."""
 
     def __init__(
         self,
@@ -55,7 +55,9 @@ class DeviceMemory:
         self._virtual = VirtualAllocator(page_size=spec.cube.page_bytes) if spec.system.address_model == "va" else None
 
     def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm") -> Allocation:
-        """Blocks for all shards of a tensor; raises AllocationError, and keeps nothing, when there is no room."""
+        """Allocate blocks for all shards of a tensor; raises AllocationError, and allocates nothing, if they do not
+        fit.
+        """
         shards: list[TensorShard] = []
         va_bytes = max(spec.offset_bytes + spec.nbytes for spec in specs)
         try:
@@ -75,24 +77,24 @@ class DeviceMemory:
         return (pe.alloc_tcm if space == "tcm" else pe.alloc_hbm)(spec.nbytes, self._align)
 
     def free(self, allocation: Allocation) -> None:
-        """Give back what `alloc` returned."""
+        """Free what `alloc` returned."""
         self._free_shards(allocation.shards, allocation.space)
         if self._virtual is not None and allocation.va_base is not None:
             self._virtual.free(allocation.va_base, allocation.va_bytes)
 
     def alloc_tcm(self, sip: int, cube: int, pe: int, nbytes: int, align: int = 1) -> PhysAddr:
-        """`nbytes` of a PE's TCM, which no kernel gets until they are freed; raises AllocationError when there is no
-        room.
+        """Allocate part of a PE's TCM, which kernels do not get until it is freed; raises AllocationError if it does
+        not fit.
         """
         return self._pe(sip, cube, pe).alloc_tcm(nbytes, align)
 
     def free_tcm(self, address: PhysAddr, nbytes: int) -> None:
-        """Give back what `alloc_tcm` returned."""
+        """Free what `alloc_tcm` returned."""
         assert address.pe_id is not None
         self._pe(address.sip_id, address.die_id, address.pe_id).free_tcm(address, nbytes)
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
-        """How much of a PE's HBM slice is taken."""
+        """How much of a PE's HBM slice is allocated."""
         return self._pe(sip, cube, pe).hbm.used_bytes
 
     def _free_shards(self, shards: Sequence[TensorShard], space: Space) -> None:
@@ -122,7 +124,7 @@ def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tup
 
 
 def _holders(allocation: Allocation) -> dict[int, dict[int, dict[int, TensorShard]]]:
-    """By offset, by cube, by PE: who holds which part."""
+    """The shards by offset, cube and PE."""
     found: dict[int, dict[int, dict[int, TensorShard]]] = {}
     for shard in allocation.shards:
         found.setdefault(shard.offset_bytes, {}).setdefault(shard.cube, {})[shard.pe] = shard

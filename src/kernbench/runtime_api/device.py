@@ -1,6 +1,6 @@
 """`torch.ahbm` and `torch.accelerator`: which SIP the caller's tensors and launches go to.
 
-Each rank has a device of its own; a program that never chose one uses the context's default.
+Each rank has its own current device; a program that never selects one uses the context's default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernbench.common.errors import UsageError
 
 
 class AhbmNamespace:
-    """`torch.ahbm`, with the names that `torch.cuda` has. `finish` waits for what the caller has running on a SIP."""
+    """`torch.ahbm`, with the names that `torch.cuda` has. `finish` waits for the caller's launches on a SIP."""
 
     def __init__(self, device_count: int, default: int, finish: Callable[[int], None]) -> None:
         self._count = device_count
@@ -25,16 +25,16 @@ class AhbmNamespace:
         self._chosen: WeakKeyDictionary[greenlet, int] = WeakKeyDictionary()
 
     def set_device(self, device: int) -> None:
-        """From now on the calling rank works on that SIP."""
+        """Make a SIP the calling rank's current device."""
         self._chosen[getcurrent()] = self._checked(device)
 
     def current_device(self) -> int:
-        """The SIP that the calling rank works on."""
+        """The calling rank's current device."""
         return self._chosen.get(getcurrent(), self._default)
 
     @contextmanager
     def device(self, device: int) -> Iterator[None]:
-        """`with torch.ahbm.device(1):` works on that SIP, and afterwards on the one before."""
+        """`with torch.ahbm.device(1):` makes that SIP the current device within the block."""
         before, me = self.current_device(), getcurrent()
         self.set_device(device)
         try:
@@ -43,9 +43,9 @@ class AhbmNamespace:
             self._chosen[me] = before
 
     def synchronize(self, device: int | None = None) -> None:
-        """Return when all that the caller has running on a SIP, its current one by default, is done.
+        """Return when all of the caller's launches on a SIP, its current one by default, are done.
 
-        Raises LaunchError for a launch of the caller's that failed there.
+        Raises LaunchError if one of them failed.
         """
         self._finish(self.current_device() if device is None else self._checked(device))
 

@@ -1,20 +1,21 @@
 """`torch.distributed`: collectives and messages between ranks, with PyTorch's calls and PyTorch's meaning.
 
-A rank is a SIP. A call is checked, compared with what the other ranks of the group call (`matching.py`), and started on
-the caller's SIP: nothing waits on the host for another rank, waiting happens on the devices. Without `async_op` it
-returns when the caller's part is done, and other ranks run meanwhile; with it, at once, with a `Work` to wait for. What
-the caller has running on the tensors of a call is done before it starts, and before a barrier all that it has running.
+A rank is a SIP. A call is checked, planned, compared with the calls of the group's other ranks (`matching.py`), and
+started on the caller's SIP. No rank waits on the host for another rank: waiting happens on the devices. Without
+`async_op` a call returns when the caller's part is done, and other ranks run meanwhile; with it, the call returns a
+`Work` at once. A call starts after the caller's launches that use its tensors are done, and a barrier after all of the
+caller's launches are done.
 
-A rank's tensor is one tensor however it is placed on the rank's SIP. `per="cube"` of `all_reduce` is ours: the part of
-each cube is an addend of its own.
+A rank's tensor is one tensor however it is placed on the rank's SIP. `per="cube"` of `all_reduce` is an extension of
+PyTorch: the part of each cube is a separate addend.
 
-Left out: other backends, objects instead of tensors, and sizes that differ between ranks, `all_to_all_single` aside.
+Not modelled: other backends, objects instead of tensors, and sizes that differ between ranks, except for
+`all_to_all_single`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
@@ -29,7 +30,7 @@ from kernbench.runtime_api.matching import MessageEnd
 from kernbench.runtime_api.not_modelled import NAMES, refuse_name
 from kernbench.runtime_api.process_group import ProcessGroup
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.work import LaterWork, LaunchedWork, Work
+from kernbench.runtime_api.work import LaunchedWork, UnmatchedMessage, Work
 
 __all__ = ["DistributedContext", "ProcessGroup", "ReduceOp", "Work"]
 Op = ReduceOp | str
@@ -50,10 +51,10 @@ class DistributedContext(ProcessGroups, _Types):
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Called for what there is not: says what to use instead, where PyTorch has it."""
+            """Called for missing names: the error names the replacement of a PyTorch function that is not modelled."""
             refuse_name("torch.distributed", name, NAMES.get(name), dir(type(self)))
 
-    # ---- the same for all
+    # ---- collectives without a root
 
     def all_reduce(
         self,
@@ -66,8 +67,8 @@ class DistributedContext(ProcessGroups, _Types):
     ) -> Work | None:
         """Every rank's tensor becomes the op over those of all ranks.
 
-        `per="cube"` takes the part of each cube, of a tensor with a row for each, as an addend of its own: afterwards
-        each holds the op over all cubes of all ranks.
+        With `per="cube"` the tensor has a row for each cube, and each cube's part is a separate addend: afterwards each
+        cube holds the op over all cubes of all ranks.
         """
         only = args.one_tensor(tensor, "tensor")
         if per not in PER:
@@ -142,8 +143,8 @@ class DistributedContext(ProcessGroups, _Types):
         """
         into, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
         size = self._member(group).group.size()
-        gives = args.row_splits(whole, input_split_sizes, size, "input_split_sizes")
-        takes = args.row_splits(into, output_split_sizes, size, "output_split_sizes")
+        sends = args.row_splits(whole, input_split_sizes, size, "input_split_sizes")
+        receives = args.row_splits(into, output_split_sizes, size, "output_split_sizes")
         if whole.shape[1:] != into.shape[1:]:
             raise DistributedError(
                 f"rows of shape {list(whole.shape[1:])} do not fit into rows of shape {list(into.shape[1:])}",
@@ -151,16 +152,26 @@ class DistributedContext(ProcessGroups, _Types):
             )
         args.different_tensors((into,), (whole,))
         row = whole.numel() // whole.shape[0] if whole.shape[0] else 1
-        text = "" if not (input_split_sizes or output_split_sizes) else f"gives {list(gives)}, takes {list(takes)}"
+        text = (
+            "" if not (input_split_sizes or output_split_sizes) else f"sends {list(sends)}, receives {list(receives)}"
+        )
         call = CollectiveRequest(
-            "all_to_all", (whole,), (into,), numel=row, title="all_to_all_single", gives=gives, takes=takes, more=text
+            "all_to_all",
+            (whole,),
+            (into,),
+            numel=row,
+            title="all_to_all_single",
+            input_splits=sends,
+            output_splits=receives,
+            more=text,
         )
         return self._collective(call, group, async_op)
 
     def barrier(self, group: GroupArg = None, async_op: bool = False) -> Work | None:
-        """Return when all ranks have called it: a collective without tensors, which takes its time on the devices.
+        """Return when all ranks have called it: a collective without tensors, which takes simulated time on the
+        devices.
 
-        What the caller has running is done before.
+        It starts when all of the caller's launches are done.
         """
         self._member(group)
         self._host.wait_all()
@@ -171,9 +182,11 @@ class DistributedContext(ProcessGroups, _Types):
     def reduce(
         self, tensor: Tensor, dst: int, op: Op = ReduceOp.SUM, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
-        """The tensor of rank `dst` becomes the op over those of all ranks; the others' is not to be used then."""
+        """The tensor of rank `dst` becomes the op over those of all ranks; on other ranks its contents are undefined
+        afterwards.
+        """
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        root = chosen.number_of(dst, "dst")
+        root = chosen.group_rank(dst, "dst")
         outputs = (only,) if root == chosen.rank else ()
         call = CollectiveRequest("reduce", (only,), outputs, numel=only.numel(), op=op, root=root, more=f"dst={dst}")
         return self._collective(call, group, async_op)
@@ -181,7 +194,7 @@ class DistributedContext(ProcessGroups, _Types):
     def broadcast(self, tensor: Tensor, src: int, group: GroupArg = None, async_op: bool = False) -> Work | None:
         """Every rank's tensor becomes that of rank `src`."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        root = chosen.number_of(src, "src")
+        root = chosen.group_rank(src, "src")
         inputs = (only,) if root == chosen.rank else ()
         call = CollectiveRequest("broadcast", inputs, (only,), numel=only.numel(), root=root, more=f"src={src}")
         return self._collective(call, group, async_op)
@@ -196,7 +209,7 @@ class DistributedContext(ProcessGroups, _Types):
     ) -> Work | None:
         """On rank `dst`, which gives a list, tensor i of it becomes the tensor of rank i."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        root = chosen.number_of(dst, "dst")
+        root = chosen.group_rank(dst, "dst")
         outputs = _list_on_root("gather_list", gather_list, chosen, root, "destination")
         args.same_numel(outputs, only.numel(), f"it takes the tensor of a rank, as long as '{only.name}'")
         args.different_tensors(outputs, (only,), chosen.rank)
@@ -213,7 +226,7 @@ class DistributedContext(ProcessGroups, _Types):
     ) -> Work | None:
         """The tensor of rank i becomes tensor i of the list that rank `src` gives."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        root = chosen.number_of(src, "src")
+        root = chosen.group_rank(src, "src")
         inputs = _list_on_root("scatter_list", scatter_list, chosen, root, "source")
         args.same_numel(inputs, only.numel(), f"it goes into the tensor of a rank, as long as '{only.name}'")
         args.different_tensors((only,), [each for at, each in enumerate(inputs) if at != chosen.rank])
@@ -225,7 +238,7 @@ class DistributedContext(ProcessGroups, _Types):
     def isend(self, tensor: Tensor, dst: int, group: GroupArg = None, tag: int = 0) -> Work:
         """Send a tensor to a rank, and return at once; its elements may change when the work is done."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        peer = chosen.number_of(dst, "dst")
+        peer = chosen.group_rank(dst, "dst")
         args.another_rank(peer, chosen.rank, "destination")
         number, more = args.whole_number(tag, "tag"), f"dst={dst}, tag={tag}"
         return self._message(
@@ -233,11 +246,11 @@ class DistributedContext(ProcessGroups, _Types):
         )
 
     def irecv(self, tensor: Tensor, src: int, group: GroupArg = None, tag: int = 0) -> Work:
-        """Receive what a rank sends next, and return at once; the elements are there when the work is done."""
+        """Receive the next message of a rank, and return at once; the elements have arrived when the work is done."""
         only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         if src is None:
             raise DistributedError("irecv needs a source", hint="name the rank with src=, or use recv, which waits")
-        peer = chosen.number_of(src, "src")
+        peer = chosen.group_rank(src, "src")
         args.another_rank(peer, chosen.rank, "source")
         number, more = args.whole_number(tag, "tag"), f"src={src}, tag={tag}"
         return self._message(
@@ -249,7 +262,9 @@ class DistributedContext(ProcessGroups, _Types):
         self.isend(tensor, dst, group, tag).wait()
 
     def recv(self, tensor: Tensor, src: int | None = None, group: GroupArg = None, tag: int = 0) -> int:
-        """Receive what a rank sends next, or whichever sends first; returns the sender when the elements are there."""
+        """Receive the next message of a rank, or without `src` the first that any rank sends; returns the sender when
+        the elements have arrived.
+        """
         if src is None:
             args.one_tensor(tensor, "tensor")
             src = self._next_sender(self._member(group), args.whole_number(tag, "tag"))
@@ -259,7 +274,7 @@ class DistributedContext(ProcessGroups, _Types):
     # ---- inside
 
     def _member(self, group: GroupArg) -> Member:
-        """The caller as a rank of a group; raises ProcessGroupError for one that is none."""
+        """The caller as a member of a group; raises ProcessGroupError if it is none."""
         world, world_rank = self._here()
         chosen = self._chosen(world, group)
         if world_rank is None and world.size > 1:
@@ -278,10 +293,10 @@ class DistributedContext(ProcessGroups, _Types):
     def _collective(self, request: CollectiveRequest, group: GroupArg, async_op: bool) -> Work | None:
         member = self._member(group)
         call = self._checked(request, member)
-        agreement = member.world.backend.agreement(call)
-        number = member.group.calls.enter(member.rank, request.said(call, member, agreement))
+        planned = member.world.backend.plan(call, request.inputs, request.outputs)
+        number = member.group.calls.enter(member.rank, request.signature(call, member, planned.signature))
         self._host.wait_for_users(request.tensors)
-        work = self._start(request, replace(call, number=number), member)
+        work = LaunchedWork(self._host, planned.start(number))
         if async_op:
             return work
         work.wait()
@@ -289,23 +304,23 @@ class DistributedContext(ProcessGroups, _Types):
 
     def _message(self, request: CollectiveRequest, member: Member) -> Work:
         call = self._checked(request, member)
-        agreement = member.world.backend.agreement(call)
+        planned = member.world.backend.plan(call, request.inputs, request.outputs)
         assert call.peer is not None
         is_send = call.name == "send"
         ends = (member.rank, call.peer) if is_send else (call.peer, member.rank)
         self._host.wait_for_users(request.tensors)
         both = self._ranks.event()
-        end = MessageEnd(member.rank, request.said(call, member, agreement), is_send, both.succeed)
+        end = MessageEnd(member.rank, request.signature(call, member, planned.signature), is_send, both.succeed)
         member.group.messages.enter(*ends, request.tag, end)
         source = None if is_send else member.group.ranks[call.peer]
-        what = f"the other end of {end.said.at}"
+        what = f"the other end of {end.signature.at}"
 
         def when_matched() -> LaunchedWork:
-            # A SIP does its messages one after the other. Every rank starts them in the order in which they were
-            # matched: ranks with other orders could wait for each other for ever.
+            # A SIP transfers its messages one after the other. Every rank starts them in the order in which they were
+            # matched: with different orders, ranks could deadlock.
             self._ranks.wait([both], what)
             assert end.number is not None
-            return self._start(request, replace(call, number=end.number), member, source)
+            return LaunchedWork(self._host, planned.start(end.number), source)
 
         if end.number is not None:
             both.succeed()
@@ -314,23 +329,25 @@ class DistributedContext(ProcessGroups, _Types):
 
         def later() -> None:
             work = when_matched()
-            work.launch.rank = rank  # whose it is, for all that it reads and ends
+            work.launch.rank = rank  # the launch belongs to the rank, not to this background program
             work.wait()
 
         name = f"rank {member.group.ranks[member.rank]}"
-        work = LaterWork(self._ranks.start(later, name), end.said.text, source, lambda: end.number is not None)
-        self._later = [*(each for each in self._later if not each.is_completed()), work]
+        work = UnmatchedMessage(
+            self._ranks.start(later, name), end.signature.text, source, lambda: end.number is not None
+        )
+        self._unmatched = [*(each for each in self._unmatched if not each.is_completed()), work]
         return work
 
     def team_finishes(self) -> None:
-        """Return when all messages are done that somebody sent and somebody asked for, waited for or not."""
-        for work in self._later:
+        """Return when all messages with both ends posted are done, whether or not a program waits for them."""
+        for work in self._unmatched:
             if work.is_matched():
                 work.wait()
-        self._later = []
+        self._unmatched = []
 
     def _next_sender(self, member: Member, tag: int) -> int:
-        """Who sends the caller a message with that tag; waits until somebody does."""
+        """The rank whose message with this tag the caller receives next; waits until there is one."""
         messages = member.group.messages
         while (sender := messages.first_sender_to(member.rank, tag)) is None:
             sent = self._ranks.event()
@@ -339,21 +356,16 @@ class DistributedContext(ProcessGroups, _Types):
         return member.group.ranks[sender]
 
     def _checked(self, request: CollectiveRequest, member: Member) -> CollectiveCall:
-        """The call as the backend gets it, checked as far as all have in common."""
+        """The call as the backend gets it, after the checks that all collectives share."""
         for tensor in request.tensors:
             self._host.check_ours(tensor)
         args.same_dtype(*request.tensors)
         args.on_sip(request.tensors, member.group.placed.sips[member.rank])
         return request.call(member, None if request.op is None else args.reduce_op(request.op, request.tensors[0]))
 
-    def _start(
-        self, request: CollectiveRequest, call: CollectiveCall, member: Member, source: int | None = None
-    ) -> LaunchedWork:
-        return LaunchedWork(self._host, member.world.backend.start(call, request.inputs, request.outputs), source)
-
 
 def _list_on_root(name: str, given: object, member: Member, root: int, kind: str) -> tuple[Tensor, ...]:
-    """The list that the root gives, and only the root."""
+    """The list of tensors that the root passes; other ranks must pass none."""
     if member.rank == root:
         if not given:
             raise DistributedError(

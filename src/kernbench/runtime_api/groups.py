@@ -1,9 +1,9 @@
-"""Process groups as a program sees them: made, asked about and destroyed.
+"""Process groups as a program sees them: created, queried and destroyed.
 
-A main program makes the world for all ranks that it then spawns; or every rank that was spawned makes it for itself,
-as under PyTorch, and those of one team that do are in one world. A rank that leaves (`destroy_process_group`) may make
-a new world with the others that do. When the ranks of a team are no more, so are their worlds; after a failure also
-that of the main program, since its ranks stopped in the middle of something.
+A main program creates the world for all ranks that it then spawns; or every spawned rank creates it for itself, as in
+PyTorch, and those of one team share one world. A rank that leaves (`destroy_process_group`) may create a new world with
+the other ranks that do. When all ranks of a team have ended, their worlds are destroyed; after a failure also that of
+the main program, since its ranks stopped in the middle of a collective or message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.work import LaterWork
+from kernbench.runtime_api.work import UnmatchedMessage
 from kernbench.runtime_api.workers import Team, Worker, Workers
 
 if TYPE_CHECKING:
@@ -36,23 +36,25 @@ NOT_INITIALIZED = (
 
 
 class CollectiveHost(Protocol):
-    """What collectives need of the context."""
+    """The part of the context that collectives need."""
 
     def wait(self, what: Launch) -> object:
         """Return when a launch is done; raises LaunchError for one that failed."""
 
     def wait_all(self) -> None:
-        """Return when all that the calling program issued is done."""
+        """Return when everything that the calling program issued is done."""
 
     def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
-        """Return when no launch of the calling program is under way that has one of these tensors."""
+        """Return when no running launch of the calling program uses one of these tensors."""
 
     def check_ours(self, tensor: Tensor) -> None:
         """Raise UsageError for a tensor of another context."""
 
 
 class GroupNames:
-    """`torch.distributed.group` and `GroupMember`: names for the world, and for what non-members get."""
+    """`torch.distributed.group` and `GroupMember`: names for the world, and for what `new_group` returns to
+    non-members.
+    """
 
     NON_GROUP_MEMBER: Literal[NonMember.NON_GROUP_MEMBER] = NonMember.NON_GROUP_MEMBER
 
@@ -66,7 +68,7 @@ class GroupNames:
 
 
 class ProcessGroups:
-    """The part of `torch.distributed` that makes groups and tells about them."""
+    """The part of `torch.distributed` that creates and describes groups."""
 
     def __init__(
         self,
@@ -81,16 +83,16 @@ class ProcessGroups:
         self._workers = workers
         self._n_sips = n_sips
         self._make_backend = make_backend
-        self._main: World | None = None  # made by a main program
+        self._main: World | None = None  # created by a main program
         self._started: Team | None = None  # its ranks
-        self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # made by ranks, and not left
-        self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has made
-        self._by_team: dict[tuple[Team, int], World] = {}  # the n-th one of its ranks
-        self._later: list[LaterWork] = []  # messages whose other end was not there, as far as not done
+        self._own: WeakKeyDictionary[Worker, World] = WeakKeyDictionary()  # created by ranks that have not left
+        self._times: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()  # how many worlds a rank has created
+        self._by_team: dict[tuple[Team, int], World] = {}  # by team, and number among its worlds
+        self._unmatched: list[UnmatchedMessage] = []  # messages that waited for their other end and are not done
         self.group = self.GroupMember = GroupNames(lambda: self._world_group())
         ranks.unmatched.append(lambda: [*self._open_calls()])
 
-    # ---- making and destroying
+    # ---- creating and destroying
 
     def is_available(self) -> bool:
         """Whether there are process groups: always."""
@@ -106,12 +108,12 @@ class ProcessGroups:
         *,
         ccl: CclSource = None,
     ) -> None:
-        """Make the group of all ranks: once in the main program before it spawns, or once in every rank.
+        """Create the group of all ranks: once in the main program before it spawns, or once in every rank.
 
-        The world has a rank for each SIP, or for each rank that was spawned. `init_method` and `timeout` are there for
-        scripts that give them, and change nothing: ranks are programs of one process, which find each other without,
-        and a wait that cannot end is reported at once. `ccl` is ours: how collectives run, as the path of a ccl.yaml or
-        as a mapping; the first rank's counts, and others may leave it out.
+        The world has a rank for each SIP, or for each spawned rank. `init_method` and `timeout` are accepted for
+        compatibility and ignored: ranks are programs of one process, which need no rendezvous, and a wait that cannot
+        end is reported at once. `ccl` is an extension of PyTorch: the configuration of collectives, as the path of a
+        ccl.yaml or as a mapping; the first rank's applies, and others may leave it out.
 
         Raises ProcessGroupError for a second world, CollectiveMismatchError for another `ccl` than the first rank's,
         and DistributedError for a size or rank other than the caller's.
@@ -151,10 +153,10 @@ class ProcessGroups:
         self._times[worker] = times + 1
 
     def destroy_process_group(self, group: GroupArg = None) -> None:
-        """The caller uses a group no more, or none at all; what it has under way is done first.
+        """Destroy a group, or by default all groups, for the caller, after everything it issued is done.
 
-        A main program destroys for all ranks. Raises UnreceivedError, when the last rank has left, for messages that
-        kernels of collectives have sent and none has received.
+        A main program destroys groups for all ranks. When the last rank has left, UnreceivedError is raised for
+        messages that kernels of collectives have sent and none has received.
         """
         world, rank = self._here()
         self._host.wait_all()
@@ -174,8 +176,8 @@ class ProcessGroups:
     ) -> ProcessGroup | NonMember:
         """A group of some ranks of the world, all by default, in the order of their numbers.
 
-        Every rank of the world calls it, in the same order; those that are not in the group get NON_GROUP_MEMBER. A
-        main program that has made the world makes groups for its ranks, too.
+        Every rank of the world calls it, in the same order; ranks that are not members get NON_GROUP_MEMBER. A main
+        program that has created the world may create groups for its ranks, too.
         """
         world, rank = self._here()
         if backend not in (BACKEND, None):
@@ -185,7 +187,7 @@ class ProcessGroups:
         group = world.new_group(_checked_ranks(ranks, world.size), rank)
         return group if rank is None or rank in group.ranks else NonMember.NON_GROUP_MEMBER
 
-    # ---- asking
+    # ---- queries
 
     def is_initialized(self) -> bool:
         """Whether the caller is in a process group."""
@@ -197,14 +199,14 @@ class ProcessGroups:
         return BACKEND
 
     def get_rank(self, group: GroupArg = None) -> int:
-        """The caller's number in a group, -1 for one that is not in it; 0 for a main program."""
+        """The caller's rank in a group, -1 if it is not a member; 0 for a main program."""
         world, rank = self._here()
         if group is NonMember.NON_GROUP_MEMBER:
             return -1
         return self._chosen(world, group).rank_of(rank or 0)
 
     def get_world_size(self, group: GroupArg = None) -> int:
-        """How many ranks a group has; -1 for a caller that is not in it."""
+        """The size of a group; -1 if the caller is not a member."""
         world, rank = self._here()
         if group is NonMember.NON_GROUP_MEMBER:
             return -1
@@ -212,11 +214,11 @@ class ProcessGroups:
         return chosen.size() if rank is None or rank in chosen.ranks else -1
 
     def get_process_group_ranks(self, group: GroupArg = None) -> list[int]:
-        """The numbers in the world of a group's ranks, in the order of their numbers in the group."""
+        """The global ranks of a group's members, by group rank."""
         return list(self._chosen(self._here()[0], group).ranks)
 
     def get_group_rank(self, group: GroupArg, global_rank: int) -> int:
-        """The number in a group of a rank of the world."""
+        """The group rank of a global rank."""
         chosen = self._chosen(self._here()[0], group)
         if global_rank not in chosen.ranks:
             raise DistributedError(
@@ -225,7 +227,7 @@ class ProcessGroups:
         return chosen.rank_of(global_rank)
 
     def get_global_rank(self, group: GroupArg, group_rank: int) -> int:
-        """The number in the world of a group's rank."""
+        """The global rank of a group rank."""
         chosen = self._chosen(self._here()[0], group)
         if isinstance(group_rank, bool) or not isinstance(group_rank, int) or not 0 <= group_rank < chosen.size():
             raise DistributedError(
@@ -237,7 +239,7 @@ class ProcessGroups:
     # ---- teams of ranks
 
     def team_starts(self, team: Team) -> None:
-        """Ranks are to be started; raises ProcessGroupError when the main program's world has another number."""
+        """Called before ranks are started; raises ProcessGroupError if the main program's world has another size."""
         if self._main is not None and self._main.size != team.size:
             raise ProcessGroupError(
                 f"spawn starts {team.size} ranks, and the process group has {self._main.size}",
@@ -247,22 +249,22 @@ class ProcessGroups:
         self._started = team
 
     def team_ends(self, team: Team, *, failed: bool) -> None:
-        """All ranks of a team are no more; raises CollectiveMismatchError for what only some of them have called."""
+        """Called when all ranks of a team have ended; raises CollectiveMismatchError for calls that only some made."""
         self._started = None
-        self._later = []
-        undone: list[str] = []
+        self._unmatched = []
+        incomplete: list[str] = []
         unreceived: list[Unreceived] = []
         for world in [*self._worlds()]:
             if world.team in (None, team):
-                left = [*world.open_calls(team.ended)]
-                undone += left
-                if failed or left or world.default.left or world.team is team:
+                open_calls = [*world.open_calls(team.ended)]
+                incomplete += open_calls
+                if failed or open_calls or world.default.left or world.team is team:
                     self._drop(world)
                     unreceived += world.take_unreceived()
-        if undone and not failed:
+        if incomplete and not failed:
             raise CollectiveMismatchError(
                 "all ranks have ended, and some never called what others did",
-                where="; ".join(undone),
+                where="; ".join(incomplete),
                 hint="let every rank of a group call the same collectives, and receive what is sent",
             )
         if not failed:
@@ -271,14 +273,16 @@ class ProcessGroups:
     # ---- inside
 
     def _world(self) -> World | None:
-        """The world that the caller is in."""
+        """The caller's world."""
         worker = self._workers.current()
         if worker is None or self._main is None:
             return self._main if worker is None else self._own.get(worker)
         return self._own.get(worker, None if worker.rank in self._main.default.left else self._main)
 
     def _here(self) -> tuple[World, int | None]:
-        """The caller's world and its number there, None for a main program; raises ProcessGroupError for no world."""
+        """The caller's world and global rank, None for a main program; raises ProcessGroupError if
+        there is no world.
+        """
         world, worker = self._world(), self._workers.current()
         if world is None:
             raise ProcessGroupError(
@@ -287,7 +291,7 @@ class ProcessGroups:
             )
         return world, None if worker is None else worker.rank
 
-    def _who_asks(self) -> int:
+    def _calling_rank(self) -> int:
         worker = self._workers.current()
         return 0 if worker is None else worker.rank
 
@@ -296,7 +300,7 @@ class ProcessGroups:
         return None if world is None else world.default
 
     def _chosen(self, world: World, group: object) -> ProcessGroup:
-        """The group that an argument means, the world by default; raises an error for one that cannot be used."""
+        """The group of an argument, the world by default; raises an error for one that cannot be used."""
         if group is None:
             return world.default
         if group is NonMember.NON_GROUP_MEMBER:
@@ -306,7 +310,7 @@ class ProcessGroups:
             )
         if not isinstance(group, ProcessGroup):
             raise DistributedTypeError(f"group is {group!r}", hint="give what new_group returned, or leave it out")
-        if group not in world.groups or self._who_asks() in group.left:
+        if group not in world.groups or self._calling_rank() in group.left:
             raise ProcessGroupError(
                 f"{group.title} has been destroyed, or is of another world", hint="make it again with new_group"
             )
@@ -315,7 +319,7 @@ class ProcessGroups:
     def _new_world(self, size: int, team: Team | None, ccl: CclSource) -> World:
         taken = [world.default.name for world in self._worlds()]
         name = next(name for n in range(1, len(taken) + 2) if (name := f"world#{n}" if n > 1 else "world") not in taken)
-        return World(name, size, self._make_backend(ccl), self._who_asks, team, ccl)
+        return World(name, size, self._make_backend(ccl), self._calling_rank, team, ccl)
 
     def _worlds(self) -> Iterator[World]:
         if self._main is not None:
@@ -323,7 +327,7 @@ class ProcessGroups:
         yield from self._by_team.values()
 
     def _drop(self, world: World) -> None:
-        """A world is no more."""
+        """Destroy a world for all ranks."""
         if world is self._main:
             self._main = None
         self._by_team = {key: other for key, other in self._by_team.items() if other is not world}

@@ -1,7 +1,7 @@
-"""Where in a user's host program something was called: the nearest line outside of this package.
+"""The line of a user's host program that made a call: the innermost frame outside of this package.
 
-Benches that come with the package count as programs of a user. An error that was raised on behalf of a call is told
-that line when it leaves the program, so that no check has to look for it.
+The package's benches count as user programs. An error that a call raises gets that line when it leaves the program, so
+that individual checks need not look for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def host_line() -> str:
-    """`file:line` of the call that led here; empty when only KernBench's own code did."""
+    """`file:line` of the call that led here; empty if there is none outside of this package."""
     return line_of_frame(sys._getframe(1))
 
 
@@ -38,7 +38,7 @@ def line_of_frame(frame: FrameType | None) -> str:
 
 
 def at_host_line(error: KernBenchError) -> None:
-    """Add to an error that a program raised the program's own line, unless it names one, or a parameter."""
+    """Add the program's line to an error, unless its `where` already has a line or a parameter."""
     where = error.where or ""
     if isinstance(error, _REPORTS) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
         return

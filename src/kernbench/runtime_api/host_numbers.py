@@ -1,8 +1,8 @@
-"""Numbers that the host hands over, as the elements of a tensor.
+"""Conversion of the host's numbers to the elements of a tensor.
 
-A float type takes any real number, rounded; what is too large becomes infinity, or 448 in f8e4m3, which has none. An
-integer type takes whole numbers of its range, bool 0 and 1, and nothing else: a number that would change is a mistake
-of the host's, not something to wrap or cut off.
+A float type takes any real number, rounded; too large a number becomes infinity, or 448 in f8e4m3, which has no
+infinity. An integer type takes integers in its range only, and bool 0 and 1: a number that would change is a mistake in
+the host program, and is neither wrapped nor truncated.
 """
 
 from __future__ import annotations

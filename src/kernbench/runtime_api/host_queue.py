@@ -1,6 +1,6 @@
-"""What a host program has submitted, and waiting for it.
+"""The queue of requests that host programs have submitted, and waiting for them.
 
-Each rank has its own list of what is under way; waiting for all of it waits for that rank's only.
+Each rank has its own list of pending requests; `wait_all` waits for the calling rank's only.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ M = TypeVar("M", bound=HostMessage)
 
 
 class HostQueue:
-    """Requests of one context to its engine."""
+    """The requests of one context to its engine."""
 
     def __init__(self, engine: GraphEngine, correlation_id: str) -> None:
         self.engine = engine
         self.ranks = Ranks(engine)
         self.count = 0  # of requests so far
         self._correlation_id = correlation_id
-        self._under_way: WeakKeyDictionary[greenlet, list[Handle]] = WeakKeyDictionary()
+        self._pending: WeakKeyDictionary[greenlet, list[Handle]] = WeakKeyDictionary()
 
     def submit(self, message: HostMessage, value: Value | None = None, rank: greenlet | None = None) -> Handle:
-        """Let a request in now. `value` is what a write leaves in memory. `rank` is whose it is, if not the caller's:
-        what happens on the device may ask for more while another one runs.
+        """Submit a request now. `value` is what a write puts into memory. `rank` is the rank it belongs to, if that is
+        not the caller: an event on the device may submit a request of one rank while another runs.
         """
         return self._noted(self.engine.submit(self._enveloped(message), value), rank)
 
     def submit_together(self, launches: Sequence[KernelLaunchMsg]) -> list[Handle]:
-        """Let launches in now; if there are several, all PEs of all of them start at one instant."""
+        """Submit launches now; if there are several, all PEs of all of them start at the same time."""
         if len(launches) == 1:
             return [self.submit(launches[0])]
         handles = self.engine.submit_together([self._enveloped(launch) for launch in launches])
@@ -49,8 +49,8 @@ class HostQueue:
         self.engine.note_waited(handles)
 
     def wait_all(self) -> None:
-        """Return when all that this rank has submitted is done."""
-        while mine := self._under_way.pop(getcurrent(), []):  # what fails meanwhile submits more
+        """Return when everything that this rank has submitted is done."""
+        while mine := self._pending.pop(getcurrent(), []):  # a failure meanwhile submits more
             self.wait(mine, "all that it submitted")
 
     def _enveloped(self, message: M) -> M:
@@ -58,8 +58,10 @@ class HostQueue:
 
     def _noted(self, handle: Handle, rank: greenlet | None = None) -> Handle:
         self.count += 1
-        mine = self._under_way.setdefault(getcurrent() if rank is None else rank, [])
+        mine = self._pending.setdefault(getcurrent() if rank is None else rank, [])
         mine.append(handle)
-        if len(mine) & 63 == 0 and mine[0].is_done and self.engine.races is None:  # forget what is done, now and then
+        if (
+            len(mine) & 63 == 0 and mine[0].is_done and self.engine.races is None
+        ):  # drop finished requests, now and then
             mine[:] = [other for other in mine if not other.is_done]
         return handle

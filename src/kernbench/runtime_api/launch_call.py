@@ -1,9 +1,9 @@
-"""What a call of `torch.launch` says: which kernel, its arguments by position and by name, and where it is to go.
+"""A call of `torch.launch`, parsed: the kernel, its arguments by position and by name, and the options of the launch.
 
     torch.launch("scale", scale, x, y, alpha=2.0, target_pes=(0, 1))
 
-A name that is an option of launches (`LaunchOptions`) is taken as that, every other one is a parameter of the kernel.
-Parameters that are not given keep the defaults that the kernel has for them.
+A keyword that names a launch option (`LaunchOptions`) is that option, every other one is a parameter of the kernel.
+Parameters that are not passed keep the kernel's defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from kernbench.triton_emu.registry import Kernel
 
 @frozen
 class LaunchOptions:
-    """Where a launch goes, beside what it runs, how it fails and whether to wait for it, as far as the caller says."""
+    """Where a launch runs, in which stream, how it fails and whether to wait for it; None where the caller leaves it
+    open.
+    """
 
     wait: bool = True
     sips: Targets | None = None
@@ -42,7 +44,7 @@ class LaunchOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> LaunchOptions:
-        """The options of a call; raises UsageError for ids that are none."""
+        """The options of a call; raises UsageError for invalid ids."""
         plain = ("wait", "failure_policy", "communicator", "tag", "stream")
         return cls(**{name: v if name in plain else _ids(name, v) for name, v in given.items()})  # type: ignore[arg-type]  # messages check the values
 
@@ -62,12 +64,12 @@ class LaunchCall:
 
     @classmethod
     def of(cls, name: object, args: Sequence[object], given: Mapping[str, object]) -> LaunchCall:
-        """Tell a kernel's arguments from options; without a name before it, a kernel goes by its own.
+        """Separate a kernel's arguments from options; a launch without a name has that of its kernel function.
 
-        Raises UsageError for what is no kernel, and for names that are neither an option nor a parameter, or both.
+        Raises UsageError if there is no kernel, and for names that are neither an option nor a parameter, or both.
         """
         if not isinstance(name, str):
-            name, args = _own_name(name), (name, *args)
+            name, args = _function_name(name), (name, *args)
         if not args:
             raise UsageError(f"launch of '{name}' has no kernel", hint="torch.launch(name, kernel, *args)")
         kernel, *rest = args
@@ -79,21 +81,21 @@ class LaunchCall:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Those among its arguments."""
+        """The tensors among the arguments."""
         return tuple(arg for arg in (*self.args, *self.named.values()) if isinstance(arg, Tensor))
 
     def positional_args(self) -> Iterator[KernelArg]:
-        """Arguments as a launch message carries them; raises UsageError for what cannot be one."""
+        """Positional arguments as a launch message carries them; raises UsageError for unsupported types."""
         names = positional_names(self.kernel)
         for at, arg in enumerate(self.args):
             yield _as_arg(self.name, f"'{names[at]}'" if at < len(names) else str(at), arg)
 
     def named_args(self) -> dict[str, KernelArg]:
-        """Those that are given by name."""
+        """Arguments passed by name, as a launch message carries them."""
         return {name: _as_arg(self.name, f"'{name}'", arg) for name, arg in self.named.items()}
 
 
-def _own_name(kernel: object) -> str:
+def _function_name(kernel: object) -> str:
     while isinstance(kernel, partial):
         kernel = kernel.func
     return str(getattr(kernel, "__name__", type(kernel).__name__))
@@ -104,23 +106,23 @@ def _check_kernel(name: str, kernel: object) -> None:
         raise UsageError(
             f"kernel '{name}' is {kernel!r}", hint="give a function: torch.launch(name, kernel, *args), the name if any"
         )
-    if _is_only_made(kernel):
+    if _is_deferred(kernel):
         raise UsageError(
             f"kernel '{name}' is a generator or a coroutine, whose body a call does not run",
             hint="write a plain function: tl waits by itself, without yield and await",
         )
 
 
-def _is_only_made(kernel: Kernel) -> bool:
-    """Whether a call makes a generator or a coroutine and runs nothing; an object is what its `__call__` is."""
+def _is_deferred(kernel: Kernel) -> bool:
+    """Whether a call only makes a generator or a coroutine; of a callable object, its `__call__` decides."""
     while isinstance(kernel, partial):
         kernel = kernel.func
-    asked = (kernel, type(kernel).__call__)
-    return any(isgeneratorfunction(fn) or iscoroutinefunction(fn) or isasyncgenfunction(fn) for fn in asked)
+    functions = (kernel, type(kernel).__call__)
+    return any(isgeneratorfunction(fn) or iscoroutinefunction(fn) or isasyncgenfunction(fn) for fn in functions)
 
 
 def _named(name: str, kernel: Kernel, by_position: int, given: Mapping[str, object]) -> dict[str, object]:
-    """What of the names that a call gives are arguments of the kernel."""
+    """The keywords of a call that are arguments of the kernel."""
     parameters = signature_of(kernel).parameters
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
     known = [p.name for p in parameters.values() if p.kind not in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)]
@@ -149,7 +151,7 @@ def _named(name: str, kernel: Kernel, by_position: int, given: Mapping[str, obje
 
 
 def _ids(name: str, value: object) -> object:
-    """Ids as a tuple of whole numbers: one number, a range or a list will do."""
+    """Ids as a tuple of integers: the caller may pass one number, a range or a list."""
     if value is None or (isinstance(value, str) and value == "all"):
         return value
     if isinstance(value, np.ndarray):
@@ -175,7 +177,7 @@ def _as_arg(kernel: str, which: str, arg: object) -> KernelArg:
 
 
 def _constant(kernel: str, which: str, arg: object) -> PlainValue:
-    """A plain value as the kernel gets it: an element type by tl's own name for it, numbers of numpy as Python's."""
+    """A plain value as the kernel gets it: element types become those of tl, numpy scalars Python numbers."""
     if isinstance(arg, tuple):
         return tuple(_constant(kernel, which, item) for item in arg)
     if isinstance(arg, np.generic):

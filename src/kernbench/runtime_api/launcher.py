@@ -1,9 +1,9 @@
-"""From a call of `launch` to messages: which SIPs, cubes and PEs, and what the launch did there.
+"""From a call of `launch` to messages: which SIPs, cubes and PEs it goes to, and what it did there.
 
 A launch goes to every cube, and in each of them to every PE number, that holds part of one of its tensors: a grid of
 cubes and PE numbers, in which a PE may hold no part of a tensor that is split unevenly. A launch without tensors goes
-to all of the current device. Tensors on several SIPs make one launch per SIP, and all start together. A launch
-sent elsewhere (`sips=`) reaches its tensors over the tray's links.
+to all of the current device. Tensors on several SIPs make one message per SIP, and all SIPs start together. A launch
+on other SIPs (`sips=`) accesses its tensors over the tray's links.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class Launcher:
     def __init__(self, queue: HostQueue) -> None:
         self._queue = queue
         self._engine = queue.engine
-        self._done_before: dict[Launch, DoneCounts] = {}  # transfers, when it was submitted
+        self._done_before: dict[Launch, DoneCounts] = {}  # transfer counters at submission
         self.launches: list[Launch] = []
         self._numbers = count(1)  # of launches on several SIPs
-        self._under_way: list[Launch] = []  # those that may not be over
-        self._unreported: list[Launch] = []  # those whose failures may not be reported
+        self._running: list[Launch] = []  # may include some that are over
+        self._unreported: list[Launch] = []  # may include some that were reported
 
-    def under_way(self) -> list[Launch]:
+    def running(self) -> list[Launch]:
         """Launches that are not over, in order of submission."""
-        self._under_way = [launch for launch in self._under_way if not launch.is_over]
-        return self._under_way
+        self._running = [launch for launch in self._running if not launch.is_over]
+        return self._running
 
     def unreported(self) -> list[Launch]:
-        """Launches that nobody has waited for, in order of submission."""
+        """Launches that no program has waited for, in order of submission."""
         self._unreported = [launch for launch in self._unreported if not launch.is_waited]
         return self._unreported
 
     def messages(self, call: LaunchCall, device: int) -> list[KernelLaunchMsg]:
-        """One message for each SIP; raises UsageError for what cannot be an argument."""
+        """One message for each SIP; raises UsageError for arguments of unsupported types."""
         options, spec = call.options, self._engine.graph.spec
         args, named_args = tuple(call.positional_args()), call.named_args()
-        ref = KernelRef(self._known_as(call.name, call.kernel))
+        ref = KernelRef(self._register(call.name, call.kernel))
         sips = self._sips(options.sips) or tuple(dict.fromkeys(t.allocation.sip for t in call.tensors)) or (device,)
         return [
             KernelLaunchMsg(
@@ -60,8 +60,8 @@ class Launcher:
                 kernel_ref=ref,
                 args=args,
                 named_args=named_args,
-                target_cubes=_asked(options.target_cubes, spec.sip.n_cubes),
-                target_pes=_asked(options.target_pes, spec.cube.n_pes),
+                target_cubes=_targets(options.target_cubes, spec.sip.n_cubes),
+                target_pes=_targets(options.target_pes, spec.cube.n_pes),
                 failure_policy=options.failure_policy,
                 debug_label=call.name,
                 communicator=options.communicator,
@@ -72,7 +72,9 @@ class Launcher:
         ]
 
     def _sips(self, asked: Targets | None) -> tuple[int, ...]:
-        """The SIPs that a caller asks for; none where it does not say. Raises UsageError for what is none."""
+        """The SIPs that the caller asks for; empty if it leaves them open. Raises UsageError for SIPs that do not
+        exist.
+        """
         there = range(self._engine.graph.spec.n_sips)
         if asked is None or asked == "all":
             return () if asked is None else tuple(there)
@@ -84,10 +86,10 @@ class Launcher:
                 raise UsageError(f"SIP {sip} is named twice", where="launch option sips", hint=hint)
         return tuple(int(sip) for sip in asked)
 
-    def _known_as(self, name: str, kernel: Kernel) -> str:
-        """What the device calls a kernel: its name, numbered while another function of that name still runs.
+    def _register(self, name: str, kernel: Kernel) -> str:
+        """Register a kernel with the device under its name, numbered while another function of that name still runs.
 
-        A bench that defines its kernel inside makes a function for each device it runs on.
+        A bench that defines its kernel in its body makes one function for each device it runs on.
         """
         kernels = self._engine.kernels
         for number in count(1):
@@ -98,10 +100,10 @@ class Launcher:
         return ref
 
     def _is_running(self, ref: str) -> bool:
-        return any(launch.kernel_ref == ref for launch in self.under_way())
+        return any(launch.kernel_ref == ref for launch in self.running())
 
     def submit(self, name: str, messages: Sequence[KernelLaunchMsg], tensors: tuple[Tensor, ...]) -> Launch:
-        """Let a launch in now."""
+        """Submit a launch now."""
         if len(messages) > 1:
             number, targets = next(self._numbers), {each.sip: (each.target_cubes, each.target_pes) for each in messages}
             messages = [replace(message, number=number, targets_by_sip=targets) for message in messages]
@@ -109,7 +111,7 @@ class Launcher:
         launch = Launch(name, self._queue.submit_together(messages), keeps=tensors)
         self._done_before[launch] = done_before
         self.launches.append(launch)
-        self._under_way.append(launch)
+        self._running.append(launch)
         self._unreported.append(launch)
         for handle in launch.handles:
             if self._engine.tally is not None:
@@ -119,23 +121,25 @@ class Launcher:
         return launch
 
     def _part_done(self, launch: Launch, part: Handle, _: object) -> None:
-        """A part of a launch is done. It is measured when all are, not when somebody waits for it."""
+        """A part of a launch is done. The launch is measured when all parts are, whether or not a
+        program waits for it.
+        """
         if part.failures:
-            self._stop(launch, part)  # a failure is reported before all is over: the answer to this says when it is
+            self._stop(launch, part)  # answered when its PEs have stopped, which is after the failure is reported
         if launch.is_done:
             self._finish(launch)
         elif launch.failures and not launch.is_aborted:
             self._abort(launch)
 
     def stop(self, launch: Launch) -> None:
-        """End a launch wherever it is under way, and say nothing of how it ends."""
+        """Stop a launch wherever it is running, without reporting how it ends."""
         launch.is_aborted = launch.is_waited = True
         for part in launch.handles:
             if not part.is_done:
                 self._stop(launch, part)
 
     def _abort(self, launch: Launch) -> None:
-        """A launch that is to fail fast has failed on one SIP: stop it on the others."""
+        """A launch with fail_fast has failed on one SIP: stop it on the others."""
         for part in launch.handles:
             request = part.request
             if isinstance(request, KernelLaunchMsg) and request.failure_policy == "fail_fast" and not part.is_done:
@@ -143,7 +147,7 @@ class Launcher:
                 self._stop(launch, part)
 
     def _stop(self, launch: Launch, part: Handle) -> None:
-        """Stop a launch on one SIP; answered when nothing of it is under way there."""
+        """Stop a launch on one SIP; the request is answered when none of its PEs is running there."""
         request = part.request
         assert isinstance(request, KernelLaunchMsg)
         cubes, pes = request.target_cubes, request.target_pes
@@ -154,7 +158,9 @@ class Launcher:
             stop.done.callbacks.append(lambda _: launch.release_tensors())
 
     def _note_unreceived(self, launch: Launch) -> None:
-        """What a launch has sent to its own PEs and not received, nobody can: the next launch must not take it."""
+        """Messages that a launch has sent among its own PEs and not received stay unreceived: the next launch must not
+        take them.
+        """
         request = launch.handles[0].request
         assert isinstance(request, KernelLaunchMsg)
         communicator = self._engine.communicators.get(request.communicator)
@@ -165,11 +171,11 @@ class Launcher:
             communicator.failure = f"kernel '{launch.name}' has left {len(launch.unreceived)} messages in its rings"
 
     def _finish(self, launch: Launch) -> None:
-        """Note what a launch that is done has cost: what its PEs did for it, and what the links of its SIPs did."""
+        """Record the figures of a finished launch: the work of its PEs, and the activity of its SIPs' links."""
         if launch.is_measured:
             return
         launch.is_measured = True
-        self._engine.interrupt_replays(launch.sips)  # messages may be under way longer than kernels
+        self._engine.interrupt_replays(launch.sips)  # messages may still be in flight when kernels have ended
         launch.release_tensors()
         self._note_unreceived(launch)
         if self._engine.tally is not None:
@@ -181,12 +187,12 @@ class Launcher:
         here = tuple(f"sip{sip}." for sip in launch.sips)
         busy = self._engine.links_busy_since(self._done_before.pop(launch), launch.sips)
         launch.links = {link: busy_ns for link, busy_ns in busy.items() if link[0].startswith(here)}
-        for heard in launch.on_end:
-            heard(launch)
+        for callback in launch.on_end:
+            callback(launch)
 
 
-def _asked(ids: Targets | None, count: int) -> Targets:
-    """Targets as a message takes them: "all" that a caller asks for is every one, not only those that hold a shard."""
+def _targets(ids: Targets | None, count: int) -> Targets:
+    """Targets as a message takes them: a caller's "all" means every one, not only those that hold a shard."""
     if ids is None:
         return "all"
     return tuple(range(count)) if ids == "all" else ids

@@ -1,10 +1,10 @@
-"""A launch as the host sees it: which PEs, when, how long each was busy, what they did for it.
+"""A launch as the host sees it: its PEs, its times, how long each PE was busy, and how much work was done.
 
-Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) are the launch's own, whatever else runs at the same time, with
-one exception: where a PE ran a kernel of each stream at the same time, `bytes_hbm` and how long its DMA and its TCM
-ports were busy count what both did then. Those of a launch that failed are of the PEs whose kernel ended by itself:
-with a failure, up to then, or before it was aborted. What aborted PEs did is left out. A failure is reported at once;
-the launch is over, and releases its tensors, when every PE has done to its end what it was given.
+Figures (`flops`, `bytes_hbm`, `engines`, times of PEs) count this launch only, whatever else runs concurrently, with
+one exception: while a PE runs a compute and a communication kernel at the same time, `bytes_hbm` and the busy times of
+its DMA and TCM ports count both. The figures of a failed launch cover the PEs whose kernel ended by itself, normally or
+with the failure; the work of aborted PEs is left out. A failure is reported at once; the launch is over, and releases
+its tensors, when all of its PEs have stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernbench.sim_engine.handles import Handle
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 
 PER_PE = ("sip", "cube", "pe", "pe_exec_ns", "dma_ns", "compute_ns", "tcm_peak_bytes")  # of a PeResult, for JSON
-# Engines with channels whose ops overlap: the PE says how long at least one of them was busy.
+# Engines whose channels work in parallel: the PE reports how long at least one channel was busy.
 OVERLAPPING: Mapping[str, Callable[[PeResult], float]] = {
     "pe_dma": lambda result: result.dma_ns,
     "pe_fetch_store": lambda result: result.tcm_ns,
@@ -37,12 +37,14 @@ OVERLAPPING: Mapping[str, Callable[[PeResult], float]] = {
 
 @frozen
 class EngineUse:
-    """One kind of engine during a launch, all PEs together. One with several channels is busy while any of them is."""
+    """One kind of engine during a launch, over all PEs. An engine with several channels is busy
+    while any of them is.
+    """
 
     ops: int
     busy_ns: float  # sum over PEs
-    busy_ns_max: float  # of the busiest one
-    amounts: Mapping[str, int]  # how much was done, by unit (`common/work_units.py`)
+    busy_ns_max: float  # of the busiest PE
+    amounts: Mapping[str, int]  # work done, by unit (`common/work_units.py`)
 
     @property
     def flops(self) -> int:
@@ -54,19 +56,21 @@ class EngineUse:
 
 @dataclass(eq=False)
 class Launch:
-    """A kernel launch, under way or done. Times are known once it is done: wait for it."""
+    """A kernel launch, running or done. Its times are valid once it is done: wait for it."""
 
     name: str
     handles: list[Handle] = field(repr=False)
-    keeps: tuple[object, ...] = field(default=(), repr=False)  # its tensors, so that they outlive it
+    keeps: tuple[object, ...] = field(default=(), repr=False)  # its tensors, which must not be freed before it is over
     engines: dict[str, EngineUse] = field(default_factory=dict)  # by kind of engine
-    links: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)  # of its SIPs, busy ns meanwhile
-    is_measured: bool = field(default=False, repr=False)  # whether `engines` and `links` are known
-    stops: list[Handle] = field(default_factory=list, repr=False)  # requests to end what has failed somewhere
-    rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # that launched it
+    links: dict[tuple[str, str], float] = field(
+        default_factory=dict, repr=False
+    )  # busy ns of its SIPs' links meanwhile
+    is_measured: bool = field(default=False, repr=False)  # whether `engines` and `links` are set
+    stops: list[Handle] = field(default_factory=list, repr=False)  # requests to stop it after a failure
+    rank: ReferenceType[greenlet] = field(default_factory=lambda: ref(getcurrent()), repr=False)  # which launched it
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were reported
-    unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # what nobody can receive any more
+    unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # messages that cannot be received any more
     on_end: list[Callable[[Launch], None]] = field(default_factory=list, repr=False)  # called once it is measured
 
     @property
@@ -75,23 +79,23 @@ class Launch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is under way on any PE; after a failure that is later than done."""
+        """Whether it is running on no PE any more; after a failure that is later than `is_done`."""
         return self.is_done and all(stop.is_done for stop in self.stops)
 
     def release_tensors(self) -> None:
-        """Part of it has ended: keep its tensors no longer than PEs may write them."""
+        """Release its tensors if it is over: until then PEs may write them."""
         if self.is_over:
             self.keeps = ()
 
     @property
     def sips(self) -> tuple[int, ...]:
-        """Where it runs."""
+        """The SIPs it runs on."""
         requests = [handle.request for handle in self.handles]
         return tuple(request.sip for request in requests if isinstance(request, KernelLaunchMsg))
 
     @property
     def kernel_ref(self) -> str:
-        """What the device calls the kernel."""
+        """The name under which the kernel is registered with the device."""
         request = self.handles[0].request
         return request.kernel_ref.name if isinstance(request, KernelLaunchMsg) else self.name
 
@@ -102,7 +106,7 @@ class Launch:
 
     @property
     def end_ns(self) -> float:
-        """When the host had its completion."""
+        """When the host received its completion."""
         return max(handle.end_ns or 0.0 for handle in self.handles)
 
     @property
@@ -111,12 +115,12 @@ class Launch:
 
     @property
     def pes(self) -> tuple[PeResult, ...]:
-        """What every PE answered, by SIP, cube and PE."""
+        """The result of every PE, by SIP, cube and PE."""
         return tuple(result for handle in self.handles for result in handle.results)
 
     @property
     def ended(self) -> tuple[PeResult, ...]:
-        """Of those, the ones that were not aborted."""
+        """The results of PEs that were not aborted."""
         return tuple(result for result in self.pes if not result.is_aborted)
 
     @property
@@ -127,7 +131,7 @@ class Launch:
 
     @property
     def exec_ns(self) -> float:
-        """How long that is: the time of the slowest PE, unless one began later than others."""
+        """The length of `exec_span`: the time of the slowest PE, unless PEs began at different times."""
         start, end = self.exec_span
         return end - start
 
@@ -145,22 +149,22 @@ class Launch:
 
     @property
     def bytes_hbm(self) -> int:
-        """What its PEs moved to and from HBM on whatever SIP, in whole bursts."""
+        """Bytes that its PEs moved to and from HBM on any SIP, in whole bursts."""
         return sum(result.bytes_hbm for result in self.ended)
 
     @property
     def bytes_hbm_requested(self) -> int:
-        """What its PEs asked to read from and write to HBM; bursts are never less."""
+        """Bytes that its PEs requested from and to HBM; at most `bytes_hbm`, which counts whole bursts."""
         return sum(result.bytes_hbm_requested for result in self.ended)
 
     @property
     def tcm_peak(self) -> PeResult | None:
-        """The PE whose kernel's tensors took most TCM at one time; the first of several."""
+        """The PE with the highest peak TCM use by its kernel's tensors; the first of several."""
         return max(self.ended, key=lambda result: result.tcm_peak_bytes, default=None)
 
     @property
     def hbm(self) -> dict[str, ChannelTraffic]:
-        """What its PEs moved to and from each HBM slice that they touched, by controller."""
+        """The traffic of its PEs with each HBM slice that they accessed, by controller."""
         found: dict[str, ChannelTraffic] = {}
         for result in self.ended:
             for node, use in result.hbm:
@@ -169,12 +173,14 @@ class Launch:
 
     @property
     def bytes_sent(self) -> int:
-        """What its PEs sent in messages."""
+        """Bytes that its PEs sent in messages."""
         return sum(result.messages.sent_bytes for result in self.ended)
 
     @property
     def messages(self) -> dict[Path, int]:
-        """Bytes of messages that travelled while it ran, by path; between two of its PEs both ends know of them."""
+        """Bytes of messages transferred while it ran, by path. Both ends count a message between two of its PEs; it is
+        reported once.
+        """
         found: dict[Path, int] = {}
         for result in self.ended:
             for path, nbytes in result.messages.carried:
@@ -186,7 +192,7 @@ class Launch:
         return tuple(failure for handle in self.handles for failure in handle.failures)
 
     def raise_failures(self) -> None:
-        """Raise LaunchError when the kernel failed somewhere, UnreceivedError when it sent what it did not receive."""
+        """Raise LaunchError if the kernel failed on a PE, UnreceivedError if messages it sent were never received."""
         failures = self.failures
         if not failures:
             check_received(self.unreceived, f"kernel '{self.name}' has ended: ")
@@ -219,7 +225,7 @@ class Launch:
 
 
 def engine_use(work: Mapping[WorkKey, EngineWork], results: Sequence[PeResult]) -> dict[str, EngineUse]:
-    """What the engines of the PEs that gave these results did, by kind of engine."""
+    """The engine use of the PEs that have these results, by kind of engine."""
     answers = {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
     found: dict[str, dict[str, list[tuple[str, EngineWork]]]] = {}  # by kind and PE
     for (component, unit), did in work.items():
@@ -232,7 +238,7 @@ def engine_use(work: Mapping[WorkKey, EngineWork], results: Sequence[PeResult]) 
 def _use(
     kind: str, works: Mapping[str, Sequence[tuple[str, EngineWork]]], answers: Mapping[str, PeResult]
 ) -> EngineUse:
-    """One kind of engine, on every PE that used it."""
+    """The use of one kind of engine, over all PEs that used it."""
     union = OVERLAPPING.get(kind)
     busy = [sum(did.busy_ns for _, did in works[pe]) if union is None else union(answers[pe]) for pe in works]
     done = [each for own in works.values() for each in own]

@@ -1,10 +1,10 @@
-"""`torch.multiprocessing`: `spawn` runs a function once for each rank, all of them side by side on one clock.
+"""`torch.multiprocessing`: `spawn` runs a function once for each rank, all of them concurrently on one clock.
 
-The signature is PyTorch's, the execution is not: ranks are programs of one process that give way to each other when
-they wait for the device (`ranks.py`). They share Python's memory, and host code takes no simulated time. A rank works
-on the SIP of its number until it chooses another with `torch.ahbm.set_device`.
+The signature is PyTorch's, the execution is not: ranks are coroutines of one process, which switch when they wait for
+the device (`ranks.py`). They share Python's memory, and host code takes no simulated time. A rank's current device is
+the SIP of its number until it selects another with `torch.ahbm.set_device`.
 
-One rank that fails ends all of them, and what the ended ones had running on devices is stopped.
+If one rank fails, all are ended, and the launches that they have running on devices are stopped.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from kernbench.triton_emu.binding import name_of
 
 __all__ = ["MultiprocessingNamespace", "SpawnException"]
 
-Worked = Callable[..., object]
-# Kernels that fail alike on the SIP of each rank are one entry of the report.
+RankFunction = Callable[..., object]
+# Kernels that fail in the same way on the SIP of each rank are one entry of the report.
 _ON_ITS_SIP = re.compile(r"failed on sip \d+,").sub
 
 
 class TeamHost(Protocol):
-    """What starting and ending ranks needs of the context."""
+    """The part of the context that starting and ending ranks needs."""
 
     def wait_all(self) -> None:
-        """Return when all that the calling program issued is done."""
+        """Return when everything that the calling program issued is done."""
 
     def team_finishes(self) -> None:
-        """Return when all messages between ranks are done that have both their ends."""
+        """Return when all messages between ranks with both ends posted are done."""
 
     def stop_launches(self, programs: Collection[greenlet]) -> None:
-        """Stop what these programs, which are no more, have running."""
+        """Stop the launches of these programs, which have ended."""
 
     def team_starts(self, team: Team) -> None:
-        """Ranks are to be started; raises UsageError where they cannot be."""
+        """Called before ranks are started; raises UsageError if they cannot be."""
 
     def team_ends(self, team: Team, *, failed: bool) -> None:
-        """All ranks of a team are no more; raises an error for what they left undone, unless some failed."""
+        """Called when all ranks of a team have ended; raises an error for incomplete calls, unless a rank failed."""
 
 
 class MultiprocessingNamespace:
@@ -61,11 +61,11 @@ class MultiprocessingNamespace:
         self._ahbm = ahbm
         self._workers = workers
 
-    def spawn(self, fn: Worked, args: Sequence[object] = (), nprocs: int = 1, join: bool = True) -> None:
+    def spawn(self, fn: RankFunction, args: Sequence[object] = (), nprocs: int = 1, join: bool = True) -> None:
         """Run `fn(rank, *args)` for ranks 0 to nprocs - 1, and return when all of them, and all they issued, are done.
 
-        Raises SpawnException when ranks fail: it names every one that did, and why. Raises DeadlockError when nothing
-        can move and ranks still wait.
+        Raises SpawnException when ranks fail: it lists every one that did, with the reason. Raises DeadlockError when
+        ranks wait and no event is left.
         """
         self._check(fn, args, nprocs, join)
         team = Team(nprocs)
@@ -83,8 +83,8 @@ class MultiprocessingNamespace:
         if outcome.errors:
             _raise(outcome.errors, nprocs)
 
-    def _work(self, worker: Worker, fn: Worked, args: tuple[object, ...], programs: list[greenlet]) -> None:
-        """What the program of a rank does."""
+    def _work(self, worker: Worker, fn: RankFunction, args: tuple[object, ...], programs: list[greenlet]) -> None:
+        """The body of a rank's program."""
         programs.append(getcurrent())
         self._workers.bind(worker)
         self._ahbm.set_device(worker.rank)
@@ -117,7 +117,7 @@ class MultiprocessingNamespace:
             )
         if join is not True:
             raise UsageError(
-                f"spawn: join is {join!r}, and ranks run only while their starter waits: it lets time pass for them",
+                f"spawn: join is {join!r}, and ranks run only while the program that spawned them waits",
                 hint="leave join out; what is to run beside the ranks goes into one of them",
             )
         if self._workers.current() is not None:
@@ -131,7 +131,7 @@ def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
     """Raise UsageError for a function that does not take a rank and these arguments."""
     try:
         found = signature(fn)
-    except (TypeError, ValueError):  # a built-in function that does not say what it takes
+    except (TypeError, ValueError):  # a built-in function without a signature
         return
     try:
         found.bind(0, *args)
@@ -144,7 +144,7 @@ def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
 
 
 def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
-    """Raise what several ranks have raised, the same once; what is no failure of a program, Ctrl-C, as it is."""
+    """Raise the errors of several ranks as one, equal ones listed once; an interrupt (Ctrl-C) is raised as it is."""
     for error in errors.values():
         if not isinstance(error, Exception | SystemExit):
             raise error
@@ -164,7 +164,7 @@ def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """What a rank has raised, and where it did."""
+    """A rank's error, and where it was raised."""
     text = f"{type(error).__name__}: {error}".replace("\n", "\n  ")
     if not isinstance(error, KernBenchError):
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,6 +1,6 @@
 """Names of `torch` and `torch.distributed` that are not modelled, and what to use instead.
 
-A script that asks for one is told so, in place of Python's bare AttributeError; `hasattr` still says no.
+Using one raises an error that says so, instead of Python's bare AttributeError; `hasattr` still returns False.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = {
     "_all_gather_base": "use all_gather_into_tensor",
     "_reduce_scatter_base": "use reduce_scatter_tensor",
     "reduce_op": "use ReduceOp",
-    "monitored_barrier": "use barrier: a rank that never comes is reported at once, by name",
+    "monitored_barrier": "use barrier: a rank that never calls it is reported at once, by name",
     "new_subgroups": _GROUPS,
     "new_subgroups_by_enumeration": _GROUPS,
     "split_group": _GROUPS,
@@ -82,7 +82,7 @@ TORCH_NAMES = {
 
 
 def refuse_name(of: str, name: str, instead: str | None, known: Iterable[str]) -> NoReturn:
-    """Say that there is no such name, with what to use in its place or with the nearest one."""
+    """Raise NotModelledError for a name, with its replacement or the nearest existing name."""
     if instead is not None:
         raise NotModelledError(f"{of}.{name} is not modelled", hint=instead)
     names = [each for each in known if not each.startswith("_")]

@@ -1,6 +1,6 @@
-"""All that can be seen of a run, and the first thing in which two runs of one program differ.
+"""Everything observable of a run, and the first difference between two runs of one program.
 
-Two simulations of one program on one machine must agree in everything that is here, whichever fast paths they take
+Two simulations of one program on one machine must agree in everything that is here, whichever fast paths they use
 (`sim_engine/fast_paths.py`): times, records of the op log, results of PEs, counters of links and channels, contents of
 tensors when they are freed, and what the program returned.
 """
@@ -25,12 +25,12 @@ from kernbench.sim_engine.op_log import OpLog, OpRecord
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value
 
-Seen = Mapping[Any, object]
+Counts = Mapping[Any, object]
 
 
 @frozen
 class Difference:
-    """The first thing in which a run differs from the one that is right."""
+    """The first difference between a run and the reference run."""
 
     what: str  # "op log", "launch 3", "link counters", ...
     where: str  # which op, PE, link, tensor
@@ -50,19 +50,19 @@ class Difference:
 
 @dataclass(eq=False)
 class Observation:
-    """What was seen of one run. `error` is what it raised, if anything: then there may be nothing else."""
+    """What was observed of one run. `error` is what it raised, if anything: the other fields may then be empty."""
 
     error: str | None = None
     total_ns: float = 0.0
     launches: Sequence[Launch] = ()
     log: OpLog | None = field(default=None, repr=False)
-    counters: dict[str, Seen] = field(default_factory=dict, repr=False)  # by what was counted
+    counters: dict[str, Counts] = field(default_factory=dict, repr=False)  # by kind of counter
     contents: list[tuple[str, str]] = field(default_factory=list, repr=False)  # of tensors, when they were freed
     notes: list[object] = field(default_factory=list, repr=False)  # what the program returned
 
 
 class Observer:
-    """Watches the tensors of a context, and says in the end what was seen."""
+    """Records the tensors of a context as they are freed, and the rest of the observation at the end."""
 
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class Observer:
         self._seen.contents.append((f"{name} on {PeId(*shard.key)}", digest))
 
     def take(self, notes: Sequence[object] = ()) -> Observation:
-        """What was seen so far. Contents of tensors that are freed later are added then."""
+        """The observation so far. Contents of tensors that are freed later are added then."""
         engine, seen = self._context.engine, self._seen
         seen.total_ns, seen.launches, seen.log = engine.now_ns, list(self._context.launches), engine.log
         seen.counters = counters_of(engine)
@@ -85,8 +85,8 @@ class Observer:
         return seen
 
 
-def counters_of(engine: GraphEngine) -> dict[str, Seen]:
-    """What links, channels and DMA engines of a machine have done."""
+def counters_of(engine: GraphEngine) -> dict[str, Counts]:
+    """The counters of a machine's links, channels and DMA engines."""
     graph, network = engine.graph, engine.fabric.network
     memories = [str(network.names[node]) for node in engine.fabric.engine.groups]
     return {
@@ -104,7 +104,7 @@ def counters_of(engine: GraphEngine) -> dict[str, Seen]:
 
 
 def first_difference(expected: Observation, found: Observation) -> Difference | None:
-    """The first thing in which a run differs from the one that is right; None for equal ones."""
+    """The first difference between a run and the reference run; None if they are equal."""
     return next(_differences(expected, found), None)
 
 
@@ -168,7 +168,7 @@ def _by_pe(results: Sequence[PeResult]) -> dict[object, PeResult]:
     return {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
 
 
-def _in_mappings(what: str, expected: Seen, found: Seen) -> Iterator[Difference]:
+def _in_mappings(what: str, expected: Counts, found: Counts) -> Iterator[Difference]:
     for key in {**expected, **found}:
         ours, theirs = expected.get(key), found.get(key)
         if ours != theirs:
@@ -191,7 +191,7 @@ def _only_what_differs(ours: object, theirs: object) -> tuple[str, str]:
 
 
 def is_plain(note: object) -> bool:
-    """Whether two runs can be compared by it: numbers, texts, arrays, and lists and mappings of them."""
+    """Whether a value can be compared between runs: numbers, text, arrays, and lists and mappings of them."""
     if isinstance(note, Mapping):
         return all(is_plain(each) for each in note.values())
     if isinstance(note, list | tuple):

@@ -1,7 +1,7 @@
-"""Process groups: ranks that call collectives together, and the world of all of them.
+"""Process groups: ranks that call collectives together, and the world of all ranks.
 
-Rank r of the world is on SIP r. One ProcessGroup object serves all its ranks, which are programs of one process; what
-differs between them, each one's own number, follows from who asks.
+Global rank r is on SIP r. One ProcessGroup object serves all its ranks, which are programs of one process; `rank()`
+depends on which of them calls it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernbench.runtime_api.workers import Team
 if TYPE_CHECKING:
     from kernbench.ccl.config import CclSource
 
-WhoAsks = Callable[[], int]
+CallingRank = Callable[[], int]  # the global rank of the program that calls
 
 
 class NonMember(Enum):
@@ -34,15 +34,15 @@ class NonMember(Enum):
 
 
 class ProcessGroup:
-    """Some ranks of a world. `ranks` are their numbers there, in the order of their numbers here."""
+    """Some ranks of a world. `ranks` are their global ranks, in the order of their group ranks."""
 
-    def __init__(self, name: str, ranks: Sequence[int], who_asks: WhoAsks) -> None:
+    def __init__(self, name: str, ranks: Sequence[int], calling_rank: CallingRank) -> None:
         self.ranks = tuple(ranks)
         self.placed = CallGroup(name, self.ranks)
-        self._who_asks = who_asks
+        self._calling_rank = calling_rank
         self.calls = CallOrder(self.title, self.ranks)
         self.messages = MessageOrder(self.title, self.ranks)
-        self.left: list[int] = []  # ranks of the world that have destroyed it for themselves
+        self.left: list[int] = []  # global ranks that have destroyed it for themselves
 
     @property
     def name(self) -> str:
@@ -56,20 +56,20 @@ class ProcessGroup:
         return len(self.ranks)
 
     def rank(self) -> int:
-        """The caller's number in the group; -1 for one that is not a member."""
-        return self.rank_of(self._who_asks())
+        """The caller's rank in the group; -1 if it is not a member."""
+        return self.rank_of(self._calling_rank())
 
-    def rank_of(self, world_rank: int) -> int:
-        """The number in the group of a rank of the world; -1 for one that is not a member."""
-        return self.ranks.index(world_rank) if world_rank in self.ranks else -1
+    def rank_of(self, global_rank: int) -> int:
+        """The group rank of a global rank; -1 if it is not a member."""
+        return self.ranks.index(global_rank) if global_rank in self.ranks else -1
 
     def __repr__(self) -> str:
         return f"ProcessGroup({self.name!r}, ranks {list(self.ranks)})"
 
 
 class World:
-    """All ranks, and the groups among them. `team` are the programs that made it, None for a main program's; `ccl` is
-    how its collectives run, as the first of them said, and `made_at` that one's line.
+    """All ranks, and their groups. `team` has the programs that created it, None if a main program did; `ccl` is the
+    configuration of its collectives that the first of them passed, and `made_at` the line of that call.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class World:
         name: str,
         size: int,
         backend: Backend,
-        who_asks: WhoAsks,
+        calling_rank: CallingRank,
         team: Team | None,
         ccl: CclSource = None,
     ) -> None:
@@ -86,12 +86,12 @@ class World:
         self.ccl = ccl
         self.made_at = host_line()
         self.joined: list[int] = []  # ranks that have called init_process_group themselves
-        self._who_asks = who_asks
-        self.default = ProcessGroup(name, range(size), who_asks)
+        self._calling_rank = calling_rank
+        self.default = ProcessGroup(name, range(size), calling_rank)
         self.groups = [self.default]
         self._made = [0] * size  # calls of new_group by each rank so far
-        self._by_number: list[tuple[ProcessGroup, str]] = []  # what the n-th call of each rank makes, and its line
-        self._unreceived: list[Unreceived] = []  # in groups that are closed, and not reported
+        self._by_number: list[tuple[ProcessGroup, str]] = []  # the n-th group that every rank creates, and its line
+        self._unreceived: list[Unreceived] = []  # in closed groups, not reported yet
         backend.open(self.default.placed)
 
     @property
@@ -99,9 +99,9 @@ class World:
         return self.default.size()
 
     def new_group(self, ranks: Sequence[int], caller: int | None) -> ProcessGroup:
-        """The group that a rank's next call of new_group makes; a main program (None) makes one for all at once.
+        """The group that a rank's next call of new_group creates; a main program (None) creates it for all ranks.
 
-        Raises CollectiveMismatchError when another rank's call with that number was for other ranks.
+        Raises CollectiveMismatchError if another rank's n-th call was for other members.
         """
         if caller is None:
             return self._make(ranks)
@@ -120,13 +120,13 @@ class World:
         return group
 
     def _make(self, ranks: Sequence[int]) -> ProcessGroup:
-        group = ProcessGroup(f"{self.default.name}/{len(self.groups)}", ranks, self._who_asks)
+        group = ProcessGroup(f"{self.default.name}/{len(self.groups)}", ranks, self._calling_rank)
         self.backend.open(group.placed)
         self.groups.append(group)
         return group
 
     def leave(self, group: ProcessGroup, rank: int | None) -> None:
-        """A rank, or a main program for all of them, destroys a group; with the last of its ranks it is closed."""
+        """Destroy a group for one rank, or for all of them (None); after its last rank has left it is closed."""
         gone = list(group.ranks) if rank is None else [rank]
         was_open = len(group.left) < group.size()
         group.left += [each for each in gone if each in group.ranks and each not in group.left]
@@ -135,17 +135,17 @@ class World:
             self.backend.close(group.placed)
 
     def close(self) -> None:
-        """All groups are destroyed for all ranks."""
+        """Destroy all groups for all ranks."""
         for group in self.groups:
             self.leave(group, None)
 
     def take_unreceived(self) -> list[Unreceived]:
-        """Messages that closed groups have left in rings, once."""
+        """Take the messages that closed groups have left in rings: each is returned once."""
         found, self._unreceived = self._unreceived, []
         return found
 
     def open_calls(self, ended: Sequence[int]) -> Iterator[str]:
-        """What some ranks have called and others never did. `ended` are ranks whose program has returned."""
+        """Calls and messages that only some ranks have made, in words. `ended` are ranks whose program has returned."""
         for group in self.groups:
             yield from group.calls.open_calls(ended)
             yield from group.messages.open_calls()

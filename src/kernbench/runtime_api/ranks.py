@@ -1,16 +1,15 @@
-"""Host programs side by side on one clock: a greenlet for each rank, and only the main greenlet lets time pass.
+"""Concurrent host programs on one clock: a greenlet for each rank, and only the main greenlet advances time.
 
-A rank runs until it must wait for something on the device. Then it gives way, and the next rank runs at the same
-instant; when none can run, the main greenlet lets time pass until something happens that a rank waits for. So ranks
-submit their requests as if each had a processor of its own, and what they submit contends. Ranks whose requests are
-answered at one instant run in the order in which those were submitted, once all else of that instant has happened;
-ranks that set out together run in their own order.
+A rank runs until it must wait for an event on the device. Then it yields, and the next rank runs at the same simulated
+time; when no rank is ready, the main greenlet advances time until an event wakes one. So ranks submit requests as if
+each had its own processor, and their requests contend. Ranks whose requests are answered at the same time resume in the
+order of submission, after all other events of that time; ranks that start together run in order of their numbers.
 
-A rank that raises ends those that it was started with, once what else was to happen at that instant has happened: who
-fails at the same time is heard too. When nothing can move, the report says of each rank what it waits for.
+If a rank raises, the ranks it was started with are ended, after the other events of that time: ranks that fail at the
+same time are all reported. In a deadlock, the report has what each rank waits for.
 
-`wait` works the same in a rank and outside of any. What collectives need is here too: events that the host itself
-makes (`event`), and programs started from within a rank, to wait for (`run`) or beside it (`start`).
+`wait` works the same inside and outside of a rank. Collectives use two more functions: events that the host triggers
+(`event`), and programs started from within a rank, in the foreground (`run`) or in the background (`start`).
 """
 
 from __future__ import annotations
@@ -47,31 +46,35 @@ class Ranks:
         self._engine = engine
         self._main: greenlet | None = None  # while ranks run
         self._ready: deque[greenlet] = deque()
-        self._blocked: dict[greenlet, str | None] = {}  # what each waits for, for the report; None: others it started
+        self._blocked: dict[
+            greenlet, str | None
+        ] = {}  # what each waits for, for the report; None: for programs it started
         self._names: WeakKeyDictionary[greenlet, str] = WeakKeyDictionary()
-        self._ended: WeakSet[greenlet] = WeakSet()  # may clean up, and may not wait
-        self.unmatched: list[Callable[[], Sequence[str]]] = []  # asked when nothing can move: who never came, and where
+        self._ended: WeakSet[greenlet] = WeakSet()  # may clean up, but not wait
+        self.unmatched: list[
+            Callable[[], Sequence[str]]
+        ] = []  # in a deadlock: collective calls that not all ranks made
 
     @property
     def in_rank(self) -> bool:
-        """Whether the caller is a rank, which may not let time pass itself."""
+        """Whether the caller is a rank, which must not advance time itself."""
         return self._main is not None and getcurrent() is not self._main
 
     @property
     def running(self) -> int:
-        """How many programs there are while time passes, without those that wait for others that they started; the main
-        one counts where it has no ranks.
+        """The number of programs, not counting those that wait for programs they started; without ranks, the main
+        program counts as one.
         """
         waiting = sum(what is not None for what in self._blocked.values())
         return max(1, len(self._ready) + waiting)
 
     def event(self) -> simpy.Event:
-        """Something that the host will make happen: `event.succeed()`."""
+        """A new event that the host triggers with `event.succeed()`."""
         return HostEvent(self._engine)
 
     def wait(self, events: Sequence[simpy.Event], what: str | None = "an event") -> None:
-        """Return when all events have happened; raises DeadlockError when some never will. `what` is for the report:
-        None where others say it.
+        """Return when all events have been processed; raises DeadlockError if some never will be. `what` describes the
+        wait in the report; with None it is left out, because other programs are listed instead.
         """
         self._wait(events, what)
         if self._engine.races is not None:
@@ -83,30 +86,30 @@ class Ranks:
             return
         _refuse_kernels(what or "others")
         if self.in_rank:
-            self._give_way(missing, what)
+            self._yield_for(missing, what)
         else:
             for event in missing:
                 if not self._engine.run_until_done(event):
                     raise self._deadlock([_at(what, host_line())] if what is not None else [])
 
     def run(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> list[object]:
-        """Run programs side by side and return what they return. The first that raises ends all of them."""
+        """Run programs concurrently and return what they return. The first that raises ends all of them."""
         outcome = self.run_all(bodies, names)
         for error in outcome.errors.values():
             raise error
         return outcome.results
 
     def run_all(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> Outcome:
-        """As `run`, but says what each of those that failed has raised. `names` are for the report of a deadlock."""
+        """As `run`, but returns the errors of the programs that failed. `names` are for deadlock reports."""
         _refuse_kernels("programs to end")
         group = _Programs(bodies, self.event())
         try:
             if self.in_rank:
                 self._start(group, names)
-                self._give_way([group.over], None)
+                self._yield_for([group.over], None)
             else:
                 self._run_from_main(group, names)
-        finally:  # of a program that is ended itself, too
+        finally:  # also if the calling program is ended
             group.is_ended = True
             for other in group.members:
                 self._kill(other)
@@ -115,8 +118,8 @@ class Ranks:
         return Outcome(group.results, group.errors)
 
     def start(self, body: Body, name: str) -> Background:
-        """Let a rank go on while a program of its own runs beside it."""
-        assert self.in_rank, "only a rank has programs beside it"
+        """Run a program in the background of the calling rank."""
+        assert self.in_rank, "only a rank has background programs"
         group = _Programs([body], self.event())
         self._start(group, [name])
         return Background(self, group)
@@ -126,7 +129,7 @@ class Ranks:
     def _run_from_main(self, group: _Programs, names: Sequence[str]) -> None:
         main = self._main = getcurrent()
         assert group.over.callbacks is not None
-        group.over.callbacks.append(lambda _: self._ready.append(main))  # its turn comes as a rank's does
+        group.over.callbacks.append(lambda _: self._ready.append(main))  # it is scheduled like a rank
         try:
             self._start(group, names)
             while True:
@@ -139,8 +142,8 @@ class Ranks:
                     raise self._deadlock(self._waiting())
         finally:
             group.is_ended = True
-            for left in [*group.members, *self._ready, *self._blocked]:
-                self._kill(left)
+            for member in [*group.members, *self._ready, *self._blocked]:
+                self._kill(member)
             self._ready.clear()
             self._blocked.clear()
             self._main = None
@@ -153,28 +156,28 @@ class Ranks:
             self._engine.races.forked(group.members)
         self._ready.extend(group.members)
 
-    def _give_way(self, events: Sequence[simpy.Event], what: str | None) -> None:
+    def _yield_for(self, events: Sequence[simpy.Event], what: str | None) -> None:
         me = getcurrent()
         if me in self._ended:
             raise GreenletExit
-        left = len(events)
+        pending = len(events)
 
-        def happened(_: simpy.Event) -> None:
-            nonlocal left
-            left -= 1
-            if not left and me in self._blocked:
+        def processed(_: simpy.Event) -> None:
+            nonlocal pending
+            pending -= 1
+            if not pending and me in self._blocked:
                 del self._blocked[me]
                 self._ready.append(me)
 
         for event in events:
             assert event.callbacks is not None
-            event.callbacks.append(happened)
+            event.callbacks.append(processed)
         self._blocked[me] = what
         assert self._main is not None
         self._main.switch()
 
     def _waiting(self) -> list[str]:
-        """What each rank waits for and at which line, those aside that wait for ranks they started, by name."""
+        """What each rank waits for and at which line, without ranks that wait for programs they started."""
         names: dict[str, list[str]] = {}
         for rank, what in self._blocked.items():
             if what is not None:
@@ -182,7 +185,7 @@ class Ranks:
         return [f"{', '.join(whose)}: {waits}" if any(whose) else waits for waits, whose in names.items()]
 
     def _deadlock(self, waiting: Sequence[str]) -> DeadlockError:
-        listed = "; ".join(waiting) or "nothing that is known"
+        listed = "; ".join(waiting) or "an unnamed event"
         blocked, unmatched = self._engine.blocked_kernels(), [text for ask in self.unmatched for text in ask()]
         return DeadlockError(
             "deadlock: nothing is left that could happen, and the host still waits",
@@ -213,14 +216,14 @@ def _refuse_kernels(what: str) -> None:
 
 
 class HostEvent(simpy.Event):
-    """What one host program makes happen and others wait for."""
+    """An event that one host program triggers and others wait for."""
 
     def __init__(self, engine: GraphEngine) -> None:
         super().__init__(engine.env)
         self._races = engine.races
 
     def succeed(self, value: object = None) -> HostEvent:
-        """Make it happen: what the program did before is known to all who wait for it."""
+        """Trigger the event. For race detection this is a release: waiting for the event acquires it."""
         if self._races is not None:
             self._races.said(self)
         super().succeed(value)
@@ -236,7 +239,7 @@ class _Programs:
         self.members: list[greenlet] = []
         self.results: list[object] = [None] * len(bodies)
         self.errors: dict[int, BaseException] = {}
-        self.is_ended = False  # who is left is being ended, and what it raises now is no failure of its own
+        self.is_ended = False  # remaining programs are being ended, and errors they raise now are ignored
         self._left = len(bodies)
         if not bodies:
             over.succeed()
@@ -262,7 +265,7 @@ class _Programs:
 
 
 class Background:
-    """A program that runs beside a rank."""
+    """A program that runs in the background of a rank."""
 
     def __init__(self, ranks: Ranks, group: _Programs) -> None:
         self._ranks = ranks
@@ -278,6 +281,6 @@ class Background:
 
     def wait(self) -> None:
         """Return when it is over; raises what it raised."""
-        self._ranks.wait([self._group.over], None)  # the program itself says what it waits for
+        self._ranks.wait([self._group.over], None)  # the report lists what the program itself waits for
         for error in self._group.errors.values():
             raise error

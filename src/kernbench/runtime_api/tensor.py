@@ -1,9 +1,9 @@
 """Tensor: the host's handle of a tensor on a device: shape, dtype, which PE holds which part, and its contents.
 
-Reading (`numpy()`, `data`, indexing, `repr`) shows what memory holds once everything issued before is done,
-evaluating what is pending. It looks at the simulation from outside and takes no simulated time; `cpu()` is the read
-that travels. Writing (`copy_`, assignment to an index) is a host write to every shard it touches, and takes its time.
-Of replicas, reads show the first one.
+Reading (`numpy()`, `data`, indexing, `repr`) returns what memory holds once everything issued before is done, and
+evaluates pending values. It inspects the simulation from outside and takes no simulated time; `cpu()` is the read that
+is simulated. Writing (`copy_`, assignment to an index) is a host write to every shard it touches, and is simulated. Of
+replicas, reads return the first one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPR_ELEMENTS = 4096  # a larger tensor is described, not printed
 
 
 class Host(Protocol):
-    """What a tensor needs of its context."""
+    """The part of the context that a tensor needs."""
 
     def read_parts(
         self, tensor: Tensor, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
@@ -42,13 +42,13 @@ class Host(Protocol):
         """The contents of some shards; elements that are not wanted may be anything."""
 
     def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
-        """Write arrays into shards: which one, from which element on, and what."""
+        """Write arrays into shards; each item is (shard, first element, array)."""
 
     def written(self, tensor: Tensor, at: int) -> Mask:
         """Which elements of a shard were ever written."""
 
     def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
-        """Of some shards, elements that a write went over but said nothing of are as if it had not."""
+        """Mark elements that a write only passed over as not written; `gaps` are masks by shard."""
 
 
 class Tensor:
@@ -74,7 +74,7 @@ class Tensor:
         self.placement = tuple(placement)
         self.allocation = allocation
 
-    # ---- what it is
+    # ---- attributes
 
     @property
     def dtype(self) -> str:
@@ -103,7 +103,7 @@ class Tensor:
 
     @property
     def shards(self) -> tuple[TensorShard, ...]:
-        """Where its parts lie, by cube and then by PE."""
+        """The memory of its parts, by cube and then by PE."""
         return self.allocation.shards
 
     @property
@@ -136,11 +136,11 @@ class Tensor:
     # ---- reading
 
     def numpy(self) -> Array:
-        """Its contents as an array of its own; raises DataError where nothing was ever written."""
+        """Its contents as a new array; raises DataError if elements were never written."""
         return self._gather()
 
     def cpu(self) -> Array:
-        """As `numpy()`, but the bytes travel to the host, and that takes its time."""
+        """As `numpy()`, but the transfer to the host is simulated and takes time."""
         return self._gather(timed=True)
 
     @property
@@ -152,7 +152,7 @@ class Tensor:
         return contents if dtype is None else contents.astype(dtype)
 
     def __getitem__(self, index: Index) -> Array:
-        """What numpy's indexing gives of its contents; the rest need not have been written."""
+        """Its contents indexed as a numpy array; other elements need not have been written."""
         touched = self._touched(index)
         wanted = {at: touched[self.placement[at].index].reshape(-1) for at in self.first_holders()}
         contents = self._gather({at: here for at, here in wanted.items() if here.any()})
@@ -179,9 +179,9 @@ class Tensor:
     # ---- writing
 
     def copy_(self, source: Tensor | ArrayLike) -> Tensor:
-        """Write another tensor's contents, or an array's, into this one; sizes of 1 are repeated."""
+        """Write another tensor's contents, or an array's, into this one; sizes of 1 are broadcast."""
         contents = self._cast(source, self.shape)
-        parts = {part.offset_bytes: contents[part.index] for part in self.placement}  # replicas are given the same
+        parts = {part.offset_bytes: contents[part.index] for part in self.placement}  # replicas get the same array
         self.host.write_parts(self, [(at, 0, parts[part.offset_bytes]) for at, part in enumerate(self.placement)])
         return self
 
@@ -190,15 +190,15 @@ class Tensor:
         return self.copy_(value)
 
     def __setitem__(self, index: Index, source: Tensor | ArrayLike) -> None:
-        """Write part of it; what numpy's assignment changes, in every shard that has some of it.
+        """Write the elements that an index selects, in every shard that has some of them.
 
-        A shard takes one write, from the first element that changes to the last, with what lies between as it was.
+        A shard gets one write, from the first selected element to the last; elements between keep their contents.
         """
         touched = self._touched(index)
         new = np.zeros(self.shape, self.element.numpy)
         new[index] = self._cast(source, new[index].shape)  # type: ignore[index]  # numpy takes what this takes
         parts: list[tuple[int, int, Array]] = []
-        gaps: dict[int, Mask] = {}  # what lies between and was never written
+        gaps: dict[int, Mask] = {}  # elements between that were never written
         for at, part in enumerate(self.placement):
             here, contents = touched[part.index].reshape(-1), new[part.index].reshape(-1)
             changed = np.flatnonzero(here)
@@ -211,8 +211,8 @@ class Tensor:
         self.host.leave_unwritten(self, gaps)
 
     def _filled(self, at: int, touched: Mask, new: Array, first: int, end: int) -> tuple[Array, Mask]:
-        """`new` where it is touched and a shard's present contents elsewhere from `first` to `end`; and what of those
-        was never written.
+        """`new` where it is touched and the shard's current contents elsewhere from `first` to `end`; and which of
+        these were never written.
         """
         between = ~touched
         between[:first] = between[end:] = False
@@ -234,7 +234,7 @@ class Tensor:
         return list(found.values())
 
     def _gather(self, wanted: Mapping[int, Mask] | None = None, *, timed: bool = False) -> Array:
-        """Its contents; with `wanted`, of these elements of these shards only."""
+        """Its contents; with `wanted`, only these elements of these shards."""
         out = np.zeros(self.shape, self.element.numpy)
         which = self.first_holders() if wanted is None else list(wanted)
         for at, part in zip(which, self.host.read_parts(self, which, timed=timed, wanted=wanted), strict=True):
@@ -251,7 +251,7 @@ class Tensor:
             ) from None
 
     def _touched(self, index: Index) -> Mask:
-        """Which elements an index names; raises UsageError for one that does not fit."""
+        """Which elements an index selects; raises UsageError for an invalid index."""
         touched = np.zeros(self.shape, bool)
         try:
             touched[index] = True  # type: ignore[index]  # numpy takes what this takes

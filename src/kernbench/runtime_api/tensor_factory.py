@@ -1,4 +1,4 @@
-"""The functions of `torch` that make tensors: where they lie, and what they hold from the beginning."""
+"""The functions of `torch` that make tensors: where they lie, and their initial contents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorFactory:
         name: str | None = None,
         space: Space = "hbm",
     ) -> Tensor:
-        """A tensor that nothing was written to. Placed by `dp`; on one PE without it.
+        """A tensor without contents. It is placed by `dp`; without `dp`, on one PE.
 
         `space` is the memory of each PE that holds a part: "hbm", its slice; "tcm", its TCM, of which kernels then have
         less; or "sram", its cube's, which all PEs of the cube share.
@@ -55,8 +55,8 @@ class TensorFactory:
         space: Space = "hbm",
         preset: bool = False,
     ) -> Tensor:
-        """A tensor of zeros, written by the host. With `preset` they were there before the program began: nothing is
-        written and no time passes, however large it is.
+        """A tensor of zeros, written by the host. With `preset`, memory holds them before the program begins: nothing
+        is written and no time passes.
         """
         if not preset:
             return self.full(_shape(size), 0, dtype=dtype, dp=dp, name=name, space=space)
@@ -98,12 +98,12 @@ class TensorFactory:
         given = real_numbers(array, "from_numpy")
         element, values = dtype_of(given.dtype if dtype is None else dtype), self.engine.values
         held = as_elements(given, element, "from_numpy")
-        known: dict[int, Value] = {}  # replicas share one value
+        shared: dict[int, Value] = {}  # replicas share one value, by offset
 
         def contents(part: ShardSpec) -> Value:
-            if part.offset_bytes not in known:
-                known[part.offset_bytes] = values.constant(held[part.index], element)
-            return known[part.offset_bytes]
+            if part.offset_bytes not in shared:
+                shared[part.offset_bytes] = values.constant(held[part.index], element)
+            return shared[part.offset_bytes]
 
         return self._create(held.shape, element, dp, name, contents, space)
 
@@ -121,8 +121,8 @@ class TensorFactory:
         return self._create(tuple(size), dtype_of(dtype), dp, name, contents, space)
 
     def preset(self, tensor: Tensor, contents: Contents) -> None:
-        """Have a tensor hold `contents(part)` in each of its parts as if that had always been there: nothing is
-        written, and no time passes. For what is set up before the program that is timed.
+        """Set the contents of a tensor's parts to `contents(part)` without simulating a write: no time passes. For data
+        that is set up before the timed program.
         """
         self._store.check_ours(tensor)
         self._queue.wait_all()

@@ -1,9 +1,9 @@
 """The tensors of one context on its devices: placed, mapped, written, read, and freed.
 
-Creating one maps it in the cubes that hold it, and a launch maps it in whatever other cubes it goes to, on any SIP. A
-tensor that is dropped is freed at the next call: an unmap message goes to every SIP that knows it. A later mapping of
-the same addresses cannot overtake it, because commands reach a cube in the order in which they were submitted
-(`sim_engine.command_order`); so the bytes can be handed out again at once.
+A new tensor is mapped in the cubes that hold it, and a launch maps it in the other cubes it runs on, on any SIP. A
+tensor without references is freed at the next call: an unmap message goes to every SIP that has mapped it. A later
+mapping of the same addresses cannot overtake it, because commands reach a cube in the order of submission
+(`sim_engine.command_order`); so the memory can be reused at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OnFree = Callable[[str, TensorShard, Value], None]  # with a tensor's name
 
 @dataclass(eq=False)
 class _Resources:
-    """What a tensor occupies, and the cubes whose MMUs know it. It stays when the tensor is gone."""
+    """The memory of a tensor, and the cubes whose MMUs map it. It outlives the Tensor object."""
 
     name: str
     allocation: Allocation
@@ -49,7 +49,7 @@ class _Resources:
 
 
 class TensorStore:
-    """Makes tensors and serves them."""
+    """Creates tensors, and implements their reads and writes (`tensor.Host`)."""
 
     def __init__(self, queue: HostQueue) -> None:
         self._queue = queue
@@ -57,10 +57,10 @@ class TensorStore:
         self._spec = queue.engine.graph.spec
         self.memory = DeviceMemory(self._spec, queue.engine.pe_memory, queue.engine.cube_memory)
         self._resources: dict[int, _Resources] = {}  # by tensor number
-        self._dropped: list[int] = []  # numbers of tensors that nothing refers to any more
+        self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0
         self._closed = False
-        self.on_free: OnFree | None = None  # called with what every shard of a tensor holds that is freed
+        self.on_free: OnFree | None = None  # called with the contents of every freed shard
 
     def create(
         self,
@@ -76,7 +76,7 @@ class TensorStore:
         self.tidy()
         _check_space(space, policy, written=contents is not None)
         placement = resolve_dp_policy(
-            replace(policy, num_pes=1) if space == "sram" else policy,  # all PEs of a cube share what is there
+            replace(policy, num_pes=1) if space == "sram" else policy,  # all PEs of a cube share its SRAM
             shape=shape,
             itemsize=element.itemsize,
             num_pe=self._spec.cube.n_pes,
@@ -96,16 +96,16 @@ class TensorStore:
         return tensor
 
     def map_in(self, tensor: Tensor, sip: int, cubes: Sequence[int]) -> list[Handle]:
-        """Let the PEs of a SIP's `cubes` know where a tensor lies, as far as they do not yet."""
+        """Map a tensor in the MMUs of a SIP's `cubes` that have not mapped it yet."""
         resources = self._resources[tensor.number]
-        known = resources.mapped.get(sip, ())
-        new_cubes = tuple(cube for cube in cubes if cube not in known)
+        mapped = resources.mapped.get(sip, ())
+        new_cubes = tuple(cube for cube in cubes if cube not in mapped)
         if not new_cubes or resources.allocation.va_base is None:
             return []
         entries = map_entries(resources.allocation, new_cubes, self._spec.cube.n_pes)
         message = MmuMapMsg(sip=sip, target_cubes=new_cubes, entries=entries, debug_label=tensor.name)
         handle = self._queue.submit(message)
-        resources.mapped[sip] = known + new_cubes  # once it is under way: a place that does not exist is refused
+        resources.mapped[sip] = mapped + new_cubes  # after submit, which rejects cubes that do not exist
         return [handle]
 
     def check_ours(self, tensor: Tensor) -> None:
@@ -123,15 +123,15 @@ class TensorStore:
     # ---- contents
 
     def value_of(self, tensor: Tensor, at: int) -> Value:
-        """What memory holds of one shard now; zeros where nothing was written."""
+        """The current contents of one shard; zeros where nothing was written."""
         part, shard = tensor.placement[at], tensor.shards[at]
         if self._engine.races is not None:
             self._engine.races.looked_at(shard.pa, part.nbytes, tensor.name, self._engine.now_ns)
         return self._engine.memory.read(shard.pa, part.local_shape, tensor.element, zero_fill=True)
 
     def written(self, tensor: Tensor, at: int) -> Mask:
-        """Which elements of a shard were written, once all that was issued is done."""
-        self._look_at(tensor)
+        """Which elements of a shard were written, once everything issued is done."""
+        self._prepare_read(tensor)
         part, shard = tensor.placement[at], tensor.shards[at]
         mask = np.ones(shard.nbytes // tensor.itemsize, bool)
         for first, end in self._engine.memory.gaps(shard.pa, part.nbytes):
@@ -139,7 +139,7 @@ class TensorStore:
         return mask
 
     def unwritten(self, tensor: Tensor, parts: Sequence[int], wanted: Mapping[int, Mask] | None = None) -> str | None:
-        """What of some shards was never written, of all elements or of those that are wanted; None for nothing."""
+        """Which elements of some shards, of all or of those that are wanted, were never written, in words; or None."""
         found: dict[ShardSpec, tuple[Mask, Mask]] = {}
         for at in parts:
             written = self.written(tensor, at)
@@ -150,7 +150,7 @@ class TensorStore:
     def read_parts(
         self, tensor: Tensor, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
     ) -> list[Array]:
-        """The contents of some shards, once all that was issued is done. Elements that are not wanted may be anything.
+        """The contents of some shards, once everything issued is done. Elements that are not wanted may be anything.
 
         Raises DataError for elements that were never written.
         """
@@ -163,36 +163,36 @@ class TensorStore:
             handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
         graph = self._engine.values
-        debugged = graph.sites is not None  # then what was computed stays open to inspection
+        debugged = graph.sites is not None  # intermediate values are kept for inspection
         found = [self.value_of(tensor, at) for at in parts]
         return evaluate(found, backend=graph.backend, keep_inputs=debugged)
 
-    def _look_at(self, tensor: Tensor) -> None:
-        """Contents are to be seen: everything issued before is done first."""
+    def _prepare_read(self, tensor: Tensor) -> None:
+        """Wait for everything issued before contents are read; raises UsageError in a run without contents."""
         self.check_ours(tensor)
         if not self._engine.data:
             raise UsageError("this run keeps no data", hint="run it without data=False and torch.timing_only()")
         self._queue.wait_all()
 
     def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
-        """Write arrays into shards: which one, from which element on, and what. Returns when that is done."""
+        """Write arrays into shards; each item is (shard, first element, array). Returns when that is done."""
         self.check_ours(tensor)
         self._queue.wait_all()
-        known: dict[int, Value] = {}  # what several shards are given is one value
+        shared: dict[int, Value] = {}  # an array written to several shards is one value
         handles: list[Handle] = []
         for at, first, array in parts:
-            if id(array) not in known:
-                known[id(array)] = self._engine.values.constant(array, tensor.element)
-            handles.append(self._write(tensor, at, first, known[id(array)]))
+            if id(array) not in shared:
+                shared[id(array)] = self._engine.values.constant(array, tensor.element)
+            handles.append(self._write(tensor, at, first, shared[id(array)]))
         self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
 
     def preset(self, tensor: Tensor, contents: Contents) -> None:
-        """Have memory hold values as if they had always been there: no time passes."""
+        """Set the contents of memory without simulating a write: no time passes."""
         for part, shard in zip(tensor.placement, tensor.shards, strict=True):
             self._engine.memory.write(shard.pa, contents(part))
 
     def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
-        """Of some shards, elements that a write went over but said nothing of are as if it had not."""
+        """Mark elements that a write only passed over as not written; `gaps` are masks by shard."""
         itemsize = tensor.itemsize
         for at, gap in gaps.items():
             edges = np.flatnonzero(np.diff(gap, prepend=False, append=False)).tolist()
@@ -214,10 +214,10 @@ class TensorStore:
         )
         return self._queue.submit(message, value)
 
-    # ---- the end of tensors
+    # ---- freeing
 
     def tidy(self) -> list[Handle]:
-        """Free what was dropped since; raises UsageError after closing."""
+        """Free tensors without references; raises UsageError after closing."""
         if self._closed:
             raise UsageError("this context is closed", hint="make tensors and launches inside its 'with' block")
         handles: list[Handle] = []
@@ -226,7 +226,7 @@ class TensorStore:
         return handles
 
     def close(self) -> list[Handle]:
-        """Free everything; returns the unmap requests under way."""
+        """Free everything; returns the pending unmap requests."""
         if self._closed:
             return []
         handles = self.tidy()
@@ -276,6 +276,6 @@ def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:
         src_pe=shard.pe,
         src_pa=shard.pa,
         nbytes=shard.nbytes,
-        dst_kind="discard",  # what it found is taken from memory itself, as a tensor
+        dst_kind="discard",  # contents are taken from memory directly, as values
         debug_label=tensor.name,
     )

@@ -1,6 +1,6 @@
-"""What `torch` is asked for by PyTorch's names: element types, and names that there are not.
+"""PyTorch's names on `torch`: element types, and errors for names that are not modelled.
 
-`torch.float16` is what "f16" names. A name that is not modelled says what to use instead.
+`torch.float16` is the element type "f16". The error for a name that is not modelled has its replacement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PUBLIC = (
     *("ahbm", "accelerator", "distributed", "multiprocessing", "install_ipcq", "now_ns"),
     *("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
     *("int64", "int32", "int16", "int8", "uint8", "bool"),
-)  # what a program may look for
+)  # names listed in the error for an unknown one
 
 
 class TorchNames:
@@ -24,12 +24,12 @@ class TorchNames:
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
 
         def __getattr__(self, name: str) -> object:
-            """Called for what there is not."""
-            if name.startswith("_"):  # Python's own questions
+            """Called for missing names."""
+            if name.startswith("_"):  # Python's own protocols
                 raise AttributeError(name)
             if not hasattr(type(self), name):
                 refuse_name("torch", name, TORCH_NAMES.get(name), PUBLIC)
-            return object.__getattribute__(self, name)  # it is there, and has failed itself: its own error is seen
+            return object.__getattribute__(self, name)  # the attribute exists and raised AttributeError: repeat that
 
     float32 = float = F32
     float16 = half = F16

@@ -1,4 +1,4 @@
-"""Elements of a tensor that nothing was ever written to: how many, and where the first one is."""
+"""Elements of a tensor that were never written: how many, and the index of the first one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]  # of a shard's elements, in the order in which they li
 
 @frozen
 class Unwritten:
-    """`first` is an index of the whole tensor; `pes` hold such elements, in order of their shards."""
+    """`first` is an index of the whole tensor; `pes` are the PEs that hold such elements, in the order of shards."""
 
     nbytes: int
     of_bytes: int
@@ -33,7 +33,7 @@ class Unwritten:
 
 
 def unwritten_in(parts: Mapping[ShardSpec, tuple[Mask, Mask]], itemsize: int) -> Unwritten | None:
-    """Of some shards, each with which elements are wanted and which were written; None when nothing is missing."""
+    """The unwritten elements of some shards, each with masks of wanted and written elements; None if there are none."""
     count = wanted_count = 0
     first: tuple[int, ...] = ()
     pes: list[PeId] = []

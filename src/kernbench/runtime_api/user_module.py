@@ -1,7 +1,7 @@
-"""Python files and modules of a user's own: `path/to/file.py[:name]` or `package.module[:name]`.
+"""User modules: `path/to/file.py[:name]` or `package.module[:name]`.
 
-A file's folder, or the current folder for a module, is put on the import path, as Python does for a script. What a
-module holds is not looked at here.
+A file's folder, or the current folder for a module, is put on the import path, as Python does for a script. The
+contents of a module are not checked here.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from zlib import crc32
 
 from kernbench.common.errors import KernBenchError, UsageError
 
-PREFIX = "kernbench_user_"  # of the names of modules that were loaded from a file
+PREFIX = "kernbench_user_"  # of the names of modules loaded from a file
 
 
 def load_user_module(place: str) -> ModuleType:
-    """Import a file or a module by its name; raises UsageError when that cannot be done."""
+    """Import a file, or a module by its name; raises UsageError if that fails."""
     return _load_file(Path(place)) if is_file(place) else _load_module(place)
 
 
 def split_identifier(identifier: str) -> tuple[str, str | None]:
-    """The file or module that an identifier names, and the bench or function in it, if it says one."""
+    """The file or module of an identifier, and the name of the bench or function in it, if there is one."""
     place, colon, name = identifier.rpartition(":")
     if not colon or os.sep in name or "/" in name:
         return identifier, None
@@ -48,13 +48,13 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="give a file that you may read") from error
     _on_import_path(path.resolve().parent)
     full = str(path.resolve())
-    # Its own, so that a file may be named as a library is, or as another file in another folder.
+    # A unique module name, so that a file may have the name of a library, or of a file in another folder.
     name = f"{PREFIX}{path.stem}_{crc32(full.encode()):08x}"
     module = ModuleType(name)
     module.__file__ = full
     sys.modules[name] = module
     try:
-        # Compiled here, not imported: what was edited a moment ago is what runs, and nothing is written next to it.
+        # Compiled here, not imported: recent edits take effect, and no bytecode is written next to the file.
         exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]

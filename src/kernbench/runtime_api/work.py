@@ -1,4 +1,4 @@
-"""Work: a collective under way, which `async_op=True`, `isend` and `irecv` return."""
+"""Work: a running collective or message, which `async_op=True`, `isend` and `irecv` return."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.ranks import Background
 
 
-class Waits(Protocol):
-    """Who waits for launches."""
+class WaitHost(Protocol):
+    """The part of the host context that waits for launches."""
 
     def wait(self, what: Launch) -> object:
         """Return when a launch is done; raises LaunchError for one that failed."""
@@ -30,14 +30,14 @@ class Work(ABC):
 
     @abstractmethod
     def is_completed(self) -> bool:
-        """Whether it is done already, well or not."""
+        """Whether it is done, successfully or not."""
 
     @abstractmethod
     def is_success(self) -> bool:
-        """Whether it is done, and well."""
+        """Whether it is done, successfully."""
 
     def source_rank(self) -> int | None:
-        """Of a message that is received: the rank of the world that it comes from."""
+        """The global rank that sends a received message; None for other work."""
         return self._source_rank
 
     def __repr__(self) -> str:
@@ -45,9 +45,9 @@ class Work(ABC):
 
 
 class LaunchedWork(Work):
-    """What runs on the device, with its times: `launch`."""
+    """Work that has been launched on the device; `launch` has its times."""
 
-    def __init__(self, host: Waits, launch: Launch, source_rank: int | None = None) -> None:
+    def __init__(self, host: WaitHost, launch: Launch, source_rank: int | None = None) -> None:
         super().__init__(launch.name, source_rank)
         self._host = host
         self.launch = launch
@@ -63,8 +63,10 @@ class LaunchedWork(Work):
         return self.launch.is_done and not self.launch.failures
 
 
-class LaterWork(Work):
-    """A message whose other end was not there: it sets out when that is, as `is_matched` says."""
+class UnmatchedMessage(Work):
+    """A message posted before its other end. A background program starts the transfer once both ends are posted
+    (`is_matched`).
+    """
 
     def __init__(
         self, program: Background, title: str, source_rank: int | None, is_matched: Callable[[], bool]

@@ -1,6 +1,6 @@
-"""Which rank a host program is: programs that were started together as a team are its ranks, numbered from 0.
+"""Ranks of host programs: programs that were started together as a team are its ranks, numbered from 0.
 
-A program that belongs to no team is a main program: it starts teams, and has no rank of its own.
+A program that belongs to no team is a main program: it starts teams, and is not a rank.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Workers:
         self._of: WeakKeyDictionary[greenlet, Worker] = WeakKeyDictionary()
 
     def bind(self, worker: Worker) -> None:
-        """The program that calls is that rank from now on."""
+        """Make the calling program a rank."""
         self._of[getcurrent()] = worker
 
     def current(self) -> Worker | None:
-        """The rank that calls; None for a main program. Raises UsageError for a kernel."""
+        """The calling rank; None for a main program. Raises UsageError in a kernel."""
         if isinstance(getcurrent(), KernelThread):
             raise UsageError(
                 "a kernel asks the host which rank it is", hint="pass the rank to the kernel as an argument"

@@ -1,6 +1,6 @@
-"""A backend that moves values on the host: what `torch.distributed` asks of a backend, carried out without algorithms.
+"""A backend that moves values on the host: it implements `ccl_backend.Backend` without algorithms.
 
-Each rank's part is a launch on a PE of its own that does nothing, and is done `PART_NS` after the last rank's part has
+Each rank's part is a launch of an empty kernel on one PE, and is done `PART_NS` after the last rank's part has
 started: results appear in memory at that instant.
 """
 
@@ -70,10 +70,10 @@ class HostBackend:
     def unreceived(self, group: CallGroup) -> list[Unreceived]:
         return []
 
-    def agreement(self, call: CollectiveCall) -> Mapping[str, object]:
+    def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> HostPlan:
         if call.name == self.refuses:
             raise UsageError("columns are split")
-        return dict(self.agrees)
+        return HostPlan(self, call, tuple(inputs), tuple(outputs), dict(self.agrees))
 
     def start(self, call: CollectiveCall, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Launch:
         self.started.append(call)
@@ -124,6 +124,18 @@ class HostBackend:
         shaped = contents.reshape(tensor.shape).astype(tensor.element.numpy)
         for part, shard in zip(tensor.placement, tensor.shards, strict=True):
             engine.memory.write(shard.pa, engine.values.constant(shaped[part.index], tensor.element))
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    backend: HostBackend
+    call: CollectiveCall
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    signature: Mapping[str, object]
+
+    def start(self, number: int) -> Launch:
+        return self.backend.start(self.call, self.inputs, self.outputs)
 
 
 def results_of(calls: Sequence[CollectiveCall], given: list[list[Any]]) -> list[list[Any]]:

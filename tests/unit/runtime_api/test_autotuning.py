@@ -167,5 +167,5 @@ def test_configs_and_keys_that_do_not_fit_are_refused(configs: Any, key: Any, wh
 
 
 def test_a_parameter_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="argument 'block' of kernel 'add_one' is given, and chosen by autotune"):
+    with pytest.raises(UsageError, match="argument 'block' of kernel 'add_one' is passed, and also set by autotune"):
         run_kernel(tuned(), X, np.zeros_like(X), 64, block=8)

@@ -10,11 +10,15 @@ import pytest
 from tests.unit.runtime_api.host_backend import PART_NS, HostBackend
 from tests.unit.runtime_api.tray import RANKS, Tray, machine
 
+from kernbench.ccl.calls import CollectiveCall
+from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.common.errors import LaunchError, ProcessGroupError
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api import ahbm
 from kernbench.runtime_api.bench_runner import run
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.distributed import DistributedContext, Work
+from kernbench.sim_engine.engine import GraphEngine
 
 
 @pytest.fixture
@@ -460,3 +464,21 @@ def test_a_bench_that_spawns_drives_the_whole_tray() -> None:
 
     assert run(bench, machine(), device="whole").ok
     assert sorted(ranks) == [0, 1, 2]
+
+
+def test_a_call_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def counted(call: CollectiveCall, *others: Any) -> LaunchPlan:
+        planned.append(f"{call.name} of rank {call.rank}")
+        return plan(call, *others)
+
+    monkeypatch.setattr(ahbm, "plan", counted)
+    with RuntimeContext(GraphEngine(machine(2))) as torch:
+
+        def worker(rank: int) -> None:
+            torch.distributed.barrier()
+
+        torch.distributed.init_process_group("ahbm")
+        torch.multiprocessing.spawn(worker, nprocs=2)
+    assert planned == ["barrier of rank 0", "barrier of rank 1"]

@@ -82,14 +82,14 @@ WRONG: list[tuple[Callable[[Rank], object], type[BaseException], str]] = [
     (lambda r: r.dist.all_gather([r.x, 3, 4], r.x), TypeError, "with elements of type"),
     (lambda r: r.dist.all_gather(r.xs[:2], r.x), ValueError, "`tensor_list` has 2 tensors, and the group has 3 ranks"),
     (lambda r: r.dist.all_gather([*r.xs[:2], r.small], r.x), ValueError, "'small' f32.2. has 2 elements, and needs 6"),
-    (lambda r: r.dist.all_gather([r.xs[0]] * 3, r.x), ValueError, "'x0' f32.6. is an output and given once more"),
+    (lambda r: r.dist.all_gather([r.xs[0]] * 3, r.x), ValueError, "'x0' f32.6. is an output and passed a second time"),
     (lambda r: r.dist.all_gather([*r.xs[:2], r.half], r.x), ValueError, "different dtypes. Found f32"),
     (lambda r: r.dist.all_gather_into_tensor(r.y, r.x), ValueError, "'y' f32.6. has 6 elements, and needs 18"),
     (lambda r: r.dist.all_gather_into_tensor(r.big, r.half), ValueError, "Found f16"),
     (lambda r: r.dist.reduce_scatter(r.x, r.xs[:1]), ValueError, "`input_list` has 1 tensors"),
-    (lambda r: r.dist.reduce_scatter(r.xs[1], r.xs), ValueError, "'x1' f32.6. is an output and given once more"),
+    (lambda r: r.dist.reduce_scatter(r.xs[1], r.xs), ValueError, "'x1' f32.6. is an output and passed a second time"),
     (lambda r: r.dist.reduce_scatter_tensor(r.y, r.x), RuntimeError, "'x' f32.6. has 6 elements, and needs 18"),
-    (lambda r: r.dist.all_to_all_single(r.x, r.x), ValueError, "'x' f32.6. is an output and given once more"),
+    (lambda r: r.dist.all_to_all_single(r.x, r.x), ValueError, "'x' f32.6. is an output and passed a second time"),
     (lambda r: r.dist.all_to_all_single(r.empty(7, "odd"), r.x), RuntimeError, "7 rows do not divide equally over 3"),
     (lambda r: r.dist.all_to_all_single(r.y, r.x, [3, 3]), RuntimeError, "has 2 numbers, and the group has 3"),
     (lambda r: r.dist.all_to_all_single(r.y, r.x, [3, 3, 1]), RuntimeError, "7 rows together, and tensor 'y'"),
@@ -394,7 +394,7 @@ def test_parts_that_do_not_fit_are_refused(tray: Tray) -> None:
         tray.dist.all_to_all_single(has.y, has.x)
 
     errors = tray.error(worker)
-    assert "rank 1 gives 2 rows to rank 0, which takes 2, and takes 1, where it gives 2" in str(errors[1])
+    assert "rank 1 sends 2 rows to rank 0, which expects 2, and expects 1 from it, which sends 2" in str(errors[1])
 
 
 def test_what_the_backend_needs_to_be_equal_is_compared_too(tray: Tray) -> None:
