@@ -9,7 +9,7 @@ import click
 from kernbench.cli.options import print_json, refuse_two_scopes
 from kernbench.cli.terminal import painter
 from kernbench.common.units import format_ns
-from kernbench.report.explain.diff import Difference, Row, diff_runs, unlike
+from kernbench.report.explain.diff import Difference, Row, diff_runs, differences
 from kernbench.report.explain.headline import wrapped
 from kernbench.report.runs.saved_run import open_run
 
@@ -56,7 +56,7 @@ def _text(found: Difference) -> Iterator[str]:
     yield f"B - A: {_signed(found.delta_ns)}{share}"
     if (runs := (a.run.total_ns, b.run.total_ns)) != (a.total_ns, b.total_ns):
         yield f"The whole runs, with what the host did, take {format_ns(runs[0])} and {format_ns(runs[1])}: --whole."
-    yield from unlike(a.run, b.run)
+    yield from differences(a.run, b.run)
     for name, rows in found.tables.items():
         yield ""
         yield title(TITLES[name], "title")

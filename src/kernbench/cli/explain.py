@@ -64,9 +64,9 @@ def explain(
         raise UsageError("--save without --what-if", hint="give --what-if COMPONENT: RUN itself is saved already")
     saved = open_run(run)
     explanation = explain_run(saved, launch) if whole or launch is not None else main_scope(saved)
-    foreseen = what_ifs(saved, explanation, patterns)
+    estimated = what_ifs(saved, explanation, patterns)
     with stdout_for_json(as_json):
-        measured = [_measured(saved, explanation, one, save) for one in foreseen]
+        measured = [_measured(saved, explanation, one, save) for one in estimated]
     title = ", ".join(filter(None, (saved.name, scope_name(saved, explanation.scope))))
     if picture is not None:
         _draw(explanation, title, picture)
@@ -78,7 +78,7 @@ def explain(
         return 0
     click.echo(explanation_as_text(explanation, title, painter()))
     if measured:
-        click.echo("\nWhat if (foreseen is an estimate: it takes the component out of this path alone)")
+        click.echo("\nWhat if (the estimate takes the component out of this path only)")
         for one in measured:
             click.echo(f"  {one}")
             if one.saved is not None:
@@ -92,41 +92,41 @@ def explain(
 class Measured:
     """A component that was made free: what the path said, and what came of it."""
 
-    foreseen: WhatIf
+    estimated: WhatIf
     total_ns: float
     saved: Path | None = None  # the folder of the new run
 
     @property
     def gained_ns(self) -> float:
-        return self.foreseen.total_ns - self.total_ns
+        return self.estimated.total_ns - self.total_ns
 
     def __str__(self) -> str:
-        one = self.foreseen
+        one = self.estimated
         gained = self.gained_ns / one.total_ns if one.total_ns else 0.0
         return (
             f"{one.name} free: {format_ns(self.total_ns)} instead of {format_ns(one.total_ns)} ({-gained:+.1%}); "
-            f"foreseen along the path: {format_ns(one.foreseen_ns)} ({-one.share:+.1%})"
+            f"estimated along the path: {format_ns(one.estimated_ns)} ({-one.share:+.1%})"
         )
 
     def as_json(self) -> dict[str, object]:
-        one = self.foreseen
+        one = self.estimated
         return {
             "component": one.name,
             "settings": dict(one.settings),
             "total_ns": one.total_ns,
             "gain_ns": one.gain_ns,
-            "foreseen_ns": one.foreseen_ns,
+            "foreseen_ns": one.estimated_ns,
             "measured_ns": self.total_ns,
         }
 
 
-def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf, save: str | None) -> Measured:
+def _measured(saved: SavedRun, explanation: Explanation, estimated: WhatIf, save: str | None) -> Measured:
     """Run the bench again on a machine where the component is free."""
-    target = None if save is None else Path(save) / foreseen.name.replace(" and ", "+")
-    result = _run_again(saved, foreseen, target)
+    target = None if save is None else Path(save) / estimated.name.replace(" and ", "+")
+    result = _run_again(saved, estimated, target)
     scope, launches = explanation.scope, result.launches
     if scope_id(saved, scope) == "run":
-        return Measured(foreseen, result.total_ns, target)
+        return Measured(estimated, result.total_ns, target)
     if len(launches) != len(saved.launches):
         raise UsageError(
             f"the bench launched {len(launches)} kernels when it ran again, not {len(saved.launches)}",
@@ -135,23 +135,23 @@ def _measured(saved: SavedRun, explanation: Explanation, foreseen: WhatIf, save:
         )
     chosen = launches if scope.launch < 0 else [launches[scope.launch]]
     took = max(launch.end_ns for launch in chosen) - min(launch.start_ns for launch in chosen)
-    return Measured(foreseen, took, target)
+    return Measured(estimated, took, target)
 
 
-def _run_again(saved: SavedRun, foreseen: WhatIf, target: Path | None) -> BenchResult:
+def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None) -> BenchResult:
     from kernbench.report.runs.save import About, run_folder
 
     about = saved.manifest
     spec = resolve(about.identifier)
     params = read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
-    graph = load_topology(saved.graph.spec, foreseen.settings)
+    graph = load_topology(saved.graph.spec, estimated.settings)
     options = RunOptions(device=about.device)
     if target is None:
         return run_bench(spec.run, graph, options, name=spec.name, params=params)
     with run_folder(target) as folder:
         watched = replace(options, op_log=folder.log, activity=folder.activity)
         result = run_bench(spec.run, graph, watched, name=spec.name, params=params)
-        title = f"{about.title}, {foreseen.name} free"
+        title = f"{about.title}, {estimated.name} free"
         command = ["kernbench", *sys.argv[1:]]
         folder.write(result, About(command, about.identifier, spec.name, params, about.device, title=title))
     return result

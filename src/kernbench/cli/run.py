@@ -28,7 +28,7 @@ from kernbench.values.op import BackendName
 
 if TYPE_CHECKING:
     from kernbench.report.explain.explanation import Explanation
-    from kernbench.report.run_answer import Asked
+    from kernbench.report.run_answer import RunCommand
 
 BINS = 4096
 
@@ -168,8 +168,10 @@ def run(
         raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
-        asked = EvaluationOptions(topology, settings, settings_of_bench, out, redraw, workers, cluster, resume_anyway)
-        return evaluate_bench(spec, asked, as_json)
+        evaluation = EvaluationOptions(
+            topology, settings, settings_of_bench, out, redraw, workers, cluster, resume_anyway
+        )
+        return evaluate_bench(spec, evaluation, as_json)
     with stdout_for_json(as_json):
         options = RunOptions(
             device=spec.device_for(device),
@@ -191,10 +193,10 @@ def run(
     if as_json:
         print_json(run_as_json(figures) | ({"simulation": result.simulation.as_json()} if stats else {}))
     else:
-        from kernbench.report.run_answer import Asked
+        from kernbench.report.run_answer import RunCommand
 
         words = _command(identifier, topology, settings, device, settings_of_bench, verify_data)
-        _show(figures, Asked(words, spec.name, save), oplog, full=full, stats=stats)
+        _show(figures, RunCommand(words, spec.name, save), oplog, full=full, stats=stats)
     return _exit_code(spec, result)
 
 
@@ -259,18 +261,18 @@ def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
     return 0 if result.ok else 1
 
 
-def _show(figures: RunFigures, asked: Asked, oplog: str | None, *, full: bool, stats: bool) -> None:
+def _show(figures: RunFigures, command: RunCommand, oplog: str | None, *, full: bool, stats: bool) -> None:
     """The run as text: the answer, the launches, one chart; all there is if it is wanted."""
     from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.rows import rows_as_text
     from kernbench.report.run_answer import answer_lines, path_chart
-    from kernbench.report.run_summary import short_summary, summary_as_text
+    from kernbench.report.run_summary import run_summary_as_text, short_summary
     from kernbench.report.simulation_text import simulation_as_text
 
     result, painted = figures.result, painter()
-    found = _explained(result, asked.saved)
-    click.echo("\n".join(answer_lines(figures, found, asked, painted)))
-    click.echo(short_summary(figures, painted) if not full else f"\n{summary_as_text(figures, painted)}")
+    found = _explained(result, command.saved)
+    click.echo("\n".join(answer_lines(figures, found, command, painted)))
+    click.echo(short_summary(figures, painted) if not full else f"\n{run_summary_as_text(figures, painted)}")
     if found is not None:
         click.echo("\n" + "\n".join(path_chart(found, painted)))
         click.echo(wrapped(headline(found.run)))
@@ -280,9 +282,11 @@ def _show(figures: RunFigures, asked: Asked, oplog: str | None, *, full: bool, s
         click.echo(f"\n{painted('How it was simulated', 'title')}\n{simulation_as_text(result.simulation)}")
     if result.fast_check is not None:
         click.echo(f"\n{painted('Fast paths', 'title')}\n{result.fast_check.as_text()}")
-    for name in (oplog, asked.saved):
+    for name in (oplog, command.saved):
         if name is not None and result.op_log is not None:
-            then = f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is asked.saved else ""
+            then = (
+                f"; see it with `kernbench explain {name}` or `kernbench web {name}`" if name is command.saved else ""
+            )
             click.echo(f"wrote {name}: {len(result.op_log):,} ops{then}")
 
 

@@ -9,9 +9,9 @@ import click
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.common.errors import UsageError
 from kernbench.report.diagrams import emit_diagrams
+from kernbench.report.machine_summary import graph_as_json, machine_summary_as_json, summarize_machine
+from kernbench.report.machine_summary_text import graph_as_text, machine_summary_as_text
 from kernbench.report.rates import rates_page
-from kernbench.report.summary import graph_as_json, summarize, summary_as_json
-from kernbench.report.summary_text import graph_as_text, summary_as_text
 
 
 @click.command()
@@ -39,19 +39,19 @@ def topology(
     if rates:
         click.echo(rates_page(graph))
         return 0
-    summary = summarize(graph)
+    summary = summarize_machine(graph)
     for warning in summary.warnings:
         click.echo(f"warning: {warning}", err=True)
     written = [] if emit is None else [str(path) for path in emit_diagrams(graph, Path(emit))]
     if as_json:
-        data = summary_as_json(summary)
+        data = machine_summary_as_json(summary)
         if nodes:
             data |= graph_as_json(graph)
         if emit is not None:
             data["files"] = written
         print_json(data)
         return 0
-    click.echo(summary_as_text(summary, graph.spec))
+    click.echo(machine_summary_as_text(summary, graph.spec))
     if nodes:
         click.echo("\n" + graph_as_text(graph))
     for path in written:

@@ -1,4 +1,4 @@
-"""Figures, tables, charts and pictures, made from results."""
+"""Reports made from results: figures, tables, charts and diagrams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["open_run"]
 
 
 def __getattr__(name: str) -> object:
-    """`open_run`, imported when first used: a run that is not saved does without it."""
+    """`open_run`, imported on first use, so that runs that are not saved need not load it."""
     if name == "open_run":
         from kernbench.report.runs import saved_run
 

@@ -1,7 +1,7 @@
-"""Draw charts as PNG and SVG at the width of a page: same chart, same bytes.
+"""Draws charts as PNG and SVG at the width of a page. Equal charts give equal bytes.
 
-Series differ by lightness of colour and by marker, dash or hatch, so that a copy without colour can be read. One legend
-below all panels; titles and labels are wrapped to the room they have.
+Series differ by lightness of colour and by marker, dash or hatch, so that a copy without colour is readable. There is
+one legend below all panels; titles and labels are wrapped to the available width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PAGE_IN = 7.2
-# No two are alike in grey, and neighbours differ most.
+# All differ in grey, and neighbours differ most.
 COLOURS = ("#22223b", "#e07a1f", "#1d8fd0", "#a4133c", "#8fc18d", "#6f4a9e", "#e3c34a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++")
@@ -29,10 +29,10 @@ DASHES = ("-", "--", "-.", ":")
 THEORY_DASHES = ((4, 2), (8, 2), (4, 1.5, 1, 1.5), (2, 1.2), (8, 1.5, 1, 1.5, 1, 1.5), (6, 4))
 LIMIT_DASHES = ((1, 1.5), (1, 3), (1, 1, 1, 4), (2, 3))
 GREY = "#666666"
-TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # of the page's width, which panels and categories share
-NAME_WIDE = 0.07  # of a panel, what a name of a point takes
-FEW_DECADES = 500.0  # from the least to the largest value
-LEGEND_CHARS = 115  # of a line of the legend
+TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # characters per page width, shared by panels and categories
+NAME_WIDE = 0.07  # width of a point's name, as a fraction of the panel
+FEW_DECADES = 500.0  # ratio of the largest to the smallest value
+LEGEND_CHARS = 115  # characters per line of the legend
 
 
 class Look(NamedTuple):
@@ -47,18 +47,18 @@ class Look(NamedTuple):
 
 
 def looks_of(labels: Sequence[str], likenesses: Mapping[str, str] | None = None) -> dict[str, Look]:
-    """A look for each label: colours repeat after seven, with other markers and dashes. Those of `likenesses` look like
-    another.
+    """The look of each label: colours repeat after seven, with other markers and dashes. A label in `likenesses` takes
+    the look of another label.
     """
     like = likenesses or {}
     found: dict[str, Look] = {}
     for at, label in enumerate(label for label in labels if like.get(label) not in labels):
-        turn = at // len(COLOURS)
+        repeat = at // len(COLOURS)
         found[label] = Look(
             COLOURS[at % len(COLOURS)],
             MARKERS[at % len(MARKERS)],
-            HATCHES[(at + turn) % len(HATCHES)],
-            DASHES[turn % len(DASHES)],
+            HATCHES[(at + repeat) % len(HATCHES)],
+            DASHES[repeat % len(DASHES)],
             THEORY_DASHES[at % len(THEORY_DASHES)],
             LIMIT_DASHES[at % len(LIMIT_DASHES)],
         )
@@ -107,7 +107,7 @@ def draw_chart(chart: Chart, stem: Path) -> list[Path]:
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
-    """As many as fit, and lines of the legend that are about as long as each other."""
+    """The number of columns: as many as fit, with balanced rows."""
     widest = max((len(label) for label in labels), default=1) + 6
     most = max(1, min(len(labels), LEGEND_CHARS // widest))
     return ceil(len(labels) / ceil(len(labels) / most)) if labels else 1
@@ -145,8 +145,8 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
                       markeredgecolor="black", markeredgewidth=0.5, label=line.label)  # fmt: skip
         else:
             dash, width = (look.theory_dash, 1.3) if line.role == "theory" else (look.limit_dash, 1.6)
-            lone = "_" if len(xs) == 1 else ""  # a line of one point would not be seen
-            axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=lone, markersize=14,
+            dot = "_" if len(xs) == 1 else ""  # a line of one point would be invisible
+            axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=dot, markersize=14,
                       label=line.label)  # fmt: skip
         _write_names(axes, line, panel)
     if "x" in panel.log:
@@ -161,7 +161,7 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
 
 
 def _log_y(axes: Axes, values: Sequence[float]) -> None:
-    """Decades; where there are few of them, 2 and 5 between them have ticks too."""
+    """A logarithmic axis with ticks at decades, and at 2 and 5 between them if there are few decades."""
     from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")
@@ -171,8 +171,8 @@ def _log_y(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _write_names(axes: Axes, line: Line, panel: LinePanel) -> None:
-    """Above their points and to the right; to the left where another point would be in the way, and below where there
-    is room.
+    """Names are placed above and to the right of their points; to the left if another point is close, and then below
+    if there is room.
     """
     xs, ys = zip(*(point for each in panel.lines for point in each.points), strict=True)
     wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 1.0
@@ -205,7 +205,7 @@ def _ticks_of_x(axes: Axes, panel: LinePanel) -> None:
 
 
 class _Text:
-    """A tick's text; matplotlib calls it with the value and its place."""
+    """Formats a tick; matplotlib calls it with the value and its position."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -267,7 +267,7 @@ def _draw_bars(axes: Axes, panel: BarPanel, looks: dict[str, Look], chars: int) 
         heights = tops if panel.stacked else [value or 0.0 for bars in panel.bars for value in bars.values]
         axes.set_ylim(0, 1.12 * max(*heights, *marked, 1e-9))
     axes.yaxis.set_major_formatter(_formatter(panel.y_unit))
-    each = chars // max(len(panel.categories), 1)  # of a name that stands level
+    each = chars // max(len(panel.categories), 1)  # characters of a horizontal name
     crowded = any(len(word) > each for name in panel.categories for word in name.split())
     names = [name if crowded else fill(name, each) for name in panel.categories]
     axes.set_xticks([*places], names)
@@ -289,7 +289,7 @@ def _write_heights(axes: Axes, places: Sequence[float], bars: Bars, panel: BarPa
 
 
 def _draw_diagram(axes: Axes, panel: DiagramPanel, looks: dict[str, Look]) -> None:
-    known: dict[str, None] = {}
+    drawn: dict[str, None] = {}
     for arrow in panel.arrows:
         src, dst, look = panel.boxes[arrow.src], panel.boxes[arrow.dst], looks[arrow.label]
         axes.annotate(
@@ -297,9 +297,9 @@ def _draw_diagram(axes: Axes, panel: DiagramPanel, looks: dict[str, Look]) -> No
             arrowprops={"arrowstyle": "-|>", "color": look.colour, "linewidth": 1.5, "linestyle": look.dash,
                         "shrinkA": 13, "shrinkB": 13, "connectionstyle": f"arc3,rad={arrow.bend}"},
         )  # fmt: skip
-        if arrow.label not in known:
+        if arrow.label not in drawn:
             axes.plot([], [], look.dash, color=look.colour, linewidth=1.5, label=arrow.label)
-            known[arrow.label] = None
+            drawn[arrow.label] = None
     for box in panel.boxes:
         axes.text(
             box.x, -box.y, box.label, ha="center", va="center", fontsize=8, fontweight="bold" if box.strong else None,

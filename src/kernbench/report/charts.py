@@ -1,8 +1,8 @@
-"""Charts as data: what is to be drawn, before it is drawn. `chart_drawing.py` draws them.
+"""Charts as data. `chart_drawing.py` draws them.
 
 A chart has panels. A line panel has lines over numbers; a bar panel has bars over names, grouped or stacked; a diagram
-has boxes and arrows. A series has the same look wherever its label appears in a chart. Values are what the results
-hold or what the machine gives: a chart holds no number of its own.
+has boxes and arrows. A series has the same look wherever its label appears in a chart. Values come from the
+results or from the machine: a chart defines no number itself.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Literal
 
 from kernbench.report.references import Reference
 
-# measured: a line with markers; theory: dashed, without; point: markers alone; limit: a thin dotted line
+# measured: a line with markers; theory: dashed, no markers; point: markers only; limit: a thin dotted line
 Role = Literal["measured", "theory", "point", "limit"]
 Unit = Literal["number", "bytes", "percent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points of one label, in order of x. `names` are written next to points, by their place in `points`. A line that
-    is `like` another has its colour: theory next to what was measured.
+    """Points of one label, in order of x. `names` are written next to points, by index in `points`. A line that is
+    `like` another has its colour, for example theory and its measurement.
     """
 
     label: str
@@ -48,7 +48,7 @@ class LinePanel:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One value for each category; None where there is none."""
+    """One value for each category; None if it has none."""
 
     label: str
     values: tuple[float | None, ...]
@@ -67,12 +67,12 @@ class BarPanel:
     x_label: str = ""
     log: bool = False
     y_unit: Unit = "number"
-    with_values: bool = False  # the height, or that of the stack, on top of it
+    with_values: bool = False  # write the height of each bar or stack on top of it
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box of a diagram, in units of one box and its surroundings; y counts downwards."""
+    """A box of a diagram, in units of one box with its margin; y grows downwards."""
 
     label: str
     x: float
@@ -104,7 +104,7 @@ Panel = LinePanel | BarPanel | DiagramPanel
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure: a name for its files, a title that says what it shows, a caption that says how it was made."""
+    """A figure: the name of its files, a title with what it shows, a caption with how it was made."""
 
     name: str
     title: str
@@ -112,7 +112,7 @@ class Chart:
     panels: tuple[Panel, ...]
     columns: int = 2  # panels next to each other
     height_in: float = 3.0  # of a row of panels
-    references: tuple[Reference, ...] = ()  # published figures that are drawn: the caption cites them
+    references: tuple[Reference, ...] = ()  # published values that are drawn; the caption cites them
 
     def series(self) -> tuple[str, ...]:
         """Every label once, in order."""
@@ -128,7 +128,7 @@ class Chart:
         return tuple(labels)
 
     def likenesses(self) -> dict[str, str]:
-        """Labels of lines that have another's colour, and whose."""
+        """Label -> label whose colour it takes."""
         lines = [line for panel in self.panels if isinstance(panel, LinePanel) for line in panel.lines]
         return {line.label: line.like for line in lines if line.like}
 

@@ -1,6 +1,6 @@
-"""Collectives by size, as a table in the manner of nccl-tests: its columns, its names of types, `#` before what is no
-row. Columns have fixed widths, so rows can be printed as they come. The algorithm, which nccl-tests does not say, is
-the last column.
+"""Collectives by size, as a table in the format of nccl-tests: its columns, its names of types, `#` before comments.
+Columns have fixed widths, so rows can be printed one by one. The algorithm, which nccl-tests does not print, is the
+last column.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Row = Mapping[str, object]
 
 HEAD = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "algorithm")
 UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "")
-WIDTHS = (12, 12, 8, 6, 6, 8, 7, 7, 6)  # the last column is as wide as it is
+WIDTHS = (12, 12, 8, 6, 6, 8, 7, 7, 6)  # the last column has no fixed width
 TYPES = {
     "f16": "half",
     "bf16": "bfloat16",
@@ -24,12 +24,12 @@ TYPES = {
 
 
 def table_head() -> str:
-    """Two lines above the rows."""
+    """The two header lines."""
     return "\n".join("#" + _line(cells)[1:] for cells in (HEAD, UNITS))
 
 
 def table_row(row: Row) -> str:
-    """One row that `kernbench ccl --json` has, for people."""
+    """One row of `kernbench ccl --json`, as text."""
 
     def number(name: str, digits: int) -> str:
         return f"{float(str(row[name])):.{digits}f}"
@@ -59,7 +59,7 @@ def time_us(us: float) -> str:
 
 
 def summary_line(rows: Sequence[Row]) -> str:
-    """What nccl-tests ends with."""
+    """The last lines of nccl-tests."""
     bandwidths = [float(str(row["busbw_gbs"])) for row in rows]
     wrong = sum(int(str(row["wrong"])) for row in rows if row["wrong"] is not None)
     verdict = "OK" if not wrong else "FAILED"
@@ -70,7 +70,7 @@ def summary_line(rows: Sequence[Row]) -> str:
 
 
 def listing(algorithms: Sequence[Row], chosen: Mapping[str, str]) -> Iterator[str]:
-    """What `kernbench ccl --list` prints: collectives with the algorithm that each takes, then algorithms."""
+    """The output of `kernbench ccl --list`: collectives with their algorithms, then all algorithms."""
     yield "# collectives, and the algorithm that each takes (auto: by size, from the table auto: in ccl.yaml)"
     width = max(len(name) for name in chosen)
     yield from (f"{name:<{width}}  {algorithm}" for name, algorithm in chosen.items())

@@ -1,15 +1,15 @@
-"""Energy of a run and of its launches, by block: what was counted for time, times the machine's coefficients.
+"""Energy of a run and of its launches, by block: the work counted for timing, times the machine's coefficients.
 
 - MACs and vector ops by element type, and bytes between TCM and the rest of its PE: from the engines' work.
-- Bytes on links: a byte pays on every link it crosses. UCIe links are those from die to die; PCIe those of the switch;
-  all other links are the NoC's.
-- Bytes of HBM in whole bursts, those of SRAM as its port carries them.
-- Static power of every block of the machine, over the whole run; of a launch, that of the blocks of its SIPs, over the
-  time its kernel ran.
+- Bytes on links: a byte is charged on every link of its path. UCIe links are those from die to die, PCIe links those of
+  the switch; all other links belong to the NoC.
+- Bytes of HBM in whole bursts; bytes of SRAM as carried by its port.
+- Static power of every block of the machine over the whole run; for a launch, of the blocks of its SIPs over the
+  execution time of its kernel.
 
-What was done but has no coefficient is named in `not_counted`. A launch is charged for the links of its SIPs while it
-ran, so launches that overlap on a SIP share link bytes twice; the run's own figures count everything once, with what
-the host moved. The peak is the highest average power of a launch or of the run. TCM bytes of messages, register files,
+Work without a coefficient is listed in `not_counted`. A launch is charged for the links of its SIPs while it runs, so
+launches that overlap on a SIP both count the link bytes; the figures of the run count everything once, host transfers
+included. The peak is the highest average power of a launch or of the run. TCM bytes of messages, register files,
 instruction control and clock trees are not counted (`kernbench fidelity`).
 """
 
@@ -28,9 +28,9 @@ from kernbench.topology.spec import MachineSpec
 
 COMPUTE = {MACS: "pj_per_mac", VECTOR_OPS: "pj_per_vector_op"}
 STATIC = "static"
-NO_AREA = ("host", "pe_tcm", "sram")  # outside of the machine, or counted by their MiB
+NO_AREA = ("host", "pe_tcm", "sram")  # outside the machine, or counted by MiB
 
-Amounts = dict[str, float]  # by key of the coefficient: MACs, ops, bytes
+Amounts = dict[str, float]  # key of the coefficient -> MACs, ops or bytes
 
 
 @frozen
@@ -38,7 +38,7 @@ class Energy:
     """Joules by block: `macs`, `vector_ops`, a kind of link or memory, `static`."""
 
     joules: Mapping[str, float]
-    not_counted: tuple[str, ...]  # keys of coefficients that nobody gives, of work that was done
+    not_counted: tuple[str, ...]  # keys of missing coefficients, for work that was done
     span_ns: float
 
     @property
@@ -91,7 +91,7 @@ def energy_of(result: BenchResult) -> RunEnergy:
 
 
 def launches_energy(launches: Iterable[Launch], graph: TopologyGraph, span_ns: float) -> float:
-    """Joules of launches that are done, with the static power of the whole machine over `span_ns`, once."""
+    """Joules of finished launches, plus the static power of the whole machine over `span_ns`."""
     done = sum(_launch_energy(launch, graph, 0.0).total_j for launch in launches)
     return done + static_w_of(graph) * span_ns * 1e-9
 
@@ -105,7 +105,7 @@ def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Ene
 
 
 def _engine_amounts(launches: Iterable[Launch]) -> Amounts:
-    """What PEs computed, and moved between their TCM and other memories or registers."""
+    """Work of the PEs' engines, and bytes moved between TCM and other memories or registers."""
     done: Amounts = {}
     for launch in launches:
         for use in launch.engines.values():
@@ -151,7 +151,7 @@ def _block_of(key: str) -> str:
 
 
 def static_w_of(graph: TopologyGraph, sip: int | None = None) -> float:
-    """What the whole machine draws at rest, or the blocks of one SIP."""
+    """Static power of the whole machine, or of the blocks of one SIP."""
     counts = block_counts(graph, sip)
     return sum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
 
@@ -168,7 +168,7 @@ def block_counts(graph: TopologyGraph, sip: int | None = None) -> Mapping[str, i
 
 @frozen
 class Area:
-    """mm2 of a machine: its dies by the geometry, and those of its blocks that have a coefficient."""
+    """Area of a machine in mm2: dies from the geometry, and blocks that have a coefficient."""
 
     dies_mm2: float
     blocks_mm2: Mapping[str, float]

@@ -1,7 +1,7 @@
-"""What the model gets right, what it approximates and in which direction, and what it leaves out, shown in three ways.
+"""What the model reproduces exactly, what it approximates and in which direction, and what it ignores.
 
-The facts themselves are in `fidelity_facts` and `fidelity_kernel_facts`; the command, its JSON and docs/fidelity.md are
-all made from them here.
+The facts are in `fidelity_facts` and `fidelity_kernel_facts`; the text of the command, its JSON and docs/fidelity.md
+are generated from them here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fact of fidelity consists of."""
+"""The fields of a fidelity fact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ErrorDirection = Literal["none", "optimistic", "pessimistic", "either"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One property of hardware and what the model makes of it."""
+    """One property of hardware and how the model treats it."""
 
     topic: str
     hardware: str

@@ -1,7 +1,7 @@
-"""The facts of fidelity, one place for all: hardware, model, kind, direction of error, when it matters.
+"""The fidelity facts: hardware, model, kind, direction of error, workloads for which it matters.
 
-A change in how time is modelled changes its fact here in the same commit. The fabric, the memories and the host are
-here, the PE and its kernels in `fidelity_kernel_facts`.
+A commit that changes how time is modelled changes the fact here. The fabric, the memories and the host are here, the PE
+and its kernels in `fidelity_kernel_facts`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EXACT = (
         "a serial FIFO for each direction; a flit holds it for its bytes / bandwidth",
         "exact",
         "none",
-        "everywhere: this is where flows meet",
+        "everywhere: this is where flows contend",
     ),
     Fact(
         "propagation",
@@ -29,7 +29,7 @@ _EXACT = (
     Fact(
         "node latency",
         "routers, switches and UCIe ports are pipelines: latency is not throughput",
-        "every flit is delayed by the node's overhead; nobody is blocked by it",
+        "every flit is delayed by the node's overhead, and blocks no other flit",
         "exact",
         "none",
         "small messages, which keep their bandwidth",
@@ -37,7 +37,7 @@ _EXACT = (
     Fact(
         "cut-through",
         "flits follow one another through many hops at once",
-        "each flit moves on by itself; a transfer that is alone takes node latencies + propagation + bytes over the "
+        "each flit moves on by itself; an uncontended transfer takes node latencies + propagation + bytes over the "
         "narrowest link + one flit on each other link, bit for bit (`kernbench probe` checks it)",
         "exact",
         "none",
@@ -118,7 +118,7 @@ _APPROXIMATED = (
     Fact(
         "store and forward",
         "a PCIe endpoint forwards packet by packet",
-        "pcie_ep, io_cpu and m_cpu take the whole message, then send it on: its bytes are paid again on each stretch",
+        "pcie_ep, io_cpu and m_cpu take the whole message, then send it on: its bytes are paid again on each segment",
         "approximated",
         "pessimistic",
         "large transfers between SIPs",
@@ -132,7 +132,7 @@ _APPROXIMATED = (
         "system.switch.attrs.overhead_ns and io_chiplet.components.pcie_ep.attrs.overhead_ns for a product",
         "approximated",
         "optimistic",
-        "small messages and collectives between SIPs: with 100 ns for the switch every crossing takes 95 ns longer",
+        "small messages and collectives between SIPs: with 100 ns for the switch every message takes 95 ns longer",
     ),
     Fact(
         "host side",
@@ -155,11 +155,11 @@ _APPROXIMATED = (
     Fact(
         "HBM scheduling",
         "first-ready scheduling, write buffers drained in batches",
-        "in order of arrival on each channel, no reordering; a turn of direction costs switch_penalty_ns, 0 by "
+        "in order of arrival on each channel, no reordering; a bus turnaround costs switch_penalty_ns, 0 by "
         "default, as if an ideal scheduler hid it all",
         "approximated",
         "either",
-        "dense mixes of reads and writes: optimistic at 0, pessimistic with a penalty for every turn",
+        "dense mixes of reads and writes: optimistic at 0, pessimistic with a penalty for every turnaround",
     ),
     Fact(
         "HBM timing",
@@ -205,7 +205,7 @@ _APPROXIMATED = (
     Fact(
         "SRAM and TCM",
         "banked, conflicts cost time",
-        "a latency and the bandwidth of a port in each direction, whoever asks: the PE, other PEs or the host; no "
+        "a latency and the bandwidth of a port in each direction, for the PE, other PEs and the host alike; no "
         "bursts, so a short run costs its bytes only",
         "approximated",
         "optimistic",
@@ -239,15 +239,15 @@ _IGNORED = (
     Fact(
         "refresh, ECC, throttling",
         "refresh takes some percent of the time; heat and power limits slow clocks",
-        "none; put what is known into the efficiency",
+        "none; include known losses in the efficiency",
         "ignored",
         "optimistic",
         "long runs near the peak",
     ),
     Fact(
         "clock domains",
-        "crossings cost cycles; PLLs take time to lock",
-        "none; put a crossing into a node's overhead",
+        "clock domain crossings cost cycles; PLLs take time to lock",
+        "none; add a crossing to a node's overhead",
         "ignored",
         "optimistic",
         "latency of paths through many dies",

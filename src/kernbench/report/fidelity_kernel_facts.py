@@ -1,4 +1,4 @@
-"""The facts of fidelity about kernels: the PE, its commands, launches and mappings."""
+"""The fidelity facts about kernels: the PE, its commands, launches and mappings."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ APPROXIMATED = (
     Fact(
         "two kernels on a PE",
         "a compute and a communication kernel share the CPU that issues their commands, and every queue behind it",
-        "each stream has a CPU of its own (`tl.cycles` of one never delays the other) and TCM of its own; engines, DMA "
-        "channels and links are shared in the order of asking, and tiles of composites wait for those of composites "
+        "each stream has its own CPU (`tl.cycles` of one never delays the other) and its own TCM; engines, DMA "
+        "channels and links are shared in order of request, and tiles of composites wait for those of composites "
         "issued before, of either stream. Where both ran at one time, a launch's HBM bytes and the busy times of its "
         "DMA and TCM ports count what the PE did for both; ops, flops and compute times are the launch's own",
         "approximated",

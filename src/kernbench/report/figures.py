@@ -1,7 +1,7 @@
-"""Drawings of results as PNG and SVG: same values, same bytes. matplotlib is imported only when something is drawn.
+"""Drawings of results as PNG and SVG: equal values give equal bytes. matplotlib is imported only when needed.
 
-A stack chart has two panels: on the left one stacked bar of times for each case, on the right what bandwidth it had
-next to what it could have had.
+A stack chart has two panels: on the left one stacked bar of times for each case, on the right its achieved bandwidth
+next to the peaks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# One colour per part, distinguishable for people who see red and green alike; contention stands out.
+# One colour per part, distinguishable with red-green colour blindness; contention stands out.
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#CC6677")
 _BLUE = "#4477AA"
-_BAR = 0.62  # width of a bar, where 1 is from one to the next
+_BAR = 0.62  # width of a bar; 1 is the distance between bars
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "kernbench",
     "svg.fonttype": "path",
@@ -120,7 +120,7 @@ def _bandwidths(axes: Axes, bars: Sequence[Bar]) -> None:
     ceiling = 1.05 * max(max(bar.effective_gbs, bar.aggregate_peak_gbs, bar.path_peak_gbs) for bar in bars)
     for place, bar in zip(places, bars, strict=True):
         inside = bar.effective_gbs > 0.12 * ceiling
-        # On a ground of its own, so that a peak line behind it does not strike it through.
+        # With a background, so that a peak line does not run through the text.
         axes.annotate(
             f"{bar.effective_gbs / bar.aggregate_peak_gbs:.0%}",
             (place, bar.effective_gbs),
@@ -138,7 +138,7 @@ def _bandwidths(axes: Axes, bars: Sequence[Bar]) -> None:
 
 
 def _finish(axes: Axes, bars: Sequence[Bar], columns: int) -> None:
-    """Labels below, thousands separated, the legend above the panel where it covers nothing."""
+    """Tick labels, thousands separators, and the legend above the panel."""
     axes.set_xticks(range(len(bars)), [bar.label for bar in bars])
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=columns, borderaxespad=0.3)

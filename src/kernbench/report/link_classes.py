@@ -1,7 +1,7 @@
-"""What people call links: by what they join (`link_class`), and by the technology they are built in (`link_family`).
+"""Names of links: by what they join (`link_class`), and by their technology (`link_family`).
 
-Links of a UCIe port within its die are `ucie` and of the family UCIe: they are part of the port. What leaves a die is
-`DIE_TO_DIE`.
+Links of a UCIe port within its die are `ucie` and of the family UCIe: they are part of the port. Links that leave a die
+are `DIE_TO_DIE`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def link_class(kind: EdgeKind) -> str:
 
 
 def link_family(kind: EdgeKind) -> LinkFamily:
-    """NoC, UCIe, or PCIe with the way to its endpoint within the IO chiplet."""
+    """NoC, UCIe, or PCIe, which includes the links to its endpoint within the IO chiplet."""
     if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
         return "PCIe"
     return "UCIe" if kind in UCIE_KINDS else "NoC"

@@ -1,4 +1,4 @@
-"""How text is marked by what it is: whoever prints it says whether that is by colour."""
+"""Marks text by its role; the caller decides whether roles have colours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The page *Rates and rules*: what a kernel is charged for, with a machine's own numbers, enough to predict it by hand.
+"""The page *Rates and rules*: what a kernel is charged, with the numbers of a machine, enough to predict it by hand.
 
-`kernbench topology --rates` prints it for any machine; docs/guides/rates-and-rules.md is that of the shipped one. Rules
-stand here as text beside the figures that they use; a change in how time is charged changes them in the same commit.
+`kernbench topology --rates` prints it for any machine; docs/guides/rates-and-rules.md is the page of the shipped one.
+The rules are text here beside the figures that they use; a commit that changes how time is charged changes the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROUNDING = """\
 
 - **Engines** (GEMM, MATH and further compute engines) work whole cycles of their clock (`clock_ghz`, {clock} GHz:
   {cycle} ns), rounded up, at least one for every op. A composite rounds every tile. Rates are per ns; the clock
-  only says how finely time is cut.
+  only sets the resolution.
 - **Bytes** over a link or a port take bytes / bandwidth, not rounded.
 - **Links** carry flits of {flit} bytes; the last flit of a transfer is as short as its bytes.
 - **HBM** works whole bursts of {flit} bytes. A load, a store or an atomic is one request: it asks for every byte
@@ -47,7 +47,7 @@ ACCESS = """\
 
 A request of PE 0 to its own HBM slice takes **{latency} ns + bytes / {gbs}**, uncontended. The latency is the
 router there and back ({router} ns each), one burst on a channel ({burst} ns) and a flit on the wider of the two
-links. Elsewhere there are more routers, wires and ports on the way (`kernbench probe` has them all), and UCIe has
+links. Other memories have more routers, wires and ports on the path (`kernbench probe` lists them), and UCIe has
 {ucie} GB/s for one connection.
 
 - A slice has {channels} channels of {channel} GB/s. A burst's channel is bits of its address:
@@ -65,12 +65,12 @@ COMPUTE = """\
 ## Products, vector ops, composites
 
 - `tl.dot` of (m, k) by (k, n): m x k x n / rate. A vector op: elements / lanes, whatever the op; a reduction goes
-  through its input once. The slowest type that is read or given counts. GEMM and MATH of a PE take turns.
+  through its input once. The slowest type among inputs and result counts. GEMM and MATH of a PE do not overlap.
 - A composite is cut into tiles of {tile} (or `tile_shape`), M first, then N, then K. A tile passes these stages,
   and tiles follow one another through them: read its operands (one request each), fetch (bytes / {read}), product,
   epilogues of scope `k_tile`; on the last tile of K also epilogues of scope `output_tile`, store (bytes / {write}),
-  write. It takes as long as its busiest stage, and what the first tile passes before that and the last one behind
-  it. Operands in TCM (from `tl.load`) need no read, a result in TCM no write.
+  write. It takes the time of its busiest stage, plus the stages of the first tile before that and of the last tile
+  after it. Operands in TCM (from `tl.load`) need no read, a result in TCM no write.
 - Registers have {registers}: a fetch waits for room. Queues hold {queue} tiles.
 - Results are added up in f32 in registers. Epilogues work on them in f32: elements / {f32_lanes}.
 - `tl.cycles(n)` costs n cycles of the PE's CPU; other Python in a kernel costs nothing.
@@ -79,7 +79,7 @@ COMPUTE = """\
 MESSAGES = """\
 ## Messages
 
-A send is cut into slots (4 of 4096 bytes in each ring, unless `install_ipcq` says otherwise) and is over when its
+A send is cut into slots (4 of 4096 bytes in each ring, unless `install_ipcq` sets others) and is complete when its
 last byte has left the PE; with all slots full it waits for a credit. At the other end each slot is written (bytes /
 {tcm} for rings in TCM), the receiver wakes ({wake} ns, if it waited), and reads it (bytes / {tcm}), one after the
 other.
@@ -100,7 +100,7 @@ def rates_page(graph: TopologyGraph) -> str:
         _epilogues(),
         MESSAGES.format(**_ipcq(spec)),
         _policies(spec),
-        "## Worked examples\n\nEach is the time of the kernel on the PE, without the launch's way there and back.\n",
+        "## Worked examples\n\nEach is the time of the kernel on the PE, without the latency of the launch.\n",
         *(_example(each) for each in examples_of(graph)),
         "Terms are in the [glossary](../glossary.md).",
     ]
@@ -144,7 +144,7 @@ def _rates(spec: MachineSpec) -> str:
 
 def _latencies(spec: MachineSpec) -> str:
     rows = [(f"`{key}`", figure(part.number_attr("overhead_ns"))) for key, _, part in spec.components()]
-    text = "What each block adds to everything that passes it; a wire adds {mm} ns for each mm.\n"
+    text = "The latency that each block adds to everything that passes it; a wire adds {mm} ns per mm.\n"
     return "\n".join(
         ["## Latencies\n", text.format(mm=figure(spec.system.ns_per_mm)), _table(("block", "overhead (ns)"), rows)]
     )
@@ -217,7 +217,7 @@ def _epilogues() -> str:
     text = (
         "Each is one pass over the tile's results. `scope` is `output_tile` (once, the default), `k_tile` (on\n"
         "every partial sum, only where the table says so) or `kernel` (a second pass over the finished output).\n"
-        "What a field names is read by every tile.\n"
+        "Every tile reads the operands that its fields name.\n"
     )
     return "\n".join(["## Epilogues\n", text, _table(("op", "fields", "scope k_tile"), rows)])
 
@@ -231,12 +231,12 @@ def _policies(spec: MachineSpec) -> str:
     rows = [
         ("`cube`", ", ".join(f"`{split}`" for split in SPLITS), "`replicate`", "over the cubes of a SIP"),
         ("`pe`", ", ".join(f"`{split}`" for split in SPLITS), "`replicate`", "each cube's part over its PEs"),
-        ("`num_cubes`", f"1 to {spec.sip.n_cubes}, or None", "None: all", "the first so many cubes"),
-        ("`num_pes`", f"1 to {spec.cube.n_pes}, or None", "None: all", "the first so many PEs of a cube"),
+        ("`num_cubes`", f"1 to {spec.sip.n_cubes}, or None", "None: all", "the first cubes, that many"),
+        ("`num_pes`", f"1 to {spec.cube.n_pes}, or None", "None: all", "the first PEs of a cube, that many"),
     ]
     text = (
         "`row_wise` splits the first axis, `column_wise` the last; parts differ by at most one. A part lies in its\n"
-        "PE's HBM slice, row-major. The tensor's addresses have the parts one after another, cube by cube and PE by\n"
+        "PE's HBM slice, row-major. The tensor's address range holds the parts in order, cube by cube and PE by\n"
         "PE; replicas share one address, and each PE reads its own.\n"
     )
     return "\n".join(["## DPPolicy\n", text, _table(("field", "values", "default", "meaning"), rows)])

@@ -14,13 +14,13 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
 F16_BYTES = 2
-SLOT_BYTES = 4096  # of a ring, unless it is installed otherwise
-SIDE = 64  # of the matrices of the examples
+SLOT_BYTES = 4096  # of a ring, by default
+SIDE = 64  # of the matrices in the examples
 
 
 @frozen
 class Step:
-    """A part of a prediction: what it is, its arithmetic in numbers, and ns."""
+    """A step of a prediction: its name, its arithmetic in numbers, and ns."""
 
     what: str
     arithmetic: str
@@ -29,7 +29,7 @@ class Step:
 
 @frozen
 class Example:
-    """A kernel and what it takes. `source` is the body of the kernel."""
+    """A kernel and its predicted time. `source` is the body of the kernel."""
 
     name: str
     source: str
@@ -48,12 +48,12 @@ def examples_of(graph: TopologyGraph) -> tuple[Example, ...]:
 
 
 def figure(number: float) -> str:
-    """A number as the page has it: no more than two decimals."""
+    """A number as shown on the page: at most two decimals."""
     return f"{round(number, 2):g}"
 
 
 def access(spec: MachineSpec) -> tuple[float, float]:
-    """Of the PE's own slice: the latency of a request, and the GB/s of what follows."""
+    """Access to the PE's own slice: the latency of a request, and the bandwidth in GB/s."""
     cube = spec.cube
     slice_gbs, port_gbs = cube.hbm_link_bw_gbs, cube.links.pe_dma_to_router_bw_gbs
     parts = cube.pe_template.components
@@ -146,8 +146,8 @@ def _composite(spec: MachineSpec) -> Example:
         "                     epilogue=[{'op': 'relu'}]))"
     )
     note = (
-        f"Native tiles of {m} x {k} x {n}. The DMA is the busiest stage, so tiles follow one another at its pace, and "
-        "the last one passes the stages behind it. Results are added up in f32, so the epilogue works in f32. Writes "
+        f"Native tiles of {m} x {k} x {n}. The DMA is the busiest stage, so tiles follow one another at its rate, and "
+        "the last one passes the stages after it. Results are added up in f32, so the epilogue works in f32. Writes "
         "of earlier tiles share the channels with reads; here they find them free."
     )
     return Example("a composite with epilogue", source, steps, note)

@@ -1,7 +1,7 @@
-"""Reference points of figures: what machines that exist reach, from a data file that names the source of each.
+"""Reference points of figures: published results of existing machines, from a data file that names each source.
 
-A reference is a share of a peak, so that it can stand next to the same share of a machine that is not built. Figures
-take them from here and nowhere else, and their captions name the source.
+A reference is a fraction of a peak, so that it compares with the same fraction of a machine that is not built. Figures
+take references only from here, and their captions cite the source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHIPPED = Path(__file__).with_name("references.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A published figure: `value` out of `of`, in `unit`; how it was measured, who says so, and where."""
+    """A published figure: `value` out of `of`, in `unit`; how it was measured, the source, and its address."""
 
     name: str
     label: str
@@ -38,17 +38,19 @@ class Reference:
 
     @property
     def title(self) -> str:
-        """In a legend."""
+        """The text in a legend."""
         return f"reference: {self.label}"
 
     def cited(self) -> str:
-        """In a caption."""
+        """The text in a caption."""
         figures = f"{self.value:g} of {self.of:g} {self.unit}".replace("100 %", "100%")
         return f"{self.label}: {figures}, {self.how} ({self.source}, {self.address})."
 
 
 def reference(name: str, file: Path = SHIPPED) -> Reference:
-    """A reference by name, of the package's file or of another; raises UsageError with what is wrong."""
+    """A reference by name, from the package's file or another; raises UsageError for an unknown name or an invalid
+    file.
+    """
     known = _references(file)
     if name not in known:
         raise UsageError(f"no reference '{name}'", where=str(file), hint=f"use one of {', '.join(known)}")
@@ -84,5 +86,5 @@ def _read(entry: Any, where: str) -> Reference:
     words = {name: str(entry[name]).strip() for name in wanted if name not in numbers}
     for name, text in words.items():
         if not text:
-            raise UsageError(f"{name} is empty", where=where, hint="say it: a reference without it is a rumour")
+            raise UsageError(f"{name} is empty", where=where, hint="fill it in: a reference needs its source")
     return Reference(**words, value=float(entry["value"]), of=float(entry["of"]))

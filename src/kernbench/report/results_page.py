@@ -1,7 +1,7 @@
-"""A results folder as one HTML page: figures inline, tables that sort, the machine, what the model leaves out.
+"""A results folder as one HTML page: inline figures, sortable tables, the machine, the limits of the model.
 
-The page needs nothing but itself: no script, style or picture from elsewhere, so it can be mailed around. The same
-results give the same bytes.
+The page is self-contained: it loads no other script, style or picture, so it can be sent as one file. Equal results
+give equal bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from html import escape
 
 from kernbench.report.fidelity import POLICY
 from kernbench.report.fidelity_facts import FACTS
-from kernbench.report.summary import MachineSummary
+from kernbench.report.machine_summary import MachineSummary
 
 Cell = object
 Row = Mapping[str, Cell]
@@ -30,7 +30,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page shows. `groups` are tables by title; `facts` are topics of fidelity."""
+    """The content of a page. `groups` are tables by title; `facts` are topics of fidelity."""
 
     title: str
     about: str
@@ -100,17 +100,17 @@ def _figures(figures: Sequence[Figure]) -> Iterable[str]:
 
 
 def _rows(rows: Sequence[Row]) -> Iterable[str]:
-    """A table of what differs; what all rows have alike is said once above it."""
+    """A table of the columns that differ; values common to all rows are listed once above it."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     alike = [name for name in names if len(rows) > 1 and len({repr(row.get(name)) for row in rows}) == 1]
-    said = [f"{name} {rows[0][name]}" for name in alike if rows[0].get(name) is not None]
-    if said:
-        yield f'<p class="origin">In all rows: {escape(", ".join(said))}.</p>'
+    shared = [f"{name} {rows[0][name]}" for name in alike if rows[0].get(name) is not None]
+    if shared:
+        yield f'<p class="origin">In all rows: {escape(", ".join(shared))}.</p>'
     yield from _table([{name: value for name, value in row.items() if name not in alike} for row in rows])
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:
-    names = [name for name in dict.fromkeys(key for row in rows for key in row) if _tells(rows, name)]
+    names = [name for name in dict.fromkeys(key for row in rows for key in row) if _has_values(rows, name)]
     heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in names)
     yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>'
     for row in rows:
@@ -118,7 +118,7 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
     yield "</tbody></table></div>"
 
 
-def _tells(rows: Sequence[Row], name: str) -> bool:
+def _has_values(rows: Sequence[Row], name: str) -> bool:
     return any(row.get(name) is not None for row in rows)
 
 

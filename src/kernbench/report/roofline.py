@@ -1,19 +1,18 @@
-"""What bounds a launch: the least time that its flops take, that its bytes take, and that its messages take.
+"""The roofline of a launch: lower bounds of its time from compute, memory and link bandwidth.
 
-compute   the time that compute engines were busy, shared evenly by the PEs: GEMM and MATH together, as they take turns;
-          an engine with a slot of its own by itself; the longest counts. As engines are charged by element type, so is
-          this bound
-memory    what it moved to and from HBM, in whole bursts, over what the slices that it touched can give; its reads and
-          its writes, each over what the PEs' DMA ports take that way
-link      the bytes of messages that crossed a link while it ran, over that link's bandwidth; the longest of all links
-          counts, and says of which class it is: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between
-          SIPs)
+compute   the time that compute engines were busy, shared evenly by the PEs: GEMM and MATH together, as they do
+          not overlap; an engine with its own slot separately; the longest counts. As engines are charged by element
+          type, so is this bound
+memory    bytes moved to and from HBM, in whole bursts, over the bandwidth of the slices that it accessed; its reads and
+          its writes, each over the bandwidth of the PEs' DMA ports in that direction
+link      the bytes of messages on a link while it ran, over that link's bandwidth; the longest of all links counts,
+          and gives the class: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between SIPs)
 
-The largest is the bound: the launch is compute, memory or link bound, and never faster than that; how near it came is
-`share`, its fraction of the roofline. The first two assume that work is spread evenly over its PEs and slices. Rates
+The largest is the bound: the launch is compute, memory or link bound, and never faster than that; `share` is the
+fraction of the roofline that it reached. The first two assume that work is spread evenly over its PEs and slices. Rates
 are over the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and
 as moved in whole bursts, which is what takes the memory's time. Not in the link bound: credits, loads and stores, and
-what others send over the same links.
+traffic of other launches on the same links.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ FLOPS_PER_MAC = 2
 
 @frozen
 class Peak:
-    """What some PEs and HBM slices can do: f16 products, and bytes. GFLOP/s is flops per ns."""
+    """The peak of some PEs and HBM slices: f16 products, and bytes. GFLOP/s is flops per ns."""
 
     gflops: float
     gbs: float
@@ -46,7 +45,7 @@ class Peak:
 
 @frozen
 class LinkLoad:
-    """What messages take of one link."""
+    """The load of one link by messages."""
 
     link_class: LinkFamily
     src: str
@@ -57,8 +56,8 @@ class LinkLoad:
 
 @frozen
 class Roofline:
-    """Where a launch sits. Shares are of `peak`, which is that of its PEs and of the slices it touched, for reads and
-    writes in its proportion; 0 where nothing ran.
+    """A launch on the roofline. Shares are fractions of `peak`: the peak of its PEs and of the slices it accessed, for
+    its proportion of reads and writes; 0 if nothing ran.
     """
 
     exec_ns: float
@@ -69,7 +68,7 @@ class Roofline:
     peak: Peak
     nbytes_requested: int = 0
     nbytes_sent: int = 0  # in messages
-    link: LinkLoad | None = None  # that messages take longest; None where there were none
+    link: LinkLoad | None = None  # the link with the longest time; None without messages
     read_share: float = 1.0  # of the bytes that it requested
 
     @property
@@ -82,7 +81,7 @@ class Roofline:
 
     @property
     def bound_name(self) -> str:
-        """The bound, and of links the class."""
+        """The bound; for a link bound, with its class."""
         return f"link ({self.link.link_class})" if self.bound == "link" and self.link is not None else self.bound
 
     @property
@@ -95,7 +94,7 @@ class Roofline:
 
     @property
     def share(self) -> float:
-        """Its fraction of the roofline: of what the bound allows."""
+        """The fraction of the roofline: the bound over the execution time."""
         return _ratio(self.bound_ns, self.exec_ns)
 
     @property
@@ -104,7 +103,7 @@ class Roofline:
 
     @property
     def gbs(self) -> float:
-        """Moved, in whole bursts."""
+        """Bandwidth of bytes moved, in whole bursts."""
         return _ratio(self.nbytes, self.exec_ns)
 
     @property
@@ -113,7 +112,7 @@ class Roofline:
 
     @property
     def gbs_sent(self) -> float:
-        """In messages."""
+        """Bandwidth of messages."""
         return _ratio(self.nbytes_sent, self.exec_ns)
 
     @property
@@ -123,7 +122,7 @@ class Roofline:
 
     @property
     def ridge(self) -> float:
-        """The intensity from which on f16 products are compute bound."""
+        """The intensity above which f16 products are compute bound."""
         return _ratio(self.peak.gflops, self.peak.gbs)
 
     def as_json(self) -> dict[str, object]:
@@ -148,8 +147,8 @@ class Roofline:
 
 
 def peak_of(spec: MachineSpec, pes: int, read_share: float = 1.0) -> Peak:
-    """The peak of `pes` PEs and as many HBM slices, as far as the PEs' DMA ports reach: those carry reads one way and
-    writes the other, so with `read_share` of all bytes read the way with more of them is what counts.
+    """The peak of `pes` PEs and as many HBM slices, limited by the PEs' DMA ports. A port carries reads in one
+    direction and writes in the other, so with `read_share` of all bytes read, the busier direction is the limit.
     """
     cube = spec.cube
     macs_per_ns = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
@@ -158,7 +157,7 @@ def peak_of(spec: MachineSpec, pes: int, read_share: float = 1.0) -> Peak:
 
 
 def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
-    """Where a launch that is done sits."""
+    """The roofline of a finished launch."""
     spec, pes, nbytes = graph.spec, len(launch.pes), launch.bytes_hbm
     memory_ns = _memory_ns(launch, spec)
     peak = peak_of(spec, pes)
@@ -177,7 +176,7 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
 
 
 def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
-    """The link that the launch's messages take longest; the first of several on their way."""
+    """The link on which the launch's messages take longest; of equals, the first on the path."""
     carried: dict[tuple[str, str], int] = {}
     for path, nbytes in launch.messages.items():
         for link in pairwise(path):
@@ -191,7 +190,7 @@ def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
 
 
 def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
-    """How long the busiest compute slot was taken, all PEs together."""
+    """The time that the busiest compute slot was in use, summed over PEs."""
     shared_ns, own_ns = 0.0, [0.0]
     for name, part in spec.cube.pe_template.components.parts.items():
         if name in launch.engines:

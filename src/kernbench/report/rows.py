@@ -1,4 +1,4 @@
-"""Rows that a bench returns, as tables."""
+"""Tables of the rows that a bench returns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import groupby
 
 
 def rows_as_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """A column for each key, in the order in which keys come; numbers to four digits, on the right. Rows of other keys
-    than those before them are a table of their own.
+    """A column for each key, in order of appearance; numbers have four digits and are right-aligned. Rows with other
+    keys than the rows before them start another table.
     """
     return "\n\n".join(_table(list(same)) for _, same in groupby(rows, key=_keys))
 

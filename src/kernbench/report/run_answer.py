@@ -1,5 +1,5 @@
-"""The first lines of a run: how long, what bounds it and by how much, whether the data is right, what to try, where to
-look. A line each, with commands that can be copied; the chart below says where the time on the critical path went.
+"""The first lines of a run: time, bound, correctness of the data, what to try, where to look. One line each, with
+commands that can be copied; the chart below shows the critical path by class.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FREE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How the run was asked for: the words of the command without `--save`, and the folder it was saved to."""
+class RunCommand:
+    """The command of a run, without `--save`, and the folder that the run was saved to."""
 
     command: Sequence[str]
     bench: str
@@ -35,19 +35,21 @@ class Asked:
 
     @property
     def folder(self) -> str:
-        """Where the run is, or would be."""
+        """The folder of the run, or a name for it."""
         return self.saved or f"{self.bench.replace(':', '-')}-run"
 
 
-def answer_lines(figures: RunFigures, found: Explanation | None, asked: Asked, paint: Paint = plain) -> list[str]:
-    """At most six lines. `found` is the explanation of the launches, where it is cheap to have."""
+def answer_lines(
+    figures: RunFigures, found: Explanation | None, command: RunCommand, paint: Paint = plain
+) -> list[str]:
+    """At most six lines. `found` is the explanation of the launches, or None if it would take too long."""
     bound = None if found is None else bound_of(found)
     rows = [("data", _data(figures, paint))]
     if figures.launches:
         rows.insert(0, ("bound by", _bound(figures, bound)))
         if bound is not None:
             rows.append(("try", _hint(bound)))
-        rows += _commands(figures, bound, asked)
+        rows += _commands(figures, bound, command)
     return [_time(figures), *(f"  {name:<8}  {text}" for name, text in rows)]
 
 
@@ -72,7 +74,7 @@ def _time(figures: RunFigures) -> str:
 
 
 def _bound(figures: RunFigures, bound: Bound | None) -> str:
-    """What has most of the critical path, and how near the slowest launch is to its roofline."""
+    """The largest part of the critical path, and the fraction of the roofline of the slowest launch."""
     launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
     near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
     if bound is None:
@@ -95,21 +97,21 @@ def _data(figures: RunFigures, paint: Paint) -> str:
 
 
 def _hint(bound: Bound) -> str:
-    """What to try first; the other possibilities stand below the chart."""
+    """What to try first; other possibilities are listed below the chart."""
     room = WIDTH - 12
     return bound.hint if len(bound.hint) <= room else _shortened(bound.hint.partition(", or ")[0], room)
 
 
-def _commands(figures: RunFigures, bound: Bound | None, asked: Asked) -> list[tuple[str, str]]:
-    """What to try: another tile where one is known to be faster, else the run without what bounds it; where to look."""
-    folder = shlex.quote(asked.folder)
+def _commands(figures: RunFigures, bound: Bound | None, command: RunCommand) -> list[tuple[str, str]]:
+    """What to try (a faster tile if there is one, else a what-if without the bottleneck), and where to look."""
+    folder = shlex.quote(command.folder)
     free = None if bound is None else _free(bound)
     explained = f"kernbench explain {folder}{'' if free is None else f' --what-if {free}'}"
-    saving = f"{shlex.join(asked.command)} --save {folder}"
+    saving = f"{shlex.join(command.command)} --save {folder}"
     if _has_faster_tile(figures):
-        look = saving if asked.saved is None else f"kernbench explain {folder}"
-        return [("run", f"{shlex.join(asked.command)} --param {AUTO_TILE}=auto"), ("look at", look)]
-    if asked.saved is None:
+        look = saving if command.saved is None else f"kernbench explain {folder}"
+        return [("run", f"{shlex.join(command.command)} --param {AUTO_TILE}=auto"), ("look at", look)]
+    if command.saved is None:
         return [("look at", saving), ("then", explained)]
     return [("run", explained), ("look at", f"kernbench web {folder}")]
 
@@ -119,7 +121,7 @@ def _has_faster_tile(figures: RunFigures) -> bool:
 
 
 def _free(bound: Bound) -> str | None:
-    """The component of `--what-if` that a bound is about."""
+    """The component of `--what-if` that corresponds to a bound."""
     if bound.link_class:
         return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
     return _FREE.get(bound.cls)

@@ -1,8 +1,8 @@
-"""A run in figures: what each launch reached, what bounds it, which links were busiest. `run_summary.py` prints them.
+"""The figures of a run: performance and bound of each launch, busiest links. `run_summary.py` prints them.
 
-The busiest links are given for each launch, and for the whole run with what the host moved. `kernels_ns`, here, in
+The busiest links are given for each launch, and for the whole run including host transfers. `kernels_ns`, here, in
 saved runs, sweeps and evaluations, is how long at least one PE ran a kernel: from the first PE's start to the last end
-of every launch, and launches that overlap count once. Paths of the host's requests and answers are not in it.
+of every launch, and launches that overlap count once. Latencies of host requests and replies are not included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
 
 BUSIEST = 5
-FITS = "fits"  # a figure that a bench returns
+FITS = "fits"  # key of a figure that a bench may return
 
 
 @frozen
@@ -62,7 +62,7 @@ class Totals:
 
 @frozen
 class RunFigures:
-    """What a run came to, in addition to the result itself."""
+    """The figures of a run, in addition to its result."""
 
     result: BenchResult
     machine: str
@@ -112,7 +112,7 @@ def kernels_ns_of(launches: Sequence[Launch]) -> float:
 
 
 def _covered_ns(spans: list[tuple[float, float]]) -> float:
-    """How long at least one of the spans was open."""
+    """The length of the union of spans."""
     covered, until = 0.0, 0.0
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))
@@ -127,7 +127,7 @@ def busiest_links(launch: Launch) -> list[tuple[tuple[str, str], float]]:
 
 def _busiest_links(result: BenchResult) -> tuple[LinkUse, ...]:
     counters = list(result.engine.link_counters().items())
-    counters.sort(key=lambda item: -item[1].busy_ns)  # stable: equals stay in order of the network
+    counters.sort(key=lambda item: -item[1].busy_ns)  # stable: ties stay in order of the network
     total_ns = result.total_ns
     return tuple(
         LinkUse(
@@ -143,14 +143,14 @@ def _busiest_links(result: BenchResult) -> tuple[LinkUse, ...]:
 
 
 def rows_of(result: BenchResult) -> list[dict[str, object]]:
-    """What a bench returned, where that is a list of rows."""
+    """The rows that a bench returned, if it returned a list of rows."""
     found = [row for returned in result.returned if isinstance(returned, list) for row in returned]
     return found if all(isinstance(row, dict) for row in found) else []
 
 
 def fits_of(result: BenchResult) -> bool | None:
-    """Whether what a bench ran fits the memory of its machine; None where the bench does not say. It says so in a row
-    whose figure is `fits`, or in a mapping with that key.
+    """Whether the workload fits the memory of the machine; None if the bench does not report it. A bench reports it in
+    a row whose figure is `fits`, or in a mapping with that key.
     """
     stated = [row["value"] for row in rows_of(result) if row.get("figure") == FITS and "value" in row]
     stated += [returned[FITS] for returned in result.returned if isinstance(returned, Mapping) and FITS in returned]
@@ -158,16 +158,16 @@ def fits_of(result: BenchResult) -> bool | None:
 
 
 def warnings_of(result: BenchResult) -> list[str]:
-    """What a reader of the figures must know first."""
+    """Warnings that a reader of the figures must see first."""
     if fits_of(result) is not False:
         return []
     sizes = {row["figure"]: row["value"] for row in rows_of(result) if row.get("unit") == "GB"}
-    said = ", ".join(f"{name} {value:.4g} GB" for name, value in sizes.items() if isinstance(value, int | float))
-    return [f"what was run does not fit the machine's memory: its times are of no machine that could run it ({said})"]
+    listed = ", ".join(f"{name} {value:.4g} GB" for name, value in sizes.items() if isinstance(value, int | float))
+    return [f"what was run does not fit the machine's memory: its times are of no machine that could run it ({listed})"]
 
 
 def run_as_json(figures: RunFigures) -> dict[str, object]:
-    """The run under the keys that `kernbench run --json` promises, and some more."""
+    """The content of `kernbench run --json`."""
     result = figures.result
     data = result.as_json()
     data["launches"] = [

@@ -1,6 +1,6 @@
-"""A run in text: how long, how near the machine's peak, what bounds it, what was busy, whether the data is right.
+"""A run as text: time, fraction of the peak, bound, utilisation, correctness of the data.
 
-`[v] PASS` and `[x] FAIL` are anchors that scripts may look for; the rest of the layout may change. Colour is the
+`[v] PASS` and `[x] FAIL` are anchors that scripts may match; the rest of the layout may change. Colour is the
 caller's choice.
 """
 
@@ -26,7 +26,7 @@ BOUND_WORDS = {
 }
 
 
-def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
+def run_summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
     """The whole summary."""
     lines = [*_head(figures), "", *_time(figures, paint)]
     if figures.launches:
@@ -49,7 +49,7 @@ def summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
 
 
 def short_summary(figures: RunFigures, paint: Paint = plain) -> str:
-    """What a reader needs below the answer: the launches, and what was compared or looked for."""
+    """The lines below the answer: the launches, and the results of checks."""
     parts = [f"  with {_params(figures)}"] if figures.params else []
     if figures.launches:
         parts += ["", *_launches(figures, paint)]
@@ -118,7 +118,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
 
 
 def _tiles(figures: RunFigures, paint: Paint) -> Iterator[str]:
-    """What composites were cut into, once for launches that agree; and what another tile would gain."""
+    """The tiles of composites, once for equal launches, and what another tile would gain."""
     yield paint("Tiles of composites", "title")
     each = zip(figures.launches, figures.tiles, strict=True)
     listed = list(dict.fromkeys((launch.name, tiles) for (launch, _), tiles in each if tiles))
@@ -147,9 +147,9 @@ def _sent_bytes(sent: int) -> str:
 
 
 def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
-    """What the PEs of a launch took: each if they agree, else the slowest, the one in the middle and the fastest."""
+    """Times of the PEs of a launch: one row if they are equal, else the slowest, the median and the fastest."""
     yield paint(f"PEs of {launch.name}, the slowest launch", "title")
-    ordered = sorted(launch.pes, key=lambda result: -result.pe_exec_ns)  # stable: equals stay in order of place
+    ordered = sorted(launch.pes, key=lambda result: -result.pe_exec_ns)  # stable: ties stay in order of place
     if len({(result.pe_exec_ns, result.dma_ns, result.compute_ns) for result in ordered}) == 1:
         found = [("each" if len(ordered) > 1 else "", ordered[0])]
     else:
@@ -244,7 +244,7 @@ def _links(figures: RunFigures, paint: Paint) -> Iterator[str]:
 
 
 def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
-    """Joules by block, most first, and what has no coefficient."""
+    """Joules by block, largest first, and work without a coefficient."""
     energy = figures.energy.run
     yield paint("Energy", "title")
     yield (
@@ -284,7 +284,7 @@ def _verdict(figures: RunFigures, paint: Paint) -> Iterator[str]:
 
 
 def _races(figures: RunFigures, paint: Paint) -> Iterator[str]:
-    """Pairs of lines that race, with the first pair of their accesses that did."""
+    """Pairs of lines that race, with the first pair of racing accesses."""
     races, detector = figures.result.races, figures.result.engine.races
     assert detector is not None
     yield paint("Races", "title")
@@ -307,7 +307,7 @@ def _check_row(check: DataCheck, paint: Paint) -> tuple[str, ...]:
 
 
 def _fitted(name: str) -> str:
-    """A name, if need be without its middle: what tells names apart is often at their end."""
+    """A name; a long one is cut in the middle, as names often differ at their end."""
     if len(name) <= NAME_WIDTH:
         return name
     tail = (NAME_WIDTH - 3) // 2
@@ -331,7 +331,9 @@ def bar_of(part: float, whole: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), mark: bool = False) -> Iterator[str]:
-    """Aligned columns; those of `left` are text, the others figures. A mark in front may be coloured: no padding."""
+    """Aligned columns; those of `left` are text, the others figures. With `mark`, the first column may be coloured and
+    is not padded.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = [

@@ -1,4 +1,4 @@
-"""How a run was simulated, in a few lines: what was replayed, what was simulated and why, and how long that took."""
+"""How a run was simulated, as text: what was replayed, what was simulated and why, and the time of each phase."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which tiles a launch's composites were cut into, and what `tile_shape="auto"` would gain over the native ones.
+"""The tiles of a launch's composites, and what `tile_shape="auto"` would gain over the native tiles.
 
-What `auto` would give is asked of the model that chooses it, for the composites of the slowest PE, as if nobody else
-were on its links and memories.
+The gain is estimated by the model that chooses automatic tiles, for the composites of the slowest PE, with uncontended
+links and memories.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernbench.components.builtin.tile_model import composite_ns
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 
-WORTH_TELLING = 1.25  # how many times as long the native tile must take
+MIN_GAIN = 1.25  # report a gain only if the native tile takes at least this many times as long
 Tile = tuple[int, ...]
 
 
@@ -28,9 +28,9 @@ class TileUse:
     tile: Tile
     composites: int
     tiles: int
-    is_native: bool  # nobody asked for another
-    auto_tile: Tile | None = None  # where the native tile takes clearly longer than this one
-    auto_gain: float = 1.0  # how many times as long
+    is_native: bool  # no tile shape was requested
+    auto_tile: Tile | None = None  # set if the native tile takes clearly longer than this one
+    auto_gain: float = 1.0  # time of the native tile over the time of `auto_tile`
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -45,7 +45,7 @@ class TileUse:
 
 
 def tiles_of(launch: Launch, graph: TopologyGraph) -> tuple[TileUse, ...]:
-    """By op and tile, in the order in which PEs first used them."""
+    """Tiles by op and shape, in order of first use."""
     found: dict[tuple[str, Tile, bool], TileUse] = {}
     for result in launch.ended:
         for use in result.composites:
@@ -57,10 +57,10 @@ def tiles_of(launch: Launch, graph: TopologyGraph) -> tuple[TileUse, ...]:
 
 
 def _with_auto(use: TileUse, launch: Launch, graph: TopologyGraph) -> TileUse:
-    """What `auto` would gain on the composites of the slowest PE that has such; `tile` is the one that gains most."""
+    """The gain of `auto` on the composites of the slowest PE that has such; `tile` is the one that gains most."""
     same = [
         (result, own)
-        for result in sorted(launch.ended, key=lambda result: -result.pe_exec_ns)  # stable: equals by place
+        for result in sorted(launch.ended, key=lambda result: -result.pe_exec_ns)  # stable: ties by place
         for own in result.composites
         if (own.cmd.op, own.tile, own.cmd.tile_shape) == (use.op, use.tile, None)
     ]
@@ -71,13 +71,13 @@ def _with_auto(use: TileUse, launch: Launch, graph: TopologyGraph) -> TileUse:
         tile, native, auto = _modelled(own, graph, pe)
         native_ns, auto_ns = native_ns + native, auto_ns + auto
         best = max(best, (native - auto, tile))
-    if native_ns <= WORTH_TELLING * auto_ns:
+    if native_ns <= MIN_GAIN * auto_ns:
         return use
     return TileUse(use.op, use.tile, use.composites, use.tiles, True, best[1], native_ns / auto_ns)
 
 
 def _modelled(use: CompositeUse, graph: TopologyGraph, pe: PeId) -> tuple[Tile, float, float]:
-    """The tile that `auto` would use, and how long all such composites take with the native one and with that."""
+    """The tile that `auto` would use, and the time of all such composites with the native tile and with that one."""
     limits, rates = limits_of(graph, pe), rates_of(graph, pe)
     if not all(use.tile):
         return use.tile, 0.0, 0.0

@@ -1,8 +1,8 @@
-"""The farthest places of a machine: how many mm, and how many ns for a message of no bytes that is alone.
+"""The longest paths of a machine: distance in mm, and uncontended latency of a message of zero bytes.
 
-Four pairs are looked for: a PE and an HBM slice in one cube, in one SIP and in two SIPs, and the host and a slice. All
-cubes are alike and wires run both ways, so a few candidates are enough: all pairs in one cube, all pairs in cubes at
-opposite corners of the package, and for what passes the switch the PE that is farthest from it.
+Four kinds of path are considered: a PE and an HBM slice in one cube, in one SIP and in two SIPs, and the host and a
+slice. All cubes are equal and wires are bidirectional, so few candidates suffice: all pairs in one cube, all pairs in
+cubes at opposite corners of the package, and for paths through the switch the PE that is farthest from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernbench.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class WorstPath:
-    """A way that no other of its kind is longer than. `latency_ns` is one way: every node and wire, no payload."""
+    """The longest path of its kind. `latency_ns` is that of one direction: every node and wire, no payload."""
 
     name: str
     distance_mm: float
@@ -46,8 +46,8 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     found = [_worst("PE to HBM, same cube", graph, _between(router, (0, 0), pes))]
     corners = _opposite_corners(graph)
     if corners:
-        ways = (way for pair in corners for way in _between(router, pair, pes))
-        found.append(_worst("PE to HBM, same SIP", graph, ways))
+        paths = (path for pair in corners for path in _between(router, pair, pes))
+        found.append(_worst("PE to HBM, same SIP", graph, paths))
     far = _farthest_from_switch(graph, router)
     if spec.n_sips > 1:
         slice_there = CubeId(1, far.cube).hbm_ctrl(far.pe)
@@ -78,14 +78,14 @@ def _farthest_from_switch(graph: TopologyGraph, router: PathRouter) -> PeId:
     return max(pes, key=lambda pe: _length(graph, router.find_path(str(pe), SWITCH)))
 
 
-def _worst(name: str, graph: TopologyGraph, ways: Iterator[list[str]] | list[list[str]]) -> WorstPath:
-    measured = [(*_length(graph, way), way) for way in ways]
-    distance_mm, latency_ns, path = max(measured, key=lambda item: item[:2])  # the first of equals
+def _worst(name: str, graph: TopologyGraph, paths: Iterator[list[str]] | list[list[str]]) -> WorstPath:
+    measured = [(*_length(graph, path), path) for path in paths]
+    distance_mm, latency_ns, path = max(measured, key=lambda item: item[:2])  # of equals, the first
     return WorstPath(name, distance_mm, latency_ns, tuple(path))
 
 
 def _length(graph: TopologyGraph, path: Sequence[str]) -> tuple[float, float]:
-    """Its mm, and the ns of its nodes and wires, both ends counted."""
+    """The length of a path in mm, and the latency of its nodes and wires, both ends included."""
     links = [graph.edge(a, b) for a, b in pairwise(path)]
     wires_ns = sum(on_grid(link.distance_mm * graph.spec.system.ns_per_mm) for link in links)
     return sum(link.distance_mm for link in links), wires_ns + sum(on_grid(graph.node(n).overhead_ns) for n in path)

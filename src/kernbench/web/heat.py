@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import Place as BlockPlace
-from kernbench.report.runs.parts import Floats, Place
+from kernbench.report.runs.parts import Floats, SavedPlace
 from kernbench.web.machine_map import TRAY, Json, link_id, owner_of
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays
@@ -31,7 +31,7 @@ class _Row:
 
     id: str
     kind: str
-    places: list[Place] = field(default_factory=list)
+    places: list[SavedPlace] = field(default_factory=list)
     gbs: float = 0.0
 
 
@@ -102,7 +102,7 @@ def totals_of_link(view: RunView, drawn: str, t0: float, t1: float) -> Json:
     }
 
 
-def places_of(view: RunView, drawn: str) -> list[Place]:
+def places_of(view: RunView, drawn: str) -> list[SavedPlace]:
     """The links and channels that `A>B`, `CTRL#3` or the name of a node stands for; blocks are all inside them."""
     src, is_link, dst = drawn.partition(">")
     if is_link:
@@ -125,7 +125,7 @@ def _rows(view: RunView, root: str) -> list[_Row]:
     drawn = {link_id(edge): link for link in view.machine.links(root) for edge in link.members}
     found: dict[str, _Row] = {}
 
-    def add(name: str, kind: str, place: Place, gbs: float) -> None:
+    def add(name: str, kind: str, place: SavedPlace, gbs: float) -> None:
         row = found.setdefault(name, _Row(name, kind))
         row.places.append(place)
         row.gbs += gbs

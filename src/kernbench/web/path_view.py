@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import CLASSES
 from kernbench.report.explain.diff import difference as compare
-from kernbench.report.explain.diff import same_launch, unlike
+from kernbench.report.explain.diff import differences, same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
@@ -26,7 +26,7 @@ from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
 from kernbench.web.tiles import ON_PATH
 
-MOST_PIECES = 20_000
+MOST_SEGMENTS = 20_000
 # Letter and colour of a class, and what its part of a bar is called.
 STYLE = {
     "gemm": ("G", "GEMM"),
@@ -47,14 +47,14 @@ class PathColumns:
     """The pieces of a path as columns."""
 
     def __init__(self, found: Explanation) -> None:
-        pieces = found.path
-        self.t0 = np.array([piece.t0 for piece in pieces])
-        self.t1 = np.array([piece.t1 for piece in pieces])
-        self.cls = np.array([CLASSES.index(piece.cls) for piece in pieces], np.int64)
-        self.op = np.array([piece.op for piece in pieces], np.int64)
-        self.place = np.array([piece.place for piece in pieces], np.int64)
-        self.line = np.array([piece.line for piece in pieces], np.int64)
-        self.lane = np.array([piece.lane for piece in pieces], np.int64)
+        segments = found.path
+        self.t0 = np.array([segment.t0 for segment in segments])
+        self.t1 = np.array([segment.t1 for segment in segments])
+        self.cls = np.array([CLASSES.index(segment.cls) for segment in segments], np.int64)
+        self.op = np.array([segment.op for segment in segments], np.int64)
+        self.place = np.array([segment.place for segment in segments], np.int64)
+        self.line = np.array([segment.line for segment in segments], np.int64)
+        self.lane = np.array([segment.lane for segment in segments], np.int64)
 
 
 def explained(view: RunView, scope: str | None) -> Explanation:
@@ -103,7 +103,7 @@ def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Jso
         raise UsageError(f"a path of {px} px is not served", hint="ask for px from 1 to 8192")
     found = columns(view, scope)
     rows = np.flatnonzero((found.t1 > t0) & (found.t0 < t1))
-    is_whole = len(found.t0) <= MOST_PIECES
+    is_whole = len(found.t0) <= MOST_SEGMENTS
     data: Json = {"schema": 1, "scope": scope or "run", "t0": t0, "t1": t1, "whole": is_whole, "classes": classes()}
     if is_whole:
         shown = np.arange(len(found.t0))
@@ -250,7 +250,7 @@ def difference(a: RunView, b: RunView, scope: str | None) -> Json:
         about["scope"] = own
         about["t0"], about["t1"] = view.scope(own)
         about["sums"] = class_sums(path_columns.cls, path_columns.t1 - path_columns.t0)
-    return {**data, "notes": unlike(a.run, b.run)}
+    return {**data, "notes": differences(a.run, b.run)}
 
 
 def same_scope(a: RunView, b: RunView, scope: str) -> str:
@@ -288,13 +288,13 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
     about = view.run.manifest
     same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
-    foreseen = what_ifs(view.run, found, TARGETS)
+    estimated = what_ifs(view.run, found, TARGETS)
     rows: list[Json] = []
-    for one in sorted(foreseen, key=lambda one: (-one.gain_ns, one.name)):
+    for one in sorted(estimated, key=lambda one: (-one.gain_ns, one.name)):
         other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None
         if one.gain_ns > 0 or other is not None:
             measured = _measured(view, scope, other) if other is not None else None
-            rows.append({"name": one.name, "gain_ns": one.gain_ns, "foreseen_ns": one.foreseen_ns, "share": one.share,
+            rows.append({"name": one.name, "gain_ns": one.gain_ns, "foreseen_ns": one.estimated_ns, "share": one.share,
                          "measured": measured})  # fmt: skip
     return rows
 

@@ -119,7 +119,7 @@ def test_the_answer_names_the_lane_of_a_pe_that_the_path_is_on_longest(view: Run
 def test_short_pieces_of_a_long_path_fill_their_pixel_columns_without_a_gap(
     view: RunView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernbench.web.path_view.MOST_PIECES", 10)
+    monkeypatch.setattr("kernbench.web.path_view.MOST_SEGMENTS", 10)
     found = path(view, "launch:0", 100.0, 900.0, 50)  # 16 ns a column; no piece takes two
     assert found["pieces"]["t0"] == []
     assert np.sum(found["columns"], axis=0) == pytest.approx(np.ones(50), abs=0.005)  # rounded, by class

@@ -1,4 +1,4 @@
-"""Pictures of a machine, made when they are asked for: views of tray, SIP, cube and PE, drawn as SVG."""
+"""Diagrams of a machine: views of tray, SIP, cube and PE, drawn as SVG."""
 
 from kernbench.report.diagrams.files import diagram_texts, emit_diagrams
 from kernbench.report.diagrams.svg import render_svg

@@ -17,7 +17,7 @@ MESH_FILE = "cube_mesh.yaml"
 
 
 def diagram_texts(graph: TopologyGraph) -> dict[str, str]:
-    """What each file holds, by its name."""
+    """The content of each file, by name."""
     texts = {f"{name}_view.svg": render_svg(view, graph.spec) for name, view in machine_views(graph.spec).items()}
     texts[MESH_FILE] = mesh_as_yaml(build_mesh(graph.spec.cube))
     return texts
@@ -55,4 +55,4 @@ def _remove(part: Path) -> None:
     try:
         part.unlink(missing_ok=True)
     except (OSError, ValueError):
-        return  # it could not be written either, and that is what is reported
+        return  # the failed write is reported

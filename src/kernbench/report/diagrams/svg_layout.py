@@ -21,7 +21,7 @@ _MOST_ZOOM = 3.0
 
 @dataclass(frozen=True, slots=True)
 class DrawnBox:
-    """A filled rectangle; `about` is what a reader sees who points at it."""
+    """A filled rectangle; `about` is its tooltip."""
 
     rect: Rect
     fill: str
@@ -167,9 +167,9 @@ def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zo
     routers = [node.id for node in view.nodes if node.kind == "noc_router"]
     lines = []
     for edge in view.edges:
-        # In a cube all that is not straight starts at a router, however the edge is written down.
-        turn = in_cube and edge.src not in routers
-        ends = (edge.dst, edge.src) if turn else (edge.src, edge.dst)
+        # In a cube a line that is not straight starts at a router, whatever the direction of the edge.
+        is_reversed = in_cube and edge.src not in routers
+        ends = (edge.dst, edge.src) if is_reversed else (edge.src, edge.dst)
         others = [rect for name, rect in solid.items() if name not in ends]
         points = link_points(rects[ends[0]], rects[ends[1]], others, from_corner=in_cube)
         style, about = link_style(edge), f"{edge.src} - {edge.dst}: {edge.label}"

@@ -1,4 +1,4 @@
-"""What stands around a drawing: the legend of links and boxes, a scale bar in mm, the sizes of the outline."""
+"""The surroundings of a drawing: the legend of links and boxes, a scale bar in mm, the sizes of the outline."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _CONTROL_PX = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a box is for, in the words of the legend, and its colours."""
+    """The role of a box as named in the legend, and its colours."""
 
     name: str
     fill: str
@@ -79,7 +79,7 @@ _DECLARED: Mapping[str, Role] = MappingProxyType(
 
 
 def role_of(node: ViewNode) -> Role:
-    """The role of a box, by its kind or as declared; one that has neither is a die, which says nothing about it."""
+    """The role of a box, by its kind or as declared; a box with neither is drawn as a die."""
     return _ROLES.get(node.kind) or _DECLARED.get(node.role, DIE)
 
 
@@ -127,8 +127,8 @@ def link_px(bw_gbs: float | None, zoom: float = 1.0) -> float:
 
 def bandwidth_range(links: list[ViewEdge]) -> str:
     """The bandwidths of some links: `128 GB/s`, `64 to 512 GB/s`, or `no payload`."""
-    known = [edge.bw_gbs for edge in links if edge.bw_gbs is not None]
-    if not known:
+    bandwidths = [edge.bw_gbs for edge in links if edge.bw_gbs is not None]
+    if not bandwidths:
         return "no payload"
-    low, high = min(known), max(known)
+    low, high = min(bandwidths), max(bandwidths)
     return f"{low:g} GB/s" if low == high else f"{low:g} to {high:g} GB/s"

@@ -37,7 +37,7 @@ def bandwidth_label(bw_gbs: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Tenant:
-    """Something that hangs on a router and is drawn in a cell next to it: its boxes as fractions of its share."""
+    """A block attached to a router and drawn in a cell next to it: its boxes as fractions of its share."""
 
     slot: Slot
     boxes: tuple[tuple[str, str, str, str, tuple[float, float, float, float]], ...]  # id, kind, label, detail, place

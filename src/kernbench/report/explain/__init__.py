@@ -1,1 +1,1 @@
-"""Where the time of a run went: the critical path, what lanes waited for, what would bound the run otherwise."""
+"""Explains the time of a run: its critical path, idle time of lanes, and what-if estimates."""

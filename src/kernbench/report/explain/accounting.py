@@ -1,8 +1,8 @@
-"""What lanes did with the time of a scope: busy (work, latency, queue) and idle, by what they waited for.
+"""The time of lanes in a scope: busy (work, latency, queue) and idle, by what the next op waited for.
 
-Idle time before an op belongs to what let that op start; idle time after the last op is `done`, and a lane that did
-nothing in the scope has nothing else. For each lane the parts sum to the scope. These sums and those of the critical
-path are never added: a lane's idle time is usually hidden behind another's work.
+Idle time before an op is attributed to what released the op; idle time after the last op is `done`. For each lane the
+parts sum to the scope. These sums must not be added to those of the critical path: the idle time of one lane usually
+overlaps the work of another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.report.explain.path import RunData, Scope
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.parts import Floats, Ints, Lane, Ops
+from kernbench.report.runs.parts import Floats, Ints, Ops, SavedLane
 
 BUSY = ("work", "latency", "queue")
 DONE = "done"
@@ -23,7 +23,7 @@ DONE = "done"
 class LaneUse:
     """One lane in a scope: ns by part."""
 
-    lane: Lane
+    lane: SavedLane
     parts: dict[str, float]
 
     @property
@@ -32,7 +32,7 @@ class LaneUse:
 
 
 def lane_accounts(run: RunData, scope: Scope) -> list[LaneUse]:
-    """Every lane of an engine that did something in the scope; spans and the host are none."""
+    """Every engine lane with ops in the scope; spans and the host are left out."""
     found = []
     for lane in run.lanes:
         if lane.kind not in "SH":
@@ -43,7 +43,7 @@ def lane_accounts(run: RunData, scope: Scope) -> list[LaneUse]:
 
 
 def by_lane_kind(accounts: list[LaneUse]) -> dict[str, dict[str, float]]:
-    """The accounts of lanes of one kind, added up: `DMA read` and so on."""
+    """The sums of the accounts over the lanes of each kind, such as `DMA read`."""
     sums: dict[str, dict[str, float]] = {}
     for use in accounts:
         own = sums.setdefault(KINDS[use.lane.kind], {})
@@ -52,7 +52,7 @@ def by_lane_kind(accounts: list[LaneUse]) -> dict[str, dict[str, float]]:
     return {kind: sums[kind] for kind in KINDS.values() if kind in sums}
 
 
-def _parts(ops: Ops, lane: Lane, scope: Scope, run: RunData) -> dict[str, float] | None:
+def _parts(ops: Ops, lane: SavedLane, scope: Scope, run: RunData) -> dict[str, float] | None:
     rows = np.arange(lane.first, lane.stop)
     start = np.clip(ops.t_start[rows], scope.begin_ns, scope.end_ns)
     end = np.clip(ops.t_end[rows], scope.begin_ns, scope.end_ns)
@@ -74,7 +74,7 @@ def _parts(ops: Ops, lane: Lane, scope: Scope, run: RunData) -> dict[str, float]
 
 
 def _idle_by_cause(ops: Ops, run: RunData, rows: Ints, idle: Floats) -> dict[str, float]:
-    """Idle time by what let the op after it start last, `data from DMA read`, in order of appearance."""
+    """Idle time by what released the op after it, such as `data from DMA read`, in order of appearance."""
     kinds = list(KINDS)
     kind_of_lane = np.array([kinds.index(lane.kind) for lane in run.lanes], np.int64)
     by = ops.released_by[rows]

@@ -1,4 +1,4 @@
-"""An explanation as `kernbench explain --json` prints it; its keys are a contract."""
+"""An explanation as printed by `kernbench explain --json`; the keys are a contract."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> s
     run = explanation.run
     if (finish := finish_of(explanation)) is not None:
         lines.append(wrapped(finish.sentence))
-    if scope_id(run, explanation.scope) != "run":  # so that the two are not taken for each other
+    if scope_id(run, explanation.scope) != "run":  # so that the two are not confused
         whole = format_ns(run.total_ns)
         lines.append(wrapped(f"The whole run, with what the host did around it, takes {whole}: --whole."))
     lines += [
@@ -56,7 +56,7 @@ def _sentences(explanation: Explanation) -> Iterator[str]:
 
 
 def _bars(explanation: Explanation, sums: Mapping[str, float], solid: bool = False) -> Iterator[str]:
-    """A row for each, and a last one for those that are left out; so rows sum to the whole."""
+    """A row for each of the largest, and one for the rest, so that rows sum to the total."""
     shown = dict(list(sums.items())[:MOST_LINES])
     rest = sum(sums.values()) - sum(shown.values())
     if rest:
@@ -69,7 +69,7 @@ def _bars(explanation: Explanation, sums: Mapping[str, float], solid: bool = Fal
 
 
 def _texts(explanation: Explanation) -> Iterator[str]:
-    """What the lines say that have most of it."""
+    """The source text of the lines with the largest shares."""
     names = [name for name in explanation.by_line if name != OUTSIDE][:3]
     texts = {line.name: line.text for line in explanation.run.lines}
     for name in names:

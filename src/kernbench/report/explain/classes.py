@@ -1,4 +1,4 @@
-"""Classes of time on the critical path, and what people call them. Work is solid, the others are waiting."""
+"""Classes of time on the critical path. Some are work, the others are waiting."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 GEMM: Final = "gemm"
 MATH: Final = "math"
-TRANSFER: Final = "transfer"  # bytes over the narrowest link of their way
+TRANSFER: Final = "transfer"  # bytes over the narrowest link of their path
 FETCH_STORE: Final = "fetch and store"
 COMMUNICATION: Final = "communication"  # sending and receiving, within the PE
 LATENCY: Final = "latency"  # wires, nodes and channels that an uncontended transfer passes
-QUEUE: Final = "queue"  # behind others, at a link or a memory channel
+QUEUE: Final = "queue"  # waiting for other transfers at a link or a memory channel
 ISSUE: Final = "issue"  # between the end of one op and the start of the next: scheduler, CPU
 CREDIT: Final = "credit"  # a slot in the receiver's ring
 LAUNCH: Final = "launch"  # from the host to the PEs, and back
@@ -22,7 +22,7 @@ CLASSES: Final = (
 WORK: Final = frozenset({GEMM, MATH, TRANSFER, FETCH_STORE, COMMUNICATION})
 OF_KIND: Final = {"G": GEMM, "M": MATH, "F": FETCH_STORE, "C": COMMUNICATION, "R": TRANSFER, "W": TRANSFER}
 
-# What an op waited for while what released it was under way.
+# What an op waited for, by kind of release.
 WAITED_FOR: Final = {
     "data": "data",
     "message": "message",

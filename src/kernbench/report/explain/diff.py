@@ -1,8 +1,7 @@
-"""What changed between two saved runs, and where: rows that sum to the change of the total.
+"""The difference between two saved runs, in rows that sum to the change of the total.
 
-Both critical paths are cut by class, launch, engine, link and kernel line, and rows of the same name are compared.
-Lines go by their text, so that code that only moved is the same; launches by name and number of that name. A launch is
-compared with the one of the same name in the other run.
+Both critical paths are summed by class, launch, engine, link and kernel line, and rows of the same name are compared.
+Lines are matched by their text, so that moved code matches; launches by name and index among launches of that name.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.explanation import OUTSIDE, Explanation, explain
 from kernbench.report.explain.headline import headline, main_scope, scope_id, scope_name
-from kernbench.report.explain.path import Piece, RunData, Scope
+from kernbench.report.explain.path import PathSegment, RunData, Scope
 from kernbench.report.explain.sentence import bound_of
 from kernbench.report.runs.saved_run import SavedRun
 
 SCHEMA = 2
 TABLES = ("class", "launch", "engine", "link", "line")
-MOST_CHANGES = 6  # values of a machine, or parameters, that are told
+MOST_CHANGES = 6  # listed values of a machine, or parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """ns of the critical path; None where a run has no such row."""
+    """Time on the critical path of both runs; None if a run has no such row."""
 
     name: str
     a_ns: float | None
@@ -37,7 +36,7 @@ class Row:
 
     @property
     def only(self) -> str:
-        """`A` or `B` where only one run has it."""
+        """`A` or `B` if only that run has the row."""
         return "A" if self.b_ns is None else "B" if self.a_ns is None else ""
 
     def as_json(self) -> dict[str, object]:
@@ -69,7 +68,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: what of which run is compared."""
+    """One of the two runs, and the scope that is compared."""
 
     run: SavedRun
     scope: Scope
@@ -96,14 +95,14 @@ class Side:
 
 
 def diff_runs(a: SavedRun, b: SavedRun, launch: int | None = None, *, whole: bool = False) -> Difference:
-    """Compare what two runs are judged by, or all of them, or a launch of A with that of B.
+    """Compare the main scopes of two runs, the whole runs, or a launch of A with the matching one of B.
 
-    Raises UsageError when B has no such launch.
+    Raises UsageError if B has no such launch.
     """
     if whole:
         return difference(a, explain(a), b, explain(b))
     if launch is None:
-        return difference(a, main_scope(a), b, _judged_like(a, b))
+        return difference(a, main_scope(a), b, _matching_scope(a, b))
     ours = explain(a, launch)
     return difference(a, ours, b, explain(b, same_launch(a, b, launch)))
 
@@ -120,7 +119,7 @@ def difference(a: SavedRun, ours: Explanation, b: SavedRun, theirs: Explanation)
 
 
 def same_launch(a: SavedRun, b: SavedRun, launch: int) -> int:
-    """The launch of B that has the name, and number of that name, of one of A; or the only one where each has one."""
+    """The launch of B that matches one of A by name and index; the only launch, if each run has one."""
     if len(a.launches) == len(b.launches) == 1:
         return 0
     name, names = launch_names(a)[launch], launch_names(b)
@@ -131,8 +130,8 @@ def same_launch(a: SavedRun, b: SavedRun, launch: int) -> int:
     return names.index(name)
 
 
-def unlike(a: SavedRun, b: SavedRun) -> list[str]:
-    """In which bench, values of the machine and parameters the runs differ: a sentence for each of these."""
+def differences(a: SavedRun, b: SavedRun) -> list[str]:
+    """The differences in bench, machine and parameters, one sentence for each."""
     ours, theirs = a.manifest, b.manifest
     notes = []
     if ours.bench != theirs.bench:
@@ -147,13 +146,13 @@ def unlike(a: SavedRun, b: SavedRun) -> list[str]:
 def _changed(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     """The values that differ, the first few."""
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    told = [f"{name} {ours.get(name)} → {theirs.get(name)}" for name in names[:MOST_CHANGES]]
-    more = len(names) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    listed = [f"{name} {ours.get(name)} → {theirs.get(name)}" for name in names[:MOST_CHANGES]]
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more else "")
 
 
-def _judged_like(a: SavedRun, b: SavedRun) -> Explanation:
-    """What of B is compared with what A is judged by: the launch of that name, else what B is judged by."""
+def _matching_scope(a: SavedRun, b: SavedRun) -> Explanation:
+    """The scope of B that is compared with the main scope of A: the launch of the same name, else B's main scope."""
     if len(a.launches) == 1 and len(b.launches) > 1 and a.launches[0].name in launch_names(b):
         return explain(b, same_launch(a, b, 0))
     return main_scope(b)
@@ -173,9 +172,9 @@ def _sums(explanation: Explanation, table: str) -> dict[str, float]:
         return explanation.by_place
     name_of = _launch_of(explanation.run) if table == "launch" else _line_names(explanation.run)
     sums: dict[str, float] = {}
-    for piece in explanation.path:
-        key = name_of(piece)
-        sums[key] = sums.get(key, 0.0) + piece.ns
+    for segment in explanation.path:
+        key = name_of(segment)
+        sums[key] = sums.get(key, 0.0) + segment.ns
     return sums
 
 
@@ -189,16 +188,16 @@ def launch_names(run: RunData) -> list[str]:
     return names
 
 
-def _launch_of(run: RunData) -> Callable[[Piece], str]:
+def _launch_of(run: RunData) -> Callable[[PathSegment], str]:
     names = launch_names(run)
-    return lambda piece: names[piece.launch] if piece.launch >= 0 else OUTSIDE
+    return lambda segment: names[segment.launch] if segment.launch >= 0 else OUTSIDE
 
 
-def _line_names(run: RunData) -> Callable[[Piece], str]:
-    """Its text, with a number where several lines that issued ops have the same."""
+def _line_names(run: RunData) -> Callable[[PathSegment], str]:
+    """The text of a line, numbered if several lines that issued ops have the same text."""
     names, seen = dict[int, str](), Counter[str]()
     for line in sorted(run.lines, key=lambda line: (line.file.name, line.number)):
         name = line.text or line.name
         seen[name] += 1
         names[line.index] = name if seen[name] == 1 else f"{name} #{seen[name]}"
-    return lambda piece: names[piece.line] if piece.line >= 0 else OUTSIDE
+    return lambda segment: names[segment.line] if segment.line >= 0 else OUTSIDE

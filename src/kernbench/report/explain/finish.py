@@ -1,7 +1,7 @@
-"""Which PEs ended a launch: whether the critical path is one of several equal ones, or others have time to spare.
+"""The PEs that finish a launch: whether several critical paths are equal, or the other PEs have slack.
 
-Where eight PEs do the same and end together, making one of them faster gains nothing; where one ends last, all that
-matters is on its path until the next one is as late.
+If eight PEs do the same work and finish together, making one of them faster gains nothing; if one finishes last, a gain
+on its path counts until the next PE is the last.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.path import Piece, critical_path, last_pes
+from kernbench.report.explain.path import PathSegment, critical_path, last_pes
 
-MOST_PIECES = 200_000  # of all paths that are compared
+MOST_SEGMENTS = 200_000  # total over all compared paths
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of a launch. Equal paths have the same pieces at the same times."""
+    """The end of a launch. Equal paths have the same segments at the same times."""
 
-    pe: str  # whose path it is
+    pe: str  # the PE whose path is shown
     pes: int  # of the launch
     together: int  # PEs that ended last, at the same time
-    equal: int | None  # paths of these; None where they are too long to compare
-    slack_ns: float | None  # how much earlier the next one ended; None where there is none
+    equal: int | None  # equal paths among these; None if they are too long to compare
+    slack_ns: float | None  # how much earlier the next PE ended; None if there is none
 
     @property
     def sentence(self) -> str:
@@ -34,7 +34,7 @@ class Finish:
             return f"{self.together} of {self.pes} PEs end last, at the same time{equal}; shown is that of {self.pe}."
         if self.slack_ns is None:
             return f"It is the path of {self.pe}, the only PE."
-        return f"{self.pe} alone ends last; the next of {self.pes} PEs ends {format_ns(self.slack_ns)} earlier."
+        return f"Only {self.pe} ends last; the next of {self.pes} PEs ends {format_ns(self.slack_ns)} earlier."
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -59,11 +59,11 @@ def finish_of(explanation: Explanation) -> Finish | None:
     earlier = [pe.end_ns for pe in launch.pes if pe.end_ns < last[0].end_ns]
     slack = last[0].end_ns - max(earlier) if earlier else None
     equal = None
-    if len(explanation.path) * len(last) <= MOST_PIECES:
+    if len(explanation.path) * len(last) <= MOST_SEGMENTS:
         ours = _shape(explanation.path)
         equal = 1 + sum(_shape(critical_path(run, scope, pe)) == ours for pe in last[1:])
     return Finish(last[0].name, len(launch.pes), len(last), equal, slack)
 
 
-def _shape(path: list[Piece]) -> list[tuple[str, float]]:
-    return [(piece.cls, piece.t0) for piece in path]
+def _shape(path: list[PathSegment]) -> list[tuple[str, float]]:
+    return [(segment.cls, segment.t0) for segment in path]

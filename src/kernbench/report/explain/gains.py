@@ -1,7 +1,7 @@
-"""What of a critical path would be gone if components took no time, piece by piece, if it stayed the path.
+"""Estimates how much shorter a critical path would be if components took no time, segment by segment.
 
-Pieces that are alike (class, length, place, engine, route, bytes) are looked at once: a path of twenty thousand pieces
-has some dozens of kinds.
+Segments that are alike (class, length, place, engine, route, bytes) are evaluated once: a path of twenty thousand
+segments has some dozens of kinds.
 """
 
 from __future__ import annotations
@@ -10,119 +10,123 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER
-from kernbench.report.explain.launch_legs import LaunchLegs
-from kernbench.report.explain.path import Piece
-from kernbench.report.runs.parts import Place
+from kernbench.report.explain.launch_delays import LaunchDelays
+from kernbench.report.explain.path import PathSegment
+from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.saved_run import SavedRun
 
 
 @dataclass(frozen=True)
 class Target:
-    """A component that can be made free: values of the machine, and where on a path it has a share."""
+    """A component that can be made free: values of the machine, and its contributions to a path."""
 
     settings: Mapping[str, float]
-    engine: str = ""  # whose ops take no time
-    links: tuple[str, ...] = ()  # classes of links that take none
-    nodes: tuple[str, ...] = ()  # kinds of nodes that delay nobody
-    classes: tuple[str, ...] = ()  # classes of time that are gone
-    overlaps: bool = False  # whether transfers hide each other's latency
-    commands: bool = False  # whether it is on the way of the host's commands
+    engine: str = ""  # its ops take no time
+    links: tuple[str, ...] = ()  # classes of links that take no time
+    nodes: tuple[str, ...] = ()  # kinds of nodes with zero latency
+    classes: tuple[str, ...] = ()  # classes of time that vanish
+    overlaps: bool = False  # whether transfers overlap each other's latency
+    commands: bool = False  # whether it is on the path of host commands
 
 
 class Gains:
-    """A path, and what it would lose without a component."""
+    """A path, and how much shorter it would be without some components."""
 
-    def __init__(self, run: SavedRun, path: Iterable[Piece]) -> None:
+    def __init__(self, run: SavedRun, path: Iterable[PathSegment]) -> None:
         self._run = run
-        self._legs = LaunchLegs(run.graph)
-        self._alike: dict[object, tuple[Piece, int]] = {}
-        for piece in path:
-            key = self._key(piece)
-            first, times = self._alike.get(key, (piece, 0))
+        self._delays = LaunchDelays(run.graph)
+        self._alike: dict[object, tuple[PathSegment, int]] = {}
+        for segment in path:
+            key = self._key(segment)
+            first, times = self._alike.get(key, (segment, 0))
             self._alike[key] = (first, times + 1)
 
     def of(self, targets: Sequence[Target]) -> float:
-        """What would be gone without all of `targets`."""
+        """The gain without all of `targets`."""
         return sum(
-            times * min(piece.ns, sum(_gain_ns(self._run, piece, target, self._legs) for target in targets))
-            for piece, times in self._alike.values()
+            times * min(segment.ns, sum(_gain_ns(self._run, segment, target, self._delays) for target in targets))
+            for segment, times in self._alike.values()
         )
 
-    def _key(self, piece: Piece) -> object:
-        if piece.op < 0 or piece.cls == QUEUE:
-            return piece.cls, piece.ns, piece.place, piece.launch
-        run, row = self._run, int(self._run.ops.row_of[piece.op])
-        part = run.lanes[piece.lane].component.rpartition(".")[2] if piece.lane >= 0 else ""
-        return piece.cls, piece.ns, part, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
+    def _key(self, segment: PathSegment) -> object:
+        if segment.op < 0 or segment.cls == QUEUE:
+            return segment.cls, segment.ns, segment.place, segment.launch
+        run, row = self._run, int(self._run.ops.row_of[segment.op])
+        part = run.lanes[segment.lane].component.rpartition(".")[2] if segment.lane >= 0 else ""
+        return segment.cls, segment.ns, part, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
 
 
-def _gain_ns(run: SavedRun, piece: Piece, target: Target, legs: LaunchLegs) -> float:
-    """What of a piece would be gone."""
-    if piece.cls == QUEUE:
-        return piece.ns if run.places[piece.place].link_class in target.links else 0.0
-    if piece.cls == LAUNCH:
-        return legs.delay_ns(run.launches[piece.launch], target.nodes) if target.nodes and piece.launch >= 0 else 0.0
-    if piece.cls in target.classes:
-        return piece.ns
-    if piece.lane < 0 or piece.cls in (ISSUE, CREDIT):
+def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: LaunchDelays) -> float:
+    """The gain on one segment."""
+    if segment.cls == QUEUE:
+        return segment.ns if run.places[segment.place].link_class in target.links else 0.0
+    if segment.cls == LAUNCH:
+        return (
+            delays.delay_ns(run.launches[segment.launch], target.nodes) if target.nodes and segment.launch >= 0 else 0.0
+        )
+    if segment.cls in target.classes:
+        return segment.ns
+    if segment.lane < 0 or segment.cls in (ISSUE, CREDIT):
         return 0.0
-    component = run.lanes[piece.lane].component
+    component = run.lanes[segment.lane].component
     part = component.rpartition(".")[2]
     if part == target.engine:
-        return _notice_ns(run, piece, component) if piece.cls == LATENCY else piece.ns
-    if piece.cls == TRANSFER:
-        return _transfer_gain_ns(run, piece, target)
-    if piece.cls == LATENCY:
-        if part == "pe_ipcq":  # a message: one way, and its bytes follow each other over all links
-            return _latency_gain_ns(run, piece, target, 1) + _legs_gain_ns(run, piece, target)
-        later = _legs_gain_ns(run, piece, target) - _transfer_gain_ns(run, piece, target)  # legs behind the slowest
-        return piece.ns if target.overlaps else _latency_gain_ns(run, piece, target, 2) + max(later, 0.0)
-    if piece.cls == HOST:
-        if not len(run.ops.route.of(int(run.ops.row_of[piece.op]))):  # a mapping: commands only
-            return piece.ns if target.commands else 0.0
-        return _transfer_gain_ns(run, piece, target) + _latency_gain_ns(run, piece, target, 2)
+        return _notice_ns(run, segment, component) if segment.cls == LATENCY else segment.ns
+    if segment.cls == TRANSFER:
+        return _transfer_gain_ns(run, segment, target)
+    if segment.cls == LATENCY:
+        if part == "pe_ipcq":  # a message: one direction, and its bytes are pipelined over all links
+            return _latency_gain_ns(run, segment, target, 1) + _stored_gain_ns(run, segment, target)
+        later = _stored_gain_ns(run, segment, target) - _transfer_gain_ns(
+            run, segment, target
+        )  # links after the slowest
+        return segment.ns if target.overlaps else _latency_gain_ns(run, segment, target, 2) + max(later, 0.0)
+    if segment.cls == HOST:
+        if not len(run.ops.route.of(int(run.ops.row_of[segment.op]))):  # a mapping: commands only
+            return segment.ns if target.commands else 0.0
+        return _transfer_gain_ns(run, segment, target) + _latency_gain_ns(run, segment, target, 2)
     return 0.0
 
 
-def _notice_ns(run: SavedRun, piece: Piece, component: str) -> float:
-    """What a receiver adds to the way of a message: writing the slot, and waking up."""
+def _notice_ns(run: SavedRun, segment: PathSegment, component: str) -> float:
+    """The time that a receiver adds to a message: writing the slot, and waking up."""
     attrs = run.graph.nodes[component].attrs
-    nbytes = int(run.ops.nbytes[run.ops.row_of[piece.op]])
+    nbytes = int(run.ops.nbytes[run.ops.row_of[segment.op]])
     return nbytes / float(attrs["tcm_gbs"]) + float(attrs["wake_ns"])
 
 
-def _latency_gain_ns(run: SavedRun, piece: Piece, target: Target, ways: int) -> float:
-    """What nodes on an op's route add, on each of its `ways`; and once a flit's time on its links, and a burst's."""
+def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, directions: int) -> float:
+    """The latency of nodes on an op's route, once per direction; plus a flit's time on its links, and a burst's."""
     spec, nodes = run.graph.spec, run.graph.nodes
-    route = [run.places[int(place)] for place in run.ops.route.of(int(run.ops.row_of[piece.op]))]
+    route = [run.places[int(place)] for place in run.ops.route.of(int(run.ops.row_of[segment.op]))]
     delays = sum(nodes[link.dst].overhead_ns for link in route if nodes[link.dst].kind in target.nodes)
     first = sum(spec.system.flit_bytes / link.gbs for link in route if link.link_class in target.links)
     if "hbm channel" in target.links and any(link.link_class == "hbm port" for link in route):
         first += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
-    return ways * delays + first
+    return directions * delays + first
 
 
-def _transfer_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
-    """How much sooner its bytes would be over the narrowest of the other links."""
-    row = int(run.ops.row_of[piece.op])
+def _transfer_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> float:
+    """The gain in transfer time: over the narrowest link, minus over the narrowest of the other links."""
+    row = int(run.ops.row_of[segment.op])
     return _gain_on_ns(
         run, [run.places[int(place)] for place in run.ops.route.of(row)], int(run.ops.nbytes[row]), target
     )
 
 
-def _legs_gain_ns(run: SavedRun, piece: Piece, target: Target) -> float:
-    """The same where bytes stop on their way, as between SIPs at the PCIe endpoints: they are sent on from there."""
-    row = int(run.ops.row_of[piece.op])
-    legs: list[list[Place]] = [[]]
+def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> float:
+    """The gain in transfer time, summed over the segments of a route that is cut at store-and-forward nodes."""
+    row = int(run.ops.row_of[segment.op])
+    delays: list[list[SavedPlace]] = [[]]
     for place in run.ops.route.of(row):
         link = run.places[int(place)]
         if run.graph.nodes[link.src].kind == "pcie_ep":
-            legs.append([])
-        legs[-1].append(link)
-    return sum(_gain_on_ns(run, leg, int(run.ops.nbytes[row]), target) for leg in legs)
+            delays.append([])
+        delays[-1].append(link)
+    return sum(_gain_on_ns(run, hop_links, int(run.ops.nbytes[row]), target) for hop_links in delays)
 
 
-def _gain_on_ns(run: SavedRun, links: Sequence[Place], nbytes: int, target: Target) -> float:
+def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
     memory = run.graph.spec.cube.memory_map
     rates = [(link.link_class, link.gbs) for link in links]
     if any(link.link_class == "hbm port" for link in links):

@@ -1,7 +1,7 @@
-"""The sentence that a run ends with: what bounded it, and what to try first.
+"""The last sentence of a run: what bounded it, and what to try first.
 
-It is about the launch where there is one, else about the time from the first launch to the end of the last: what the
-host does to set a run up is seldom the question. The command and the page say the same.
+Its scope is the launch if there is one, else the time from the first launch to the end of the last: the host's setup is
+seldom of interest. The command and the web page use the same sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernbench.report.explain.sentence import bound_of
 
 
 def main_scope(run: RunData) -> Explanation:
-    """The scope that a run is judged by."""
+    """The main scope of a run: its launch, or all launches."""
     if len(run.launches) < 2:
         return explain(run, 0 if run.launches else None)
     begin = min(launch.start_ns for launch in run.launches)
@@ -31,7 +31,7 @@ def scope_id(run: RunData, scope: Scope) -> str:
 
 
 def scope_name(run: RunData, scope: Scope) -> str:
-    """What a scope is, in words; empty where the run is nothing but what the host did."""
+    """A scope in words; empty for a run without launches."""
     if scope.launch >= 0:
         return f"launch {scope.launch}: {run.launches[scope.launch].name}"
     if not run.launches:
@@ -40,7 +40,7 @@ def scope_name(run: RunData, scope: Scope) -> str:
 
 
 def all_launches(run: RunData) -> str:
-    """What several launches together are called."""
+    """The name of several launches together."""
     return "both launches" if len(run.launches) == 2 else f"all {len(run.launches)} launches"
 
 
@@ -50,8 +50,8 @@ def headline(run: RunData) -> str:
     bound, ns = bound_of(explanation), format_ns(explanation.scope.total_ns)
     if not run.launches:
         return bound.sentence
-    who = f"Launch {run.launches[0].name}" if len(run.launches) == 1 else f"{len(run.launches)} launches"
-    return f"{who}, {ns}: {bound.sentence}"
+    subject = f"Launch {run.launches[0].name}" if len(run.launches) == 1 else f"{len(run.launches)} launches"
+    return f"{subject}, {ns}: {bound.sentence}"
 
 
 def wrapped(text: str) -> str:

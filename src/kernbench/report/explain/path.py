@@ -1,44 +1,43 @@
-"""The critical path of a run or of one launch: from the completion that ended it back along what let each op start.
+"""The critical path of a run or of one launch: from its completion backwards along the releases of ops.
 
-Going back, each piece ends where the last one began, so the pieces sum to the scope exactly. An op is cut into
-transfer, latency and queue as it was saved; between the end of what released an op and its start lies `issue`, or the
-flight of a message. Where the chain of causes leaves the kernel it goes on at the launch, and from there at the request
-of the host that ended last before it.
+Going backwards, each segment ends where the previous one began, so the segments sum to the scope exactly. An op is
+split into transfer, latency and queue as saved; the time between the end of the releasing op and the start of the
+released one is `issue`, or the flight of a message. At the first op of a kernel the path continues at the launch, and
+from there at the host request that ended last before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, OF_KIND, QUEUE, TRANSFER
-from kernbench.report.runs.parts import Lane, Ops, PeRun, Place, SavedLaunch, SourceLine
+from kernbench.report.runs.parts import Ops, PeRun, SavedLane, SavedLaunch, SavedPlace, SourceLine
 
 
 class RunData(Protocol):
-    """What of a run is looked at: a saved one, or one that has just ended."""
+    """The parts of a run that are needed: of a saved run, or of one that has just ended."""
 
     @property
     def total_ns(self) -> float: ...
     @property
     def ops(self) -> Ops: ...
     @property
-    def lanes(self) -> Sequence[Lane]: ...
+    def lanes(self) -> Sequence[SavedLane]: ...
     @property
     def launches(self) -> Sequence[SavedLaunch]: ...
     @property
-    def places(self) -> Sequence[Place]: ...
+    def places(self) -> Sequence[SavedPlace]: ...
     @property
     def lines(self) -> Sequence[SourceLine]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A stretch of a run: all of it, or one launch from when the host asked for it to its completion."""
+    """An interval of a run: all of it, or one launch from the host's request to its completion."""
 
     begin_ns: float
     end_ns: float
@@ -58,10 +57,10 @@ def scope_of(run: RunData, launch: int | None = None) -> Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of the critical path. -1 where it has no op, place, line or launch.
+class PathSegment:
+    """A segment of the critical path. -1 if it has no op, place, line or launch.
 
-    `via` is what the op behind it waited for meanwhile, as a release; empty at the end of the path.
+    `via` is the release of the next op on the path; empty at the end of the path.
     """
 
     t0: float
@@ -79,57 +78,57 @@ class Piece:
         return self.t1 - self.t0
 
 
-def critical_path(run: RunData, scope: Scope, last: PeRun | None = None) -> list[Piece]:
-    """The pieces of the path, in order of time, without a gap; of a launch, that of `last`, which ended last."""
+def critical_path(run: RunData, scope: Scope, last: PeRun | None = None) -> list[PathSegment]:
+    """The segments of the path, in order of time, without gaps; for a launch, of the PE `last`, which ended last."""
     walk = _Walk(run, scope)
     if scope.launch >= 0:
         walk.launch(scope.launch, last)
     else:
         walk.host()
     walk.fill(HOST)
-    return walk.pieces[::-1]
+    return walk.segments[::-1]
 
 
 def last_pes(launch: SavedLaunch, until_ns: float) -> list[PeRun]:
-    """The PEs of a launch that ended last by then; the path is that of the first."""
+    """The PEs of a launch that ended last, by `until_ns`; the path shown is that of the first."""
     ran = [pe for pe in launch.pes if pe.end_ns <= until_ns]
     end = max((pe.end_ns for pe in ran), default=0.0)
     return sorted((pe for pe in ran if pe.end_ns == end), key=lambda pe: (pe.sip, pe.cube, pe.pe))
 
 
 class _Walk:
-    """Goes back from the end of a scope. `t` is where the path has come to."""
+    """Walks backwards from the end of a scope. `t` is the begin of the path so far."""
 
     def __init__(self, run: RunData, scope: Scope) -> None:
         self._ops = run.ops
         self._launches = run.launches
         self._begin = scope.begin_ns
         self.t = scope.end_ns
-        self.pieces: list[Piece] = []
+        self.segments: list[PathSegment] = []
         self._via = ""
         self._seen: set[int] = set()  # rows of ops on the path
         self._pe_of = [lane.component.rpartition(".")[0] for lane in run.lanes]
-        self._lanes_of: dict[str, list[Lane]] = {}
+        self._lanes_of: dict[str, list[SavedLane]] = {}
         for lane, pe in zip(run.lanes, self._pe_of, strict=True):
             self._lanes_of.setdefault(pe, []).append(lane)
         self._by_launch: dict[tuple[int, str], list[int]] = {}
-        self._ends: dict[tuple[str, str, float], int] = {}  # by PE, stream and when: the launch that ended there
+        self._ends: dict[tuple[str, str, float], int] = {}  # (PE, stream, time) -> launch that ended there then
         for launch in run.launches:
             for part in launch.pes:
                 if part.end_ns > part.start_ns:
                     self._ends.setdefault((part.name, launch.stream, part.end_ns), launch.index)
 
-    # ---- pieces
+    # ---- segments
 
     def back_to(self, time: float, cls: str, *, row: int = -1, place: int = -1, launch: int = -1) -> None:
-        """The path comes from `time`."""
+        """Extend the path backwards to `time`."""
         time = max(time, self._begin)
         if time >= self.t:
             return
         ops, op, lane, line = self._ops, -1, -1, -1
         if row >= 0:
             op, lane, launch, line = int(ops.id[row]), int(ops.lane[row]), int(ops.launch[row]), int(ops.line[row])
-        self.pieces.append(Piece(time, self.t, cls, op, place, line, launch, lane, self._via))
+        self.segments.append(PathSegment(time, self.t, cls, op, place, line, launch, lane, self._via))
         self.t = time
 
     def fill(self, cls: str) -> None:
@@ -142,7 +141,7 @@ class _Walk:
     # ---- the host
 
     def host(self) -> None:
-        """From now back: the request of the host that ended last, what came before it, and so on."""
+        """Walk backwards over host requests and launches: the one that ended last, the one before it, and so on."""
         ops = self._ops
         rows = np.flatnonzero(ops.kind.are("H"))
         items = [(float(ops.t_end[row]), int(ops.id[row]), int(row), -1) for row in rows]
@@ -166,7 +165,7 @@ class _Walk:
     # ---- a launch
 
     def launch(self, index: int, last: PeRun | None = None) -> None:
-        """From the completion of a launch back to when the host asked for it."""
+        """From the completion of a launch back to the host's request."""
         launch = self._launches[index]
         last = last or next(iter(last_pes(launch, self.t)), None)
         if last is None:
@@ -176,13 +175,13 @@ class _Walk:
         self._via = "program"
         row = self._last_op(index, last.name)
         if row is None:
-            self._begin_of(index, last)
+            self._kernel_begin(index, last)
             return
         self.back_to(float(self._ops.t_end[row]), ISSUE, launch=index)
-        self._follow(row)
+        self._walk_ops(row)
 
-    def _begin_of(self, index: int, pe: PeRun) -> None:
-        """From a kernel's first command back to its launch, or to the kernel that its PE was busy with before."""
+    def _kernel_begin(self, index: int, pe: PeRun) -> None:
+        """From a kernel's first command back to its launch, or to the previous kernel on its PE."""
         self._via = "launch"
         self.back_to(pe.start_ns, ISSUE, launch=index)
         launch = self._launches[index]
@@ -192,12 +191,12 @@ class _Walk:
             if row is not None and row not in self._seen:
                 self._via = "lane"
                 self.back_to(float(self._ops.t_end[row]), ISSUE, launch=before)
-                self._follow(row)
+                self._walk_ops(row)
                 return
         self.back_to(launch.start_ns, LAUNCH, launch=index)
 
     def _last_op(self, launch: int, pe: str, before: float = float("inf")) -> int | None:
-        """Of a PE's ops for a launch, that which ended last, by now and by `before`; of several the first."""
+        """The last op of a PE for a launch that ended by `t` and by `before`; of equals, the first."""
         ops, best = self._ops, None
         for row in self._rows_of(launch, pe):
             end = float(ops.t_end[row])
@@ -217,33 +216,36 @@ class _Walk:
 
     # ---- ops
 
-    def _follow(self, row: int) -> None:
-        """From the end of an op back along what let each start."""
+    def _walk_ops(self, row: int) -> None:
+        """From the end of an op backwards along the releases."""
         ops = self._ops
         while not self.is_over:
             self._seen.add(row)
             self._op(row)
             release, by = ops.release[row], int(ops.released_by[row])
             self._via = release
-            following = None if by < 0 else self._work_of(int(ops.row_of[by]))
-            if following is None and release not in ("launch", "host"):  # nobody is named: what its PE did last
+            previous = None if by < 0 else self._work_of(int(ops.row_of[by]))
+            if previous is None and release not in (
+                "launch",
+                "host",
+            ):  # no releasing op is recorded: take the last op of its PE
                 pe = self._pe_of[ops.lane[row]]
-                following = self._last_op(int(ops.launch[row]), pe, float(ops.t_start[row]))
-            if following is None or following in self._seen:
-                self._leave(row)
+                previous = self._last_op(int(ops.launch[row]), pe, float(ops.t_start[row]))
+            if previous is None or previous in self._seen:
+                self._leave_kernel(row)
                 return
-            self._gap(following, release)
-            row = following
+            self._gap(previous, release)
+            row = previous
 
     def _work_of(self, row: int) -> int:
-        """The op itself; of a composite as a whole, the op that ended it."""
+        """The op itself; for the span of a composite, the op that ended it."""
         ops = self._ops
         while ops.kind[row] == "S" and len(ops.deps.of(row)):
             row = int(ops.row_of[int(ops.deps.of(row)[0])])
         return row
 
     def _gap(self, by: int, release: str) -> None:
-        """Between the end of what released an op and the op."""
+        """The time between the end of the releasing op and the released op."""
         ops = self._ops
         end = float(ops.t_end[by])
         if end >= self.t:
@@ -252,12 +254,12 @@ class _Walk:
             self.back_to(end, CREDIT if release == "credit" else ISSUE, row=by)
             return
         queue = min(float(ops.queue_ns[by]), self.t - end)
-        for place, ns in _shares(ops, by, queue):
+        for place, ns in _queueing(ops, by, queue):
             self.back_to(self.t - ns, QUEUE, row=by, place=place)
         self.back_to(end, LATENCY, row=by)
 
-    def _leave(self, row: int) -> None:
-        """The chain of causes leaves the kernel."""
+    def _leave_kernel(self, row: int) -> None:
+        """Continue at the launch: the chain of releases leaves the kernel."""
         index = int(self._ops.launch[row])
         if index < 0:
             return
@@ -266,10 +268,10 @@ class _Walk:
         if own is None:
             self.back_to(self._launches[index].start_ns, LAUNCH, launch=index)
         else:
-            self._begin_of(index, own)
+            self._kernel_begin(index, own)
 
     def _op(self, row: int) -> None:
-        """An op, as far as it lies before where the path has come to: transfer, latency, queue in this order."""
+        """The part of an op before `t`: transfer, latency and queue, in this order of time."""
         ops = self._ops
         start, end = float(ops.t_start[row]), float(ops.t_end[row])
         kind = ops.kind[row]
@@ -277,7 +279,7 @@ class _Walk:
         if kind == "C":
             queue = 0.0  # a send's queue is its message's, after it
         at = end
-        for place, ns in _shares(ops, row, queue):
+        for place, ns in _queueing(ops, row, queue):
             at -= ns
             self.back_to(at, QUEUE, row=row, place=place)
         if kind == "H":
@@ -287,25 +289,10 @@ class _Walk:
         self.back_to(start, OF_KIND.get(kind, TRANSFER), row=row)
 
 
-def _shares(ops: Ops, row: int, queue: float) -> Iterator[tuple[int, float]]:
-    """Where an op was held up, as far as `queue` goes."""
+def _queueing(ops: Ops, row: int, queue: float) -> Iterator[tuple[int, float]]:
+    """The places where an op queued, up to `queue` ns."""
     for place, ns in zip(ops.wait_places.of(row), ops.wait_ns.of(row), strict=True):
         part = min(float(ns), queue)
         if part > 0.0:
             yield int(place), part
         queue -= part
-
-
-def clipped(path: Sequence[Piece], t0: float, t1: float) -> list[Piece]:
-    """The part of a path between two times."""
-    found = []
-    for piece in path:
-        a, b = max(piece.t0, t0), min(piece.t1, t1)
-        if a < b:
-            found.append(Piece(a, b, piece.cls, piece.op, piece.place, piece.line, piece.launch, piece.lane, piece.via))
-    return found
-
-
-def ops_on_path(path: Sequence[Piece]) -> list[int]:
-    """Ids of ops, each once, in the order in which the path passes them."""
-    return [op for op, _ in groupby(piece.op for piece in path) if op >= 0]

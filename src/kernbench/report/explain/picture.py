@@ -1,6 +1,6 @@
-"""An explanation as an SVG: a bar that adds up, the path over time, and the lines it was for.
+"""An explanation as SVG: the critical path by class, over time, and by kernel line.
 
-Solid is work, hatched is waiting; every colour has its name beside it. Colours are those of the web page.
+Work is solid, waiting is hatched; every colour is labelled. Colours are those of the web page.
 """
 
 from __future__ import annotations
@@ -108,17 +108,17 @@ def _box(x: float, y: float, w: float, h: float, cls: str, label: str) -> str:
 
 
 def _path(explanation: Explanation, y: float, inner: float) -> Iterator[str]:
-    """The path as one lane without a gap; pieces below a pixel are put together, the largest class gives the colour."""
+    """The path as one lane; segments below a pixel are merged and take the colour of the largest class."""
     begin, total = explanation.scope.begin_ns, explanation.scope.total_ns or 1.0
     per_px = total / inner
     at, sums = begin, dict[str, float]()
-    for piece in explanation.path:
-        sums[piece.cls] = sums.get(piece.cls, 0.0) + piece.ns
-        if piece.t1 - at >= per_px or piece is explanation.path[-1]:
+    for segment in explanation.path:
+        sums[segment.cls] = sums.get(segment.cls, 0.0) + segment.ns
+        if segment.t1 - at >= per_px or segment is explanation.path[-1]:
             cls = max(sums, key=lambda name: sums[name])
-            x, w = MARGIN + (at - begin) / per_px, (piece.t1 - at) / per_px
+            x, w = MARGIN + (at - begin) / per_px, (segment.t1 - at) / per_px
             yield f'<rect x="{x:.2f}" y="{y}" width="{w:.2f}" height="{BAR}" fill="{_fill(cls)}"/>'
-            at, sums = piece.t1, {}
+            at, sums = segment.t1, {}
 
 
 def _axis(explanation: Explanation, y: float, inner: float) -> Iterator[str]:
@@ -131,14 +131,14 @@ def _axis(explanation: Explanation, y: float, inner: float) -> Iterator[str]:
 
 
 def _line_bars(explanation: Explanation, y: float, inner: float) -> tuple[list[str], float]:
-    """For each line of the kernel its share, in the colours of its classes."""
+    """The share of each kernel line, in the colours of its classes."""
     total = explanation.scope.total_ns or 1.0
     texts = {line.name: line.text for line in explanation.run.lines}
     by_line: dict[str, dict[str, float]] = {}
-    for piece in explanation.path:
-        name = explanation.run.lines[piece.line].name if piece.line >= 0 else "outside kernels"
+    for segment in explanation.path:
+        name = explanation.run.lines[segment.line].name if segment.line >= 0 else "outside kernels"
         own = by_line.setdefault(name, {})
-        own[piece.cls] = own.get(piece.cls, 0.0) + piece.ns
+        own[segment.cls] = own.get(segment.cls, 0.0) + segment.ns
     found: list[str] = []
     most = max((sum(own.values()) for own in by_line.values()), default=1.0)
     height = 0.0

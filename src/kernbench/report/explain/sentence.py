@@ -1,8 +1,9 @@
 """What bounded a run, in one sentence, and what to try first.
 
-Named is the largest of: queueing at one class of links, latency, issue, credit, launch, host, if it has 10 % of the
-critical path or more; with the lines it is for, the place if one has half of it, and how many requesters met there.
-Else the kind of engine whose ops have half of the path; else the largest class of work. What to try comes from a table.
+The sentence names the largest of queueing at one class of links, latency, issue, credit, launch and host, if it has 10
+% of the critical path or more, with its kernel lines, the place that has half of it, and the number of requesters
+there. Otherwise it names the kind of engine that has half of the path, or else the largest class of work. What to try
+comes from a table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from kernbench.common.units import format_bytes, format_ns
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
-from kernbench.report.explain.path import Piece
+from kernbench.report.explain.path import PathSegment
 
 WORTH_NAMING = 0.10
 STALLS_SHOWN = 5
@@ -87,57 +88,57 @@ class Bound:
 
 def bound_of(explanation: Explanation) -> Bound:
     """What bounds a scope."""
-    waits: dict[tuple[str, str], list[Piece]] = {}
-    work: dict[tuple[str, str], list[Piece]] = {}
-    for piece in explanation.path:
-        if piece.cls == QUEUE:
-            waits.setdefault((QUEUE, explanation.run.places[piece.place].link_class), []).append(piece)
+    waits: dict[tuple[str, str], list[PathSegment]] = {}
+    work: dict[tuple[str, str], list[PathSegment]] = {}
+    for segment in explanation.path:
+        if segment.cls == QUEUE:
+            waits.setdefault((QUEUE, explanation.run.places[segment.place].link_class), []).append(segment)
         else:
-            (waits if piece.cls in WAITS else work).setdefault((piece.cls, ""), []).append(piece)
+            (waits if segment.cls in WAITS else work).setdefault((segment.cls, ""), []).append(segment)
     if waits:
-        (cls, link_class), pieces = max(waits.items(), key=lambda item: sum(piece.ns for piece in item[1]))
-        if explanation.share(sum(piece.ns for piece in pieces)) >= WORTH_NAMING or not work:
-            return _waiting(explanation, cls, link_class, pieces)
+        (cls, link_class), segments = max(waits.items(), key=lambda item: sum(segment.ns for segment in item[1]))
+        if explanation.share(sum(segment.ns for segment in segments)) >= WORTH_NAMING or not work:
+            return _waiting(explanation, cls, link_class, segments)
     lanes = {name: ns for name, ns in explanation.by_lane.items() if name not in ("between ops", LAUNCH, HOST)}
     lane = max(lanes, key=lambda name: lanes[name], default="")
-    (cls, _), pieces = max(work.items(), key=lambda item: sum(piece.ns for piece in item[1]))
-    ns = sum(piece.ns for piece in pieces)
+    (cls, _), segments = max(work.items(), key=lambda item: sum(segment.ns for segment in item[1]))
+    ns = sum(segment.ns for segment in segments)
     if lane and explanation.share(lanes[lane]) >= 0.5:
         ns, share = lanes[lane], explanation.share(lanes[lane])
-        what = f"Bound by {lane}: {share:.1%} of the critical path{_lines(explanation, pieces)}."
+        what = f"Bound by {lane}: {share:.1%} of the critical path{_lines(explanation, segments)}."
     else:
         share = explanation.share(ns)
-        what = f"{NAMES[cls]} is {share:.1%} of the critical path{_lines(explanation, pieces)}."
+        what = f"{NAMES[cls]} is {share:.1%} of the critical path{_lines(explanation, segments)}."
     return Bound(cls, "", ns, share, what, TRY[cls])
 
 
-def _waiting(explanation: Explanation, cls: str, link_class: str, pieces: list[Piece]) -> Bound:
-    ns = sum(piece.ns for piece in pieces)
+def _waiting(explanation: Explanation, cls: str, link_class: str, segments: list[PathSegment]) -> Bound:
+    ns = sum(segment.ns for segment in segments)
     share = explanation.share(ns)
     name = link_class or cls
     called, hint, more = NAMES[name], TRY[name], ""
     lanes = explanation.run.lanes
     if cls == QUEUE:
-        is_host = all(lanes[piece.lane].kind == "H" for piece in pieces)
-        more = _where(explanation, pieces, ns, "the host" if is_host else "one PE")
+        is_host = all(lanes[segment.lane].kind == "H" for segment in segments)
+        more = _where(explanation, segments, ns, "the host" if is_host else "one PE")
         hint = TRY["pcie"] if is_host else hint
     elif cls == LATENCY:
-        sent = sum(piece.ns for piece in pieces if lanes[piece.lane].kind == "C")
+        sent = sum(segment.ns for segment in segments if lanes[segment.lane].kind == "C")
         kind = "messages" if sent * 2 > ns else "transfers"
-        more = _sizes(explanation, pieces, kind)
+        more = _sizes(explanation, segments, kind)
         hint = TRY.get(kind, hint)
         called = f"Latency{'' if explanation.run.places else ' and queueing'} of {kind}"
-    what = f"{called} is {share:.1%} of the critical path{_lines(explanation, pieces)}.{more}"
+    what = f"{called} is {share:.1%} of the critical path{_lines(explanation, segments)}.{more}"
     return Bound(cls, link_class, ns, share, what, hint)
 
 
-def _where(explanation: Explanation, pieces: list[Piece], ns: float, one: str) -> str:
-    """The one place that has half of it, and who met there; `one` if it was only one."""
+def _where(explanation: Explanation, segments: list[PathSegment], ns: float, one: str) -> str:
+    """The place that has half of the queueing, and the number of requesters there; `one` names a single one."""
     by_node: dict[str, float] = {}
     places = explanation.run.places
-    for piece in pieces:
-        spot = _spot(places[piece.place].src, places[piece.place].dst)
-        by_node[spot] = by_node.get(spot, 0.0) + piece.ns
+    for segment in segments:
+        spot = _spot(places[segment.place].src, places[segment.place].dst)
+        by_node[spot] = by_node.get(spot, 0.0) + segment.ns
     spot = max(by_node, key=lambda name: by_node[name])
     requesters = _requesters(explanation, spot)
     met = f"{requesters} requesters meet" if requesters > 1 else f"requests of {one} meet"
@@ -151,7 +152,7 @@ def _spot(src: str, dst: str) -> str:
 
 
 def _requesters(explanation: Explanation, spot: str) -> int:
-    """How many PEs, or hosts, had bytes pass there in the scope."""
+    """The number of PEs, or hosts, whose bytes passed there in the scope."""
     run, scope = explanation.run, explanation.scope
     ops = run.ops
     links = [place for place in run.places if place.kind == "link"]
@@ -162,10 +163,10 @@ def _requesters(explanation: Explanation, spot: str) -> int:
     return len({run.lanes[int(lane)].component.rpartition(".")[0] for lane in np.unique(ops.lane[rows])})
 
 
-def _sizes(explanation: Explanation, pieces: list[Piece], what: str) -> str:
+def _sizes(explanation: Explanation, segments: list[PathSegment], what: str) -> str:
     """How many transfers or messages, and how large they are."""
     ops = explanation.run.ops
-    rows = [int(ops.row_of[op]) for op in dict.fromkeys(piece.op for piece in pieces) if op >= 0]
+    rows = [int(ops.row_of[op]) for op in dict.fromkeys(segment.op for segment in segments) if op >= 0]
     if not rows:
         return ""
     sizes = [int(ops.nbytes[row]) for row in rows]
@@ -174,13 +175,13 @@ def _sizes(explanation: Explanation, pieces: list[Piece], what: str) -> str:
     return f" {len(rows):,} {what} of {typically}{each} follow each other."
 
 
-def _lines(explanation: Explanation, pieces: list[Piece]) -> str:
-    """`, for softmax.py:12 and :14`: the lines that have most of it."""
+def _lines(explanation: Explanation, segments: list[PathSegment]) -> str:
+    """`, most of it for softmax.py:12`: the lines with the largest shares."""
     sums: dict[int, float] = {}
-    for piece in pieces:
-        if piece.line >= 0:
-            sums[piece.line] = sums.get(piece.line, 0.0) + piece.ns
-    total = sum(piece.ns for piece in pieces)
+    for segment in segments:
+        if segment.line >= 0:
+            sums[segment.line] = sums.get(segment.line, 0.0) + segment.ns
+    total = sum(segment.ns for segment in segments)
     best = [line for line, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])) if ns >= total / 4][:2]
     if not best:
         return ""
@@ -193,7 +194,7 @@ def _lines(explanation: Explanation, pieces: list[Piece]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A reason to wait, on one line of a kernel: how long, and one op that has it."""
+    """A cause of waiting on one kernel line: its time, and one op as an example."""
 
     ns: float
     share: float
@@ -202,31 +203,31 @@ class Stall:
 
 
 def stalls_of(explanation: Explanation) -> list[Stall]:
-    """The largest reasons to wait on the critical path, in plain words."""
-    groups: dict[tuple[str, str, int], list[Piece]] = {}
-    for piece in explanation.path:
-        if piece.cls in WAITS or piece.cls == QUEUE:
-            link_class = explanation.run.places[piece.place].link_class if piece.place >= 0 else ""
-            groups.setdefault((piece.cls, link_class, piece.line), []).append(piece)
+    """The largest causes of waiting on the critical path."""
+    groups: dict[tuple[str, str, int], list[PathSegment]] = {}
+    for segment in explanation.path:
+        if segment.cls in WAITS or segment.cls == QUEUE:
+            link_class = explanation.run.places[segment.place].link_class if segment.place >= 0 else ""
+            groups.setdefault((segment.cls, link_class, segment.line), []).append(segment)
     found = []
-    for (cls, link_class, line), pieces in groups.items():
-        ns = sum(piece.ns for piece in pieces)
-        longest = max(pieces, key=lambda piece: (piece.ns, -piece.op))
-        found.append(Stall(ns, explanation.share(ns), _stall(explanation, cls, link_class, line, pieces), longest.op))
+    for (cls, link_class, line), segments in groups.items():
+        ns = sum(segment.ns for segment in segments)
+        longest = max(segments, key=lambda segment: (segment.ns, -segment.op))
+        found.append(Stall(ns, explanation.share(ns), _stall(explanation, cls, link_class, line, segments), longest.op))
     return sorted(found, key=lambda stall: (-stall.ns, stall.text))[:STALLS_SHOWN]
 
 
-def _stall(explanation: Explanation, cls: str, link_class: str, line: int, pieces: list[Piece]) -> str:
+def _stall(explanation: Explanation, cls: str, link_class: str, line: int, segments: list[PathSegment]) -> str:
     run = explanation.run
-    ns = format_ns(sum(piece.ns for piece in pieces))
+    ns = format_ns(sum(segment.ns for segment in segments))
     where = f" in {run.lines[line].name}" if line >= 0 else f", {OUTSIDE}"
-    ops = len(dict.fromkeys(piece.op for piece in pieces if piece.op >= 0))
+    ops = len(dict.fromkeys(segment.op for segment in segments if segment.op >= 0))
     times = "" if ops < 2 else f" by {ops:,} ops"
     if cls == QUEUE:
-        at = run.places[max(pieces, key=lambda piece: piece.ns).place].name
-        return f"{ns} were spent{times}{where} waiting behind others at {link_class} places, longest at {at}"
+        at = run.places[max(segments, key=lambda segment: segment.ns).place].name
+        return f"{ns} were spent{times}{where} queueing at {link_class} places, longest at {at}"
     if cls == LATENCY:
-        return f"{ns} of latency were paid{times}{where}: wires, routers and channels, with nobody in the way"
+        return f"{ns} of latency were paid{times}{where}: wires, routers and channels, without contention"
     if cls == ISSUE:
         return f"{ns} passed{times}{where} between the end of an op and the start of the next: scheduler and CPU"
     if cls == CREDIT:

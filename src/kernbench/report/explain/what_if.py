@@ -1,12 +1,12 @@
-"""What would bound a run if a component were free: what the critical path says, and what machine to run to find out.
+"""What-if estimates: how much faster a run would be if a component were free, and the machine that measures it.
 
-A component is free when it takes no time: its overhead is 0, its bandwidth the largest that a description may give,
-its channels as many. The critical path says beforehand what there is to gain along it: queueing at its links, its
-share of the latency of transfers that pass it, what transfers take longer because of it than over the next narrowest
-link, the time of its own ops, its nodes on the way of a launch. Of mappings, which have no route, all counts.
+A free component takes no time: its overhead is 0 and its bandwidth and channels are the largest that a description may
+set. The gain is estimated along the critical path: queueing at its links, its part of the latency of transfers that
+pass it, the time that transfers take longer than over the next narrowest link, the time of its own ops, its nodes on
+the path of a launch. Mappings have no route and count fully.
 
-That is an estimate and no bound. A new run gains less where another path is soon as long, and more where ops that the
-component held up were in the way of others elsewhere: these wait less then, too, and the path counts it as theirs.
+The estimate is not a bound. A new run gains less if another path becomes critical, and more if ops delayed by the
+component also delayed others elsewhere, which the path attributes to those.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 
-FAST_GBS = 1e6  # the most that a description may say
+FAST_GBS = 1e6  # the largest value that a description may set
 FAST_PER_NS = 1e9
 FAST_GHZ = 1000.0
 _PE = "cube.pe_template.components"
@@ -132,7 +132,7 @@ TARGETS: Mapping[str, Target] = {
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A component that is free. `gain_ns` is what of this path would be gone: an estimate, see above."""
+    """A free component. `gain_ns` is the estimated gain along this path."""
 
     name: str
     settings: Mapping[str, float]
@@ -140,7 +140,7 @@ class WhatIf:
     total_ns: float
 
     @property
-    def foreseen_ns(self) -> float:
+    def estimated_ns(self) -> float:
         return self.total_ns - self.gain_ns
 
     @property
@@ -148,13 +148,8 @@ class WhatIf:
         return self.gain_ns / self.total_ns if self.total_ns else 0.0
 
 
-def what_if(run: SavedRun, explanation: Explanation, pattern: str) -> WhatIf:
-    """What the path says of components whose names match; raises UsageError when none does."""
-    return what_ifs(run, explanation, [pattern])[0]
-
-
 def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -> list[WhatIf]:
-    """The same of several patterns, each by itself."""
+    """For each pattern, the estimate for the components that it matches; raises UsageError if one matches none."""
     gains = Gains(run, explanation.path)
     found = []
     for pattern in patterns:
@@ -172,5 +167,5 @@ def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -
 
 
 def machine_with(run: SavedRun, settings: Mapping[str, float]) -> str:
-    """The hash of a run's machine with some values changed: another run of the same bench there is the measurement."""
+    """The hash of a run's machine with some values changed; a run of the same bench on it is the measurement."""
     return machine_hash(load_spec(run.graph.spec, settings))

@@ -1,1 +1,1 @@
-"""A run on disk: write it, open it, list what there is."""
+"""Saved runs: writing, opening and listing run folders."""

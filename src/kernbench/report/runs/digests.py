@@ -1,8 +1,8 @@
-"""Digests of the files of a run folder, which its manifest holds: what is read is what was written, or it is refused.
+"""Digests of the files of a run folder, stored in its manifest: a file that differs from what was saved is an error.
 
 A JSON file has one digest. A table has one of its footer and one of each column in each row group, so that reading a
-column of a large log hashes that column and nothing else. They find damage and files of two runs in one folder; they
-are no signature: who changes a file can change the manifest. Runs saved by earlier versions have none.
+column of a large log hashes that column and nothing else. They detect damage and files of two runs in one folder; they
+are not a signature, since the manifest can be changed too. Runs saved by earlier versions have none.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def sealed(manifest: Mapping[str, Any], folder: Path, arrow: Any) -> dict[str, A
 
 
 def digest_of_manifest(manifest: Mapping[str, Any]) -> str:
-    """Of all that a manifest says, in whatever way it is written."""
+    """The digest of the content of a manifest, independent of its formatting."""
     others = {name: value for name, value in manifest.items() if name != "digest"}
     return digest(json.dumps(others, sort_keys=True).encode())
 
 
 def footer(file: BinaryIO) -> bytes:
-    """The footer of a Parquet file, with its tail; raises ValueError where there is none."""
+    """The footer of a Parquet file, with its tail; raises ValueError if there is none."""
     size = file.seek(0, 2)
     file.seek(max(size - _TAIL, 0))
     tail = file.read(_TAIL)
@@ -55,7 +55,7 @@ def footer(file: BinaryIO) -> bytes:
 
 
 def column_digests(file: BinaryIO, metadata: Any, column: str, groups: range) -> Iterator[str]:
-    """Of the bytes of a column in each of these row groups."""
+    """The digest of the bytes of a column, for each of these row groups."""
     numbers = [n for n in range(metadata.num_columns) if _column_of(metadata, n) == column]
     for group in groups:
         hashed = sha256()

@@ -1,4 +1,4 @@
-"""Reading the files of a run folder: what is missing, damaged or newer is said in one sentence, with what to do."""
+"""Reads the files of a run folder; a missing, damaged or newer file is an error with a hint."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from kernbench.report.runs.layout import (
     VALUES_PER_BYTE,
 )
 
-GROUP_ROWS = 1 << 16  # a reader that wants one row reads so many
-_OPENINGS = 100  # times that a run is opened anew when it is replaced just then
+GROUP_ROWS = 1 << 16  # reading one row reads one group
+_OPENINGS = 100  # attempts to open a run that is replaced meanwhile
 SAVE_AGAIN = "save the run again: kernbench run ... --save DIR"
 
 
@@ -44,9 +44,9 @@ def arrow() -> Any:  # pyarrow has no types
 
 
 class RunFiles:
-    """The files of a run folder. Raises UsageError for a folder that is none, is not whole, or is newer.
+    """The files of a run folder. Raises UsageError for a folder that is not a run, is incomplete, or is newer.
 
-    A file is opened only while it is read, and never mapped into memory: others may cut it short meanwhile.
+    A file is opened only while it is read, and never mapped into memory: another process may truncate it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class RunFiles:
             return parse_json(data)
 
     def table(self, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> Table:
-        """A Parquet file that has these columns, of these types; `words` are those of few different strings."""
+        """A Parquet file that has these columns, of these types; `words` are the columns with few distinct strings."""
         own = self._digests.get(name, {})
         with self.damage(name), open_regular(self.path / name) as file:
             if own:
@@ -90,7 +90,7 @@ class RunFiles:
         return Table(self, name, metadata, words, own.get("columns", {}))
 
     def _check_rows(self, name: str, metadata: Any, size: int) -> None:
-        """Raise UsageError for a table that says it has far more rows or values than its bytes can be worth."""
+        """Raise UsageError for a table that states far more rows or values than its bytes can encode."""
         most_rows = max(FEWEST_ROWS, ROWS_PER_BYTE[name] * size)
         if metadata.num_rows > most_rows:
             raise self.damaged(
@@ -108,7 +108,7 @@ class RunFiles:
                 )
 
     def check_columns(self, name: str, column: str, found: Sequence[str], expected: str, first: int) -> None:
-        """Raise UsageError unless a column has the digests that the manifest says, from a row group on."""
+        """Raise UsageError unless a column has the digests of the manifest, from a row group on."""
         wanted = expected.split()[first : first + len(found)]
         self._check(f"{name}: column {column}", " ".join(found), " ".join(wanted))
 
@@ -117,7 +117,7 @@ class RunFiles:
             raise self.damaged(f"{name} is not what was saved: its digest differs from that of {MANIFEST}")
 
     def damaged(self, what: str) -> UsageError:
-        """The error for what is wrong with a file, or with all of them: another run may have taken their place."""
+        """The error for a damaged file, or for a run that was replaced while it was open."""
         if _identity(self.path) != self._identity:
             return UsageError(
                 "the run was replaced while it was open", where=str(self.path), hint="open it again: load the page anew"
@@ -126,7 +126,7 @@ class RunFiles:
 
     @contextmanager
     def damage(self, name: str) -> Iterator[None]:
-        """Turns what reading a damaged file raises into an error that says so."""
+        """Turns exceptions of reading a damaged file into a UsageError."""
         try:
             yield
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -134,7 +134,7 @@ class RunFiles:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Of the run that stands at a path: another one after it was replaced."""
+    """Identifies the run at a path; it changes when the run is replaced."""
     try:
         folder, manifest = path.stat(), (path / MANIFEST).stat()
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run folder, looked at: every file it names is there, and as long as it says."""
+    """The checked manifest of a run folder: every file exists and has the stated size."""
     where = str(path)
     if not path.is_dir():
         what = "a run is a folder, and this is a file" if path.exists() else "there is no such folder"
@@ -190,7 +190,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 class Table:
-    """A Parquet file of a run folder, of which columns are read one by one."""
+    """A Parquet file of a run folder, read column by column."""
 
     def __init__(
         self, files: RunFiles, name: str, metadata: Any, words: Sequence[str], digests: Mapping[str, str]
@@ -247,7 +247,7 @@ def _joined(column: Any) -> Any:
 
 
 def write_table(path: Path, columns: Mapping[str, Any], types: Mapping[str, str]) -> None:
-    """Write columns as Parquet; changed bytes are noticed when they are read."""
+    """Write columns as Parquet, with page checksums."""
     pyarrow = arrow()
     kinds = {
         "list<int32>": pyarrow.list_(pyarrow.int32()),

@@ -1,11 +1,11 @@
-"""Launches of a run that has ended: what `launches.json` holds, and which ops and tensors are whose."""
+"""Launches of a finished run: the content of `launches.json`, and an index of their ops and tensors."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
 from kernbench.common.messages import KernelLaunchMsg, TensorArg
-from kernbench.report.runs.op_table import Launches, LaunchPart, TensorRange
+from kernbench.report.runs.op_table import LaunchIndex, LaunchPart, TensorRange
 from kernbench.report.runs.parts import PeRun
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
@@ -28,9 +28,9 @@ def launch_row(launch: Launch) -> dict[str, object]:
     }
 
 
-def launches_of(result: BenchResult) -> Launches:
-    """To find the launch of an op, and its tensors."""
-    found = Launches()
+def launches_of(result: BenchResult) -> LaunchIndex:
+    """An index that finds the launch of an op, and its tensors."""
+    found = LaunchIndex()
     for index, launch in enumerate(result.launches):
         for handle in launch.handles:
             request = handle.request

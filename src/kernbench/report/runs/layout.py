@@ -1,7 +1,7 @@
-"""What a run folder is made of: names of its files, its columns and the words that they use (docs/adr/0031).
+"""The layout of a run folder: names of its files, columns and values (docs/adr/0031).
 
-Everything that reads a run depends on this and on nothing of the engine. A column is never renamed without a new
-`SCHEMA`; a reader refuses a newer one.
+Readers of runs depend on this module and on nothing of the engine. Renaming a column requires a new `SCHEMA`; a reader
+rejects a newer one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SOURCES: Final = "sources.json"
 MACHINE: Final = "machine.json"
 FILES: Final = (OPS, LANES, LAUNCHES, PLACES, ACTIVITY, SOURCES, MACHINE)  # besides the manifest
 
-# A table that has more rows for its bytes is refused before it is read: a small file could fill the memory. An op has
-# times and an id of its own, at least 20 bytes when packed; bins of a steady flow pack better. A list's values repeat.
+# A table with more rows for its bytes is rejected before it is read, as a small file could fill the memory. An op has
+# its own times and id, at least 20 bytes compressed; bins of a steady flow compress better. A list's values repeat.
 ROWS_PER_BYTE: Final = {OPS: 1, LANES: 1, PLACES: 1, ACTIVITY: 16}
 VALUES_PER_BYTE: Final = 16
 LARGEST_BINS: Final = 1 << 21  # `--bins` takes up to half of that
-FEWEST_ROWS: Final = 1 << 16  # that any file may have
+FEWEST_ROWS: Final = 1 << 16  # always allowed
 FEWEST_VALUES: Final = 1 << 20
 
-# Kinds of ops, and what people call them. A span (a composite as a whole) is not work of an engine.
+# Kinds of ops and their names. A span (a composite as a whole) is not work of an engine.
 KINDS: Final = {
     "G": "GEMM",
     "M": "MATH",
@@ -60,13 +60,13 @@ OP_COLUMNS: Final = {
     "released_by": "int64",  # id of an op; -1: none
     "transfer_ns": "float64",  # transfer + latency + queue = t_end - t_start where the op moves bytes; else all 0
     "latency_ns": "float64",  # of a receive: waiting for the chunks of its message behind the first
-    "queue_ns": "float64",  # of a send: how long its message was held up on its way, which is after the op
+    "queue_ns": "float64",  # of a send: queueing of its message in the network, which is after the op
     "wait_places": "list<int32>",  # where queue_ns was spent: rows of `places.parquet`,
     "wait_ns": "list<float64>",  # and how much of it at each
     "route": "list<int32>",  # links that its bytes passed, in order: rows of `places.parquet`
     "deps": "list<int64>",  # ids of ops
     "tensors": "list<string>",
-    "params": "string",  # what else the op log says, as JSON
+    "params": "string",  # other fields of the op log, as JSON
 }
 # Columns of `lanes.parquet`, in the order of the machine. A lane's slices never overlap.
 LANE_COLUMNS: Final = {
@@ -75,7 +75,7 @@ LANE_COLUMNS: Final = {
     "port": "string",  # read, write, fetch, store, gemm, math, send, recv, span, write, map, ...
     "slot": "int32",
     "kind": "string",
-    "sip": "int32",  # -1 where it is outside
+    "sip": "int32",  # -1: outside any SIP
     "cube": "int32",
     "pe": "int32",
     "ops": "int64",
@@ -93,11 +93,11 @@ PLACE_COLUMNS: Final = {
     "wait_ns": "float64",
     "contended_ns": "float64",
 }
-# Columns of `activity.parquet`: what a place did in a bin; bins without any are left out. Sorted by place, bin.
+# Columns of `activity.parquet`: activity of a place in a bin; empty bins are left out. Sorted by place, bin.
 ACTIVITY_COLUMNS: Final = {
     "place": "int32",
     "bin": "int32",
     "nbytes": "float64",
-    "wait_ns": "float64",  # how long flits waited there, all of them together
-    "contended_ns": "float64",  # as far as they waited for flits of other ops
+    "wait_ns": "float64",  # waiting time, summed over flits
+    "contended_ns": "float64",  # the part spent waiting for flits of other ops
 }

@@ -1,7 +1,7 @@
-"""A run that has just ended, as what explains runs reads it: from its op log in memory.
+"""A run that has just ended, in the form that explanations read, from its op log in memory.
 
-What only a saved run has is missing: lines of kernels and places of queueing are not known, and what a transfer takes
-beyond its bytes over the PE's own port counts as latency, though it may have been held up.
+Kernel lines and places of queueing are recorded in saved runs only. The time of a transfer beyond its bytes over the
+PE's own port counts as latency, though part of it may be queueing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from kernbench.common.units import on_grid
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
-from kernbench.report.runs.op_table import Lines, Split, op_columns, received
-from kernbench.report.runs.parts import Lane, Lists, Ops, Place, SavedLaunch, SourceLine, Words
+from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
+from kernbench.report.runs.parts import Lists, Ops, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
 from kernbench.report.runs.saved_run import launch_of_row
 from kernbench.runtime_api.bench_runner import BenchResult
 
-MOST_OPS = 10_000  # more would take longer than some runs do
+MOST_OPS = 10_000  # explaining more would take longer than some runs
 _MOVED = ("read", "write")
 
 
 class LiveRun:
-    """See `explain.path.RunData`."""
+    """Implements `explain.path.RunData`."""
 
-    places: Sequence[Place] = ()
+    places: Sequence[SavedPlace] = ()
     lines: Sequence[SourceLine] = ()
 
     def __init__(self, result: BenchResult) -> None:
@@ -46,17 +46,17 @@ class LiveRun:
             transfer_ns = min(on_grid(nbytes / port_gbs), lasted_ns)
             return Split(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
 
-        columns, lanes = op_columns(iter([chunk]), launches_of(result), Lines(), split_of)
+        columns, lanes = op_columns(iter([chunk]), launches_of(result), KernelLines(), split_of)
         self.ops = _ops(columns)
         firsts = np.searchsorted(self.ops.lane, np.arange(len(lanes["name"]) + 1))
         rows = [dict(zip(lanes, row, strict=True)) for row in zip(*lanes.values(), strict=True)]
-        self.lanes: tuple[Lane, ...] = tuple(
-            Lane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows)
+        self.lanes: tuple[SavedLane, ...] = tuple(
+            SavedLane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows)
         )
 
 
 def live_run(result: BenchResult) -> LiveRun | None:
-    """A run that has ended; None where it has too many ops, or its log is not in memory."""
+    """A finished run; None if it has too many ops, or its log is not in memory."""
     log = result.op_log
     if log is None or len(log) > MOST_OPS or hasattr(log, "path"):
         return None

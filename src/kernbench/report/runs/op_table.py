@@ -1,4 +1,4 @@
-"""From the records of a run to the columns of `ops.parquet` and `lanes.parquet`: lanes, launches, lines, tensors."""
+"""Converts the records of a run to the columns of `ops.parquet` and `lanes.parquet`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernbench.common.units import on_grid
 from kernbench.report.runs.layout import LANE_COLUMNS, OP_COLUMNS
 from kernbench.topology.spec import MachineSpec
 
-# By op kind, for parts that are not the built-in ones: letter, port.
+# Letter and port by op kind, for parts that are not builtin.
 _BY_KIND = {"gemm": ("G", "gemm"), "math": ("M", "math"), "memory": ("F", "memory"), "communication": ("C", "message")}
 _PORTS = {
     "DMA_READ": ("R", "read"),
@@ -48,7 +48,7 @@ def lane_of(op_kind: str, op_name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class TensorRange:
-    """Where a tensor of a launch lies, as its kernel addresses it."""
+    """The address range of a tensor of a launch, as its kernel addresses it."""
 
     name: str
     begin: int
@@ -57,14 +57,14 @@ class TensorRange:
 
 @dataclass(frozen=True)
 class LaunchPart:
-    """A PE's part of a launch: whose ops are those of that PE and stream that were asked for from `start_ns` on."""
+    """A PE's part of a launch: the ops of that PE and stream that were issued from `start_ns` on."""
 
     start_ns: float
     launch: int
 
 
 @dataclass
-class Launches:
+class LaunchIndex:
     """Finds the launch of an op, and names of tensors by address."""
 
     parts: dict[tuple[str, str], list[LaunchPart]] = field(default_factory=dict)  # by PE and stream, in order of start
@@ -85,8 +85,8 @@ class Launches:
 
 
 @dataclass
-class Lines:
-    """Lines of kernels and their files, numbered as they come."""
+class KernelLines:
+    """Kernel lines and their files, numbered in order of appearance."""
 
     files: dict[str, int] = field(default_factory=dict)
     lines: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Split:
-    """How the time of an op that moves bytes is made up, and where it was held up: (place, ns)."""
+    """The time of an op that moves bytes, split into parts, and its queueing by place: (place, ns)."""
 
     transfer_ns: float
     latency_ns: float
@@ -114,7 +114,7 @@ _NONE = Split(0.0, 0.0, 0.0, (), ())
 
 
 def received(spec: MachineSpec, lasted_ns: float, nbytes: int) -> Split:
-    """A receive: taking the bytes out of their slots is its work, the rest is waiting for chunks behind the first."""
+    """A receive: reading the bytes from their slots is its work, the rest is waiting for chunks after the first."""
     slot_gbs = spec.cube.pe_template.components.pe_ipcq.number_attr("tcm_gbs")
     work_ns = min(on_grid(nbytes / slot_gbs), lasted_ns)
     return Split(work_ns, lasted_ns - work_ns, 0.0, (), ())
@@ -122,11 +122,11 @@ def received(spec: MachineSpec, lasted_ns: float, nbytes: int) -> Split:
 
 def op_columns(
     chunks: Iterator[Mapping[str, Sequence[Any]]],
-    launches: Launches,
-    lines: Lines,
+    launches: LaunchIndex,
+    lines: KernelLines,
     split_of: Callable[[int, str, float, int], Split | None],
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Columns of ops and of lanes. `chunks` are the raw log's columns in order of id; `split_of` is asked with an op's
+    """Columns of ops and of lanes. `chunks` are the raw log's columns in order of id; `split_of` is called with an op's
     id, port, duration and bytes.
     """
     rows: dict[str, list[Any]] = {name: [] for name in OP_COLUMNS}
@@ -151,8 +151,8 @@ def _add_rows(
     rows: dict[str, list[Any]],
     groups: dict[tuple[str, str], list[int]],
     kinds: dict[tuple[str, str], str],
-    launches: Launches,
-    lines: Lines,
+    launches: LaunchIndex,
+    lines: KernelLines,
     split_of: Callable[[int, str, float, int], Split | None],
 ) -> None:
     base = len(rows["id"])
@@ -205,7 +205,7 @@ def _add_rows(
 def _put_on_lanes(
     rows: dict[str, list[Any]], groups: dict[tuple[str, str], list[int]], kinds: dict[tuple[str, str], str]
 ) -> dict[str, list[Any]]:
-    """Gives every op its lane: of a component's port the lowest slot that is free when it starts."""
+    """Assign a lane to every op: the lowest slot of its port that is free at its start."""
     starts, ends, ids = rows["t_start"], rows["t_end"], rows["id"]
     lanes: dict[str, list[Any]] = {name: [] for name in LANE_COLUMNS}
     for component, port in sorted(groups, key=_lane_order):

@@ -1,6 +1,6 @@
-"""The parts of a saved run, as its readers see them: columns of ops, lanes, launches, places, activity, sources.
+"""The parts of a saved run as its readers use them: columns of ops, lanes, launches, places, activity, sources.
 
-Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `Ops.row_of` leads from an op's id to its row.
+Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `Ops.row_of` maps an op's id to its row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from kernbench.report.runs.layout import KINDS
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.integer[Any]]  # as wide as they are stored: 32 or 64 bits
+Ints = NDArray[np.integer[Any]]  # 32 or 64 bits, as stored
 
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of few different words: `words[codes[row]]`."""
+    """A column of few distinct strings: `words[codes[row]]`."""
 
     codes: Ints
     words: tuple[str, ...]
@@ -30,7 +30,7 @@ class Words:
         return self.words[int(self.codes[row])]
 
     def are(self, *wanted: str) -> NDArray[np.bool_]:
-        """Of every row, whether it is one of these words."""
+        """A mask: whether each row is one of these words."""
         codes = [code for code, word in enumerate(self.words) if word in wanted]
         return np.isin(self.codes, codes)
 
@@ -84,18 +84,18 @@ class Ops:
         return rows
 
     def params(self, row: int) -> dict[str, Any]:
-        """What else the op log says of an op."""
+        """The other fields of the op log."""
         return dict(json.loads(self._params[int(row)].as_py()))
 
     @cached_property
     def is_work(self) -> NDArray[np.bool_]:
-        """Of every row, whether it is work of an engine: spans are not, nor is the host."""
+        """A mask: whether each row is work of an engine, not a span or a host request."""
         return ~self.kind.are("S", "H")
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One engine, port or channel at a time: its slices never overlap. `ops` rows are `first` to `stop`."""
+class SavedLane:
+    """A lane of an engine, port or channel: its ops never overlap. Its rows of `ops` are `first` to `stop`."""
 
     index: int
     name: str
@@ -136,7 +136,7 @@ class PeRun:
 
 @dataclass(frozen=True, slots=True)
 class SavedLaunch:
-    """A launch: when the host asked for it and had its completion, and each PE's part."""
+    """A launch: from the host's request to its completion, and each PE's part."""
 
     index: int
     name: str
@@ -155,7 +155,7 @@ class SavedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SavedPlace:
     """A directed link, or a memory channel (`dst` is empty, `channel` its number)."""
 
     index: int
@@ -176,8 +176,8 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Activity:
-    """What places did over time, in `bins` bins of `bin_ns` from time 0. Sums over bins are the places' totals."""
+class SavedActivity:
+    """Activity of places over time, in `bins` bins of `bin_ns` from time 0. Sums over bins are the places' totals."""
 
     bin_ns: float
     bins: int
@@ -198,7 +198,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the user's, as it was when the run was saved. `text` is None where it could not be read."""
+    """A source file of a kernel, as it was when the run was saved. `text` is None if it could not be read."""
 
     index: int
     name: str

@@ -1,4 +1,4 @@
-"""From what was seen on links and channels to the columns of `places.parquet` and `activity.parquet`."""
+"""Converts the recorded activity of links and channels to the columns of `places.parquet` and `activity.parquet`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def place_columns(engine: GraphEngine, activity: Activity, binned: Binned) -> di
 
 
 def activity_columns(binned: Binned) -> dict[str, Any]:
-    """A row for each place and bin in which something happened."""
+    """A row for each place and bin with activity."""
     _, rows = np.unique(binned.place, return_inverse=True)
     return {
         "place": rows.astype(np.int32),

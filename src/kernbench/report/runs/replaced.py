@@ -1,9 +1,9 @@
-"""A folder that takes its place as a whole: made under another name beside it, exchanged with what is there at the end.
+"""Atomic replacement of a folder: the new one is written under a temporary name and exchanged with the old at the end.
 
-Where the system can exchange two names at once (Linux `renameat2`, macOS `renamex_np`) one of the two folders is there
-at every moment. Elsewhere the old one steps aside first, for as long as it takes to rename the new one; a process that
-is killed just then leaves the old one beside its place, and the next one that saves there puts it back. A folder under
-way is locked by the process that makes it, so that those left behind by killed processes are known, and removed.
+If the system can exchange two names atomically (Linux `renameat2`, macOS `renamex_np`), one of the two folders exists
+at every moment. Otherwise the old one is renamed first; a process killed between the two renames leaves it under the
+other name, and the next save there restores it. A folder being written is locked by its process, so that leftovers of
+killed processes are recognised and removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-_TRIES: Final = 100  # other processes may put a folder there, or take it away, between two steps of this one
+_TRIES: Final = 100  # other processes may create or remove the folder between two steps
 _HERE: Final = -100 if sys.platform == "linux" else -2  # AT_FDCWD
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _NUMBERS = count()  # no two folders of this process have the same name
@@ -28,10 +28,10 @@ _NUMBERS = count()  # no two folders of this process have the same name
 
 @contextmanager
 def replaced(target: Path, check: Callable[[], None], is_whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A new folder that is `target` when the block has ended well and left it whole; what was there before is removed.
+    """A new folder that replaces `target` if the block succeeds and the folder is complete; the old one is removed.
 
-    `check` raises where `target` may not be replaced. Folders above that are missing are made, and go again if there is
-    nothing to put into them.
+    `check` raises if `target` may not be replaced. Missing parent folders are created, and removed again if they stay
+    empty.
     """
     made = [folder for folder in target.parents if not folder.exists()]  # innermost first
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def replaced(target: Path, check: Callable[[], None], is_whole: Callable[[Path],
 
 
 def _new_part(target: Path) -> tuple[Path, int | None]:
-    """A new folder beside the target, and the lock that says that this process lives."""
+    """A new folder beside the target, and the lock that shows that this process is alive."""
     while True:
         part = _beside(target, "part")
         try:
@@ -61,11 +61,11 @@ def _new_part(target: Path) -> tuple[Path, int | None]:
         lock = _locked(part)
         if lock is not None or not _has_locks(part):
             return part, lock
-        # Another process took it for a leftover before it was locked, and removes it.
+        # Another process removes it as a leftover, since it was not yet locked.
 
 
 def _take_place(part: Path, target: Path, check: Callable[[], None]) -> None:
-    """Rename, or exchange with what is there; `part` is then what was there before, or gone."""
+    """Rename `part` to `target`, or exchange the two; `part` is then the old folder, or gone."""
     for _ in range(_TRIES):
         try:
             part.rename(target)
@@ -82,11 +82,11 @@ def _take_place(part: Path, target: Path, check: Callable[[], None]) -> None:
         except OSError as error:
             if error.errno != ENOENT:
                 raise
-            continue  # another process has taken it away
+            continue  # another process has removed it
         try:
             part.rename(target)
         except OSError:
-            with suppress(OSError):  # unless another process has put one there
+            with suppress(OSError):  # unless another process has created one
                 old.rename(target)
             raise
         finally:
@@ -96,9 +96,9 @@ def _take_place(part: Path, target: Path, check: Callable[[], None]) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two folders in one step; False where the system or its file system cannot.
+    """Exchange the names of two folders in one step; False if the system or file system cannot.
 
-    Raises OSError when one of them is not there.
+    Raises OSError if one of them does not exist.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
@@ -118,7 +118,7 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Folders that killed processes left beside the target; the only one that is whole is put back."""
+    """Remove folders that killed processes left beside the target; an old folder without a target is restored."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\d+-\d+\.(part|old)")
     for folder in sorted(target.parent.iterdir()):
         found = pattern.fullmatch(folder.name)
@@ -136,7 +136,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _has_locks(folder: Path) -> bool:
-    """Whether a lock can be told from none here: not on Windows, nor on some network file systems."""
+    """Whether the file system supports locks: not on Windows, nor on some network file systems."""
     with suppress(OSError, ImportError):
         import fcntl
 
@@ -152,7 +152,7 @@ def _has_locks(folder: Path) -> bool:
 
 
 def _locked(folder: Path) -> int | None:
-    """The folder, open and locked until it is closed; None where another process has it, or there are no locks."""
+    """The folder, open and locked until it is closed; None if another process holds it, or locks are not supported."""
     try:
         import fcntl
 

@@ -1,4 +1,4 @@
-"""The op log of a run that is saved: the streaming log, with what a run folder needs besides."""
+"""The op log of a saved run: the streaming log with the additional columns of a run folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 
 
 class RunLog(StreamingOpLog):
-    """Also says on which stream an op was done, its flops, and which line of the kernel asked for it."""
+    """Also records the stream of an op, its flops, and the kernel line that issued it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, lines=True)

@@ -1,7 +1,7 @@
-"""Writes a run folder: what was recorded and seen while the run went on, put into columns when it is over.
+"""Writes a run folder: what was recorded during the run, converted to columns at its end.
 
-The folder is made under another name next to its place and takes its name at the end: it is whole or not there
-(`replaced.py`). A run that is saved does without most fast paths, so that what links and channels did is seen
+The folder is written under a temporary name and renamed at the end, so that it is complete or does not exist
+(`replaced.py`). A saved run disables most fast paths, so that the activity of links and channels is recorded
 (docs/adr/0031).
 """
 
@@ -44,7 +44,7 @@ from kernbench.report.runs.layout import (
     SCHEMA,
     SOURCES,
 )
-from kernbench.report.runs.op_table import Lines, Split, op_columns, received
+from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
 from kernbench.report.runs.place_table import activity_columns, place_columns
 from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
@@ -54,16 +54,16 @@ from kernbench.sim_engine.alone import Alone
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
 from kernbench.topology.machine_hash import machine_hash
 
-RAW = "records.parquet"  # as they come; gone when the folder is done
+RAW = "records.parquet"  # raw records; removed when the folder is complete
 CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a run besides its result."""
+    """Metadata of a run besides its result."""
 
     command: Sequence[str]
-    identifier: str  # that `kernbench run --bench` finds the bench by
+    identifier: str  # the name by which `kernbench run --bench` finds the bench
     bench: str
     params: Mapping[str, object]
     device: str
@@ -72,7 +72,7 @@ class About:
 
 
 class RunFolder:
-    """A folder that is being written. Give `log` and `activity` to the run, then `write` what came of it."""
+    """A folder that is being written. Pass `log` and `activity` to the run, then `write` its result."""
 
     def __init__(self, path: Path, most_bins: int) -> None:
         self._path = path
@@ -86,7 +86,7 @@ class RunFolder:
         launches = [launch_row(launch) for launch in result.launches]
         binned = self.activity.bins.read()
         used = binned.places
-        lines = Lines()
+        lines = KernelLines()
         splits = _Splits(result, self.activity, {place: at for at, place in enumerate(used)})
         ops, lanes = op_columns(self._records(), launches_of(result), lines, splits.of)
         (self._path / RAW).unlink()
@@ -151,9 +151,9 @@ class RunFolder:
 
 @contextmanager
 def run_folder(name: str | Path, *, most_bins: int = MOST_BINS) -> Iterator[RunFolder]:
-    """A folder that is `name` once the block has ended well and something was written; a run that is there is replaced.
+    """A folder that becomes `name` if the block succeeds and a run was written; an existing run is replaced.
 
-    Raises UsageError for a place where no folder can be, and for one that holds something else.
+    Raises UsageError for a path where no folder can be created, or that holds something else.
     """
     target = Path(os.path.realpath(name))
 
@@ -204,11 +204,11 @@ def _verified(result: BenchResult) -> str:
     return "verified" if all(check.ok for check in (*result.data, *result.ops)) else "wrong"
 
 
-# ---- what transfers took
+# ---- time of transfers
 
 
 class _Splits:
-    """How the time of ops that move bytes is made up, by id."""
+    """The time of ops that move bytes, split into parts, by id."""
 
     def __init__(self, result: BenchResult, activity: Activity, rows: Mapping[int, int]) -> None:
         self._alone = Alone(result.engine.fabric.network)
@@ -236,7 +236,7 @@ class _Splits:
         if errand is None or not errand.pieces:
             return None
         queue_ns = on_grid(self._alone.queue_ns(errand)) if errand.waits else 0.0
-        if port == "send":  # is over before its message is: what held that up is no part of the op
+        if port == "send":  # ends before its message arrives: queueing of the message is not part of the op
             return Split(lasted_ns, 0.0, queue_ns, self._shared(errand, queue_ns), self._route(errand))
         queue_ns = min(queue_ns, lasted_ns)
         transfer_ns = min(on_grid(self._alone.transfer_ns(errand)), lasted_ns - queue_ns)

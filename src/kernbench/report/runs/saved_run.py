@@ -1,7 +1,7 @@
-"""A saved run, as everything that looks at runs reads it; `parts.py` says what it consists of.
+"""Reads saved runs; `parts.py` defines their parts.
 
-`open_run` looks at the manifest and the sizes of files only; each file is read when it is first asked for, and checked
-against the digests that the manifest has.
+`open_run` reads the manifest and the sizes of files only; each file is read on first use, and checked against the
+digests of the manifest.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from kernbench.report.runs.layout import (
     SOURCES,
 )
 from kernbench.report.runs.parts import (
-    Activity,
-    Lane,
     Ops,
     PeRun,
-    Place,
+    SavedActivity,
+    SavedLane,
     SavedLaunch,
+    SavedPlace,
     SourceFile,
     SourceLine,
 )
@@ -51,7 +51,7 @@ from kernbench.topology.spec import MachineSpec
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run is: see docs/adr/0031."""
+    """The manifest of a run: see docs/adr/0031."""
 
     version: str
     hash: str
@@ -82,7 +82,7 @@ _NUMBERS = {"total_ns": 0.0, "kernels_ns": 0.0, "launches": 0, "ops": 0, "bins":
 
 
 def _check(manifest: Manifest, path: Path) -> None:
-    """Raise UsageError when a value is of the wrong kind: what lists many runs relies on it."""
+    """Raise UsageError if a value has the wrong type: listings of runs rely on it."""
     wrong = [name for name in _TEXTS if not isinstance(getattr(manifest, name), str)]
     for name, least in _NUMBERS.items():
         value = getattr(manifest, name)
@@ -100,7 +100,7 @@ def _check(manifest: Manifest, path: Path) -> None:
 
 
 class SavedRun:
-    """A run folder. Raises UsageError, which says what is damaged, when a file is read that cannot be."""
+    """A run folder. Reading a damaged file raises UsageError."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = _as_path(path)
@@ -144,10 +144,12 @@ class SavedRun:
         return found
 
     @cached_property
-    def lanes(self) -> tuple[Lane, ...]:
+    def lanes(self) -> tuple[SavedLane, ...]:
         rows = self._rows(LANES, LANE_COLUMNS)
         firsts = np.searchsorted(self.ops.lane, np.arange(len(rows) + 1))
-        return tuple(Lane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows))
+        return tuple(
+            SavedLane(index=i, first=int(firsts[i]), stop=int(firsts[i + 1]), **row) for i, row in enumerate(rows)
+        )
 
     @cached_property
     def launches(self) -> tuple[SavedLaunch, ...]:
@@ -156,14 +158,14 @@ class SavedRun:
             return tuple(launch_of_row(i, row) for i, row in enumerate(rows))
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
-        return tuple(Place(index=i, **row) for i, row in enumerate(self._rows(PLACES, PLACE_COLUMNS)))
+    def places(self) -> tuple[SavedPlace, ...]:
+        return tuple(SavedPlace(index=i, **row) for i, row in enumerate(self._rows(PLACES, PLACE_COLUMNS)))
 
     @cached_property
-    def activity(self) -> Activity:
+    def activity(self) -> SavedActivity:
         table = self._files.table(ACTIVITY, ACTIVITY_COLUMNS)
         columns = {name: table.column(name).to_numpy(zero_copy_only=False) for name in ACTIVITY_COLUMNS}
-        return Activity(self.manifest.bin_ns, self.manifest.bins, **columns)
+        return SavedActivity(self.manifest.bin_ns, self.manifest.bins, **columns)
 
     @cached_property
     def _source_data(self) -> tuple[tuple[SourceFile, ...], tuple[SourceLine, ...]]:
@@ -180,12 +182,12 @@ class SavedRun:
 
     @property
     def lines(self) -> tuple[SourceLine, ...]:
-        """Lines that issued ops, by the number that `Ops.line` has."""
+        """Lines that issued ops; `Ops.line` is an index into it."""
         return self._source_data[1]
 
     @cached_property
     def machine_values(self) -> dict[str, object]:
-        """Every value of the machine's description, by its key with dots."""
+        """Every value of the machine's description, by dotted key."""
         return dict(_values(self._files.json(MACHINE)))
 
     @cached_property
@@ -208,25 +210,25 @@ class SavedRun:
 
 
 def launch_of_row(index: int, row: Mapping[str, Any]) -> SavedLaunch:
-    """A launch as `launches.json` has it."""
+    """A launch from its entry in `launches.json`."""
     pes = tuple(PeRun(**pe) for pe in row["pes"])
     return SavedLaunch(**{**row, "index": index, "sips": tuple(row["sips"]), "pes": pes})
 
 
 def _as_path(path: object) -> Path:
-    """Raises UsageError for what names no place on the disk."""
+    """A path; raises UsageError for anything else."""
     if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
         raise UsageError(f"a saved run is named by its path, not by {path!r:.60}", hint="open_run('out/qkv')")
     return Path(path)
 
 
 def open_run(path: str | Path) -> SavedRun:
-    """A run that `kernbench run --save` wrote; raises UsageError for a folder that is none, damaged or newer."""
+    """A run written by `kernbench run --save`; raises UsageError for a folder that is no run, damaged or newer."""
     return SavedRun(path)
 
 
 def find_runs(folder: str | Path) -> Iterator[Path]:
-    """The run folders at and below a folder, in order of name; folders of runs are not looked into."""
+    """The run folders at and below a folder, in order of name; run folders are not searched."""
     root = _as_path(folder)
     if not root.is_dir():
         raise UsageError("there is no such folder", where=str(folder), hint="name a folder with saved runs in it")
@@ -240,7 +242,7 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """The folders in a folder, by name; not hidden ones, those that lead back up, or any where that is not allowed."""
+    """The subfolders of a folder, by name, without hidden ones and links to a parent; none if it is not readable."""
     try:
         found = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
         return [

@@ -1,4 +1,4 @@
-"""The files of kernels, as they are saved with a run: under short names, so that a run means the same elsewhere."""
+"""Source files of kernels as saved with a run, under short names that do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PACKAGE = Path(__file__).parents[2]  # kernbench
 
 
 def read_sources(files: Mapping[str, int], lines: Mapping[tuple[int, int], int]) -> dict[str, object]:
-    """What `sources.json` holds."""
+    """The content of `sources.json`."""
     names = short_names(files)
     rows = [{"name": names[file], "text": "".join(linecache.getlines(file)) or None} for file in files]
     return {"files": rows, "lines": [list(line) for line in lines]}
 
 
 def short_names(files: Iterable[str]) -> dict[str, str]:
-    """A file of the package by its path within it, another by its name, with as much of its path as tells it apart."""
+    """A file of the package by its path within it, another by its name, with as much of its path as makes it unique."""
     short: dict[str, str] = {}
     found = list(files)
     for file in found:

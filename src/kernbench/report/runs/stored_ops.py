@@ -1,7 +1,7 @@
-"""The ops of a saved run, a column at a time: each is read from `ops.parquet` when it is first asked for.
+"""The ops of a saved run: each column is read from `ops.parquet` on first use.
 
-A run of a million ops has some 300 MB of columns, and few questions need more than a third of them. What is asked of
-single ops only (`params`) is read by row group and not kept.
+A run of a million ops has some 300 MB of columns, and few queries need more than a third of them. `params`, which is
+needed for single ops only, is read by row group and not cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string"]
 
 
 class StoredOps(Ops):
-    """Columns of a file. Raises UsageError for a file that is no table of ops, and for a column that is damaged."""
+    """Columns of a file. Raises UsageError for a file that is not a table of ops, or for a damaged column."""
 
     def __init__(self, files: RunFiles) -> None:
         self.__dict__["_files"] = files
@@ -62,7 +62,7 @@ def _words(column: Any) -> Words:
 def _lists(column: Any) -> Lists:
     values = column.values
     starts = column.offsets.to_numpy(zero_copy_only=False)
-    if str(values.type) == "string":  # equal names are one object
+    if str(values.type) == "string":  # equal names share one object
         words = _words(values)
         named: NDArray[Any] = np.array([*words.words, ""], object)
         return Lists(starts, named[words.codes])

@@ -1,9 +1,9 @@
-"""A saved run as a trace that Perfetto and chrome://tracing open: JSON, packed with gzip.
+"""A saved run as a trace for Perfetto and chrome://tracing: JSON, compressed with gzip.
 
-A process is a cube (`sip0.cube3`), the tray's host, or an IO chiplet; a thread is a lane of an engine, or a place in an
+A process is a cube (`sip0.cube3`), the tray's host, or an IO chiplet; a thread is a lane of an engine, or a slot of an
 HBM controller's queue. Slices of a thread never overlap. Flows lead from a send to its receive and from a DMA request
-to the controller that serves it. Counters say how busy the links of a cube are and how many flits wait there. Times
-are rounded to whole ns, as Perfetto counts them: begin and end each, so that neighbours stay neighbours.
+to the controller that serves it. Counters show the utilisation of the links of a cube and the number of waiting flits.
+Times are rounded to whole ns, as Perfetto counts them: begin and end each, so that neighbours stay neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.ids import Place as NodePlace
-from kernbench.report.runs.parts import Activity, Ints, Lane
+from kernbench.report.runs.parts import Ints, SavedActivity, SavedLane
 from kernbench.report.runs.saved_run import SavedRun
 
 LEVEL = 5  # of gzip
@@ -30,7 +30,7 @@ LAUNCH_TID = 1
 
 
 def write_trace(run: SavedRun, path: Path) -> int:
-    """Write the trace; returns the number of events. The file is there whole, or as it was before."""
+    """Write the trace atomically; returns the number of events."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as raw, gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as file:
@@ -149,7 +149,7 @@ def _slices(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Iterato
 
 
 def _launches(run: SavedRun) -> Iterator[str]:
-    """Launches as slices, those that overlap as events that may."""
+    """Launches as asynchronous slices, which may overlap."""
     for launch in run.launches:
         shared = {"cat": "launch", "name": launch.name, "pid": HOST_PID, "tid": LAUNCH_TID, "id": launch.index}
         args = {"launch": launch.index, "kernel": launch.kernel, "pes": len(launch.pes), "flops": launch.flops}
@@ -189,7 +189,7 @@ def _messages(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Itera
 
 
 def _requests(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Iterator[str]:
-    """Every DMA request as its HBM controller sees it, in as many rows as are under way at a time, and a flow to it."""
+    """Every DMA request at its HBM controller, on as many rows as are in flight at a time, and a flow to it."""
     ops = run.ops
     controllers = _controllers(run)
     rows = np.flatnonzero(ops.kind.are("R", "W"))
@@ -202,7 +202,7 @@ def _requests(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Itera
     start, end = _ns(ops.t_start), _ns(ops.t_end)
     lane_pid = [processes[_process_of(lane.component)] for lane in run.lanes]
     words = [json.dumps(word) for word in ops.name.words]
-    names = [json.dumps(_whose(lane)) for lane in run.lanes]
+    names = [json.dumps(_pe_of(lane)) for lane in run.lanes]
     for node, own in served.items():
         pid = processes[_process_of(node)]
         label = node.removeprefix(_process_of(node)).lstrip(".")
@@ -240,7 +240,7 @@ def _controllers(run: SavedRun) -> dict[int, str]:
     return found
 
 
-def _whose(lane: Lane) -> str:
+def _pe_of(lane: SavedLane) -> str:
     return lane.component.rpartition(".")[0]
 
 
@@ -248,7 +248,7 @@ def _whose(lane: Lane) -> str:
 
 
 def _counters(run: SavedRun, processes: dict[str, int]) -> Iterator[str]:
-    """Of every process and class of link: utilisation in %, and how many flits wait."""
+    """For every process and class of link: utilisation in %, and the number of waiting flits."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place in run.places:
         groups.setdefault((_process_of(place.src), place.link_class), []).append(place.index)
@@ -265,7 +265,7 @@ def _counters(run: SavedRun, processes: dict[str, int]) -> Iterator[str]:
         yield from _counter(pid, f"{link_class} queue flits", width_ns, [round(part / width_ns, 2) for part in waiting])
 
 
-def _merged(activity: Activity, members: Iterable[int], metric: str, merged: int) -> list[float]:
+def _merged(activity: SavedActivity, members: Iterable[int], metric: str, merged: int) -> list[float]:
     total = np.zeros(-(-activity.bins // merged) * merged)
     for place in members:
         total[: activity.bins] += activity.of(place, metric)

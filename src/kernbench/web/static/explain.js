@@ -43,9 +43,9 @@ export function startExplain(place, fail) {
 // What of the run the command explains without a flag is what the page opens on.
 const scopeFlag = () => { const {id} = scopeOf(); return id === run.a.main ? '' : id === 'run' ? ' --whole' : ` --launch ${id.slice(7)}`; };
 const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;
-// What the path foresees, and beside it the run that measured it, if its folder is open.
+// The estimate along the path, and the run that measured it, if its folder is open.
 const WHAT_IF = found => [
-  {name: 'made free', cell: r => r.name}, {name: 'foreseen', num: true, cell: r => `${ns(r.foreseen_ns)}, −${pct(r.share)}`},
+  {name: 'made free', cell: r => r.name}, {name: 'estimated', num: true, cell: r => `${ns(r.foreseen_ns)}, −${pct(r.share)}`},
   {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
 ];
 

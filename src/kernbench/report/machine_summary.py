@@ -1,8 +1,7 @@
-"""What a machine adds up to: counts, memories, bandwidths and the longest paths, as figures; `summary_text.py` prints
-them.
+"""Totals of a machine: counts, memories, bandwidths and longest paths; `machine_summary_text.py` prints them.
 
-A bisection is what crosses the narrower of the two straight cuts through the middle, one way; a machine of one part has
-none. Bandwidths are one way too.
+A bisection bandwidth is that of the narrower of the two straight cuts through the middle, in one direction; a machine
+of one part has none. All bandwidths are those of one direction.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class MachineSummary:
-    """The figures, by name: whole numbers, bytes, and bytes per ns (None where the machine has no such thing)."""
+    """Figures by name: counts, bytes, and bytes per ns (None if the machine has no such link)."""
 
     name: str
     counts: Mapping[str, int]
     memory: Mapping[str, int]
     bandwidth_gbs: Mapping[str, float | None]
     worst_paths: tuple[WorstPath, ...]
-    warnings: tuple[str, ...] = ()  # bandwidth that nothing can use
+    warnings: tuple[str, ...] = ()  # bandwidth that cannot be used
 
 
-def summarize(graph: TopologyGraph) -> MachineSummary:
-    """Add a machine up."""
+def summarize_machine(graph: TopologyGraph) -> MachineSummary:
+    """The totals of a machine."""
     spec, mesh = graph.spec, build_mesh(graph.spec.cube)
     gbs = _bandwidth_gbs(spec, mesh)
     warnings = tuple(_unreachable(spec))
@@ -39,13 +38,13 @@ def summarize(graph: TopologyGraph) -> MachineSummary:
 
 
 def _unreachable(spec: MachineSpec) -> Iterator[str]:
-    """What a memory or a link could do that what leads to it cannot bring."""
+    """Bandwidth of a memory or a link that the links leading to it cannot supply."""
     cube, hbm = spec.cube, spec.cube.hbm_link_bw_gbs
-    ways = {
+    paths = {
         "cube.links.pe_dma_to_router_bw_gbs": (cube.links.pe_dma_to_router_bw_gbs, "a PE's DMA port carries"),
         "cube.links.router_bw_gbs": (cube.links.router_bw_gbs, "from other PEs a link between routers carries"),
     }
-    for key, (gbs, carries) in ways.items():
+    for key, (gbs, carries) in paths.items():
         if gbs < hbm:
             yield (
                 f"an HBM slice gives {hbm:,.10g} GB/s, and {carries} {gbs:,.10g} GB/s each way ({key}): what only "
@@ -89,7 +88,7 @@ def _memory(spec: MachineSpec) -> dict[str, int]:
 
 def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
     cube, hbm = spec.cube, spec.cube.hbm_link_bw_gbs
-    cube_port = cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs  # what the mesh can bring to a port
+    cube_port = cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs  # bandwidth from the mesh to a port
     io = spec.io_chiplet
     pcie = spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets)
     return {
@@ -113,7 +112,7 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
 
 
 def _noc_bisection_gbs(spec: MachineSpec, mesh: Mesh) -> float | None:
-    """Mesh links over the middle of the die, upright or level; no cut where there is nothing on one side."""
+    """Mesh links across the vertical or horizontal middle of the die; None if no link crosses it."""
     cuts = []
     for axis, middle in ((0, mesh.w_mm / 2), (1, mesh.h_mm / 2)):
         ends = [(mesh.position(a)[axis], mesh.position(b)[axis]) for a, b, _ in mesh.links()]
@@ -132,19 +131,19 @@ def _sip_bisection_gbs(spec: MachineSpec, port_gbs: float) -> float | None:
 # --------------------------------------------------------------------------------------------------------------- JSON
 
 
-def summary_as_json(summary: MachineSummary) -> dict[str, object]:
-    """The figures under the keys that `kernbench topology --json` promises."""
+def machine_summary_as_json(summary: MachineSummary) -> dict[str, object]:
+    """The content of `kernbench topology --json`."""
     paths = [
         {
-            "name": way.name,
-            "src": way.src,
-            "dst": way.dst,
-            "distance_mm": way.distance_mm,
-            "latency_ns": way.latency_ns,
-            "hops": way.hops,
-            "path": list(way.path),
+            "name": path.name,
+            "src": path.src,
+            "dst": path.dst,
+            "distance_mm": path.distance_mm,
+            "latency_ns": path.latency_ns,
+            "hops": path.hops,
+            "path": list(path.path),
         }
-        for way in summary.worst_paths
+        for path in summary.worst_paths
     ]
     return {
         "schema": SCHEMA,

@@ -1,7 +1,7 @@
-"""The way of a launch from the host's endpoint to its PEs: which kinds of nodes hold it up, and for how long.
+"""The latency of a launch from the host's endpoint to its PEs, by kind of node.
 
-A launch is a command: it goes from the PCIe endpoint to the IO CPU, from there to the M_CPU of each cube, and on to
-its PEs, which start together when the last of them has it. It takes what nodes and wires on that way take.
+A launch is a command: it goes from the PCIe endpoint to the IO CPU, from there to the M_CPU of each cube, and on to its
+PEs, which start together when the last of them has received it. Its latency is that of the nodes and wires on the path.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kernbench.report.runs.parts import SavedLaunch
 from kernbench.topology.graph import TopologyGraph
 
 
-class LaunchLegs:
-    """Delays by kind of node, per PE; found once for each."""
+class LaunchDelays:
+    """Delays by kind of node, per PE; computed once for each PE."""
 
     def __init__(self, graph: TopologyGraph) -> None:
         self._graph = graph
@@ -24,11 +24,11 @@ class LaunchLegs:
         self._to_pe: dict[str, Mapping[str, float]] = {}
 
     def delay_ns(self, launch: SavedLaunch, kinds: Collection[str]) -> float:
-        """What nodes of these kinds delay a launch one way: at most, of its PEs."""
-        by_pe = (self._delays(pe.sip, pe.cube, pe.name) for pe in launch.pes)
+        """The delay of a launch by nodes of these kinds, in one direction: the largest over its PEs."""
+        by_pe = (self._delays_to(pe.sip, pe.cube, pe.name) for pe in launch.pes)
         return max((sum(delays.get(kind, 0.0) for kind in kinds) for delays in by_pe), default=0.0)
 
-    def _delays(self, sip: int, cube: int, pe: str) -> Mapping[str, float]:
+    def _delays_to(self, sip: int, cube: int, pe: str) -> Mapping[str, float]:
         if pe not in self._to_pe:
             io_cpu, m_cpu = self._resolver.find_io_cpu(sip), self._resolver.find_m_cpu(sip, cube)
             endpoint = f"{io_cpu.rpartition('.')[0]}.pcie_ep"

@@ -1,18 +1,18 @@
-"""A machine's figures for people: aligned columns with units. The layout may change; `--json` is for programs."""
+"""The totals of a machine as text: aligned columns with units. The layout may change; `--json` is for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kernbench.common.units import format_bytes
-from kernbench.report.summary import MachineSummary
+from kernbench.report.machine_summary import MachineSummary
 from kernbench.report.worst_paths import WorstPath
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
 
-def summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
-    """The figures for people, in aligned columns."""
+def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
+    """The totals in aligned columns."""
     counts, memory, gbs = summary.counts, summary.memory, summary.bandwidth_gbs
     grid = spec.sip.cube_mesh
     lines = [f"machine {summary.name}", "", "Counts"]
@@ -65,10 +65,11 @@ def _bandwidth_lines(gbs: Mapping[str, float | None]) -> list[str]:
     return ["Bandwidth, GB/s, each way", *_rows(rows)]
 
 
-def _path_lines(ways: tuple[WorstPath, ...]) -> list[str]:
+def _path_lines(paths: tuple[WorstPath, ...]) -> list[str]:
     heads = ["Farthest", "mm", "ns", "hops", "from", "to"]
     rows = [
-        [way.name, f"{way.distance_mm:.2f}", f"{way.latency_ns:.2f}", f"{way.hops}", way.src, way.dst] for way in ways
+        [path.name, f"{path.distance_mm:.2f}", f"{path.latency_ns:.2f}", f"{path.hops}", path.src, path.dst]
+        for path in paths
     ]
     return [*_table(heads, rows, text_columns=(0, 4, 5)), "  ns is one way for a message of no bytes, uncontended"]
 
@@ -80,7 +81,7 @@ def _rows(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _table(heads: list[str], rows: list[list[str]], text_columns: tuple[int, ...] = (0,)) -> list[str]:
-    """A title and columns under their heads."""
+    """Aligned columns; the first head is the title."""
     body = [heads, *([f"  {row[0]}", *row[1:]] for row in rows)]
     widths = [max(len(row[i]) for row in body) for i in range(len(heads))]
     aligned = (
