@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernbench.models import reference
 from kernbench.models.shapes import ModelShape
-from kernbench.values.evaluate import evaluate, settle
+from kernbench.values.evaluate import evaluate, materialize
 from kernbench.values.graph import Value, ValueGraph
 
 
@@ -23,7 +23,7 @@ def expected_rows(
         from kernbench.values.on_torch.backend import TorchBackend
 
         backend = TorchBackend()
-        settle(values, backend=backend, keep_inputs=True)
+        materialize(values, backend=backend, keep_inputs=True)
         held = {name: backend.tensor(value) for name, value in weights.items()}
         found: NDArray[np.float64] = torch_reference.layer(model, held, backend.tensor(x), batch, context).cpu().numpy()
         return found

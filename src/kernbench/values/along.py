@@ -1,13 +1,13 @@
-"""Ops that order, pick or run along one axis: sort, argsort, topk, gather and cumsum. Charged to the MATH engine.
+"""Ops that sort, pick or scan along one axis: sort, argsort, topk, gather and cumsum. Charged to the MATH engine.
 
 sort(axis=, descending=)   x's shape and dtype; equal elements keep their order, NaN counts as the largest
-argsort(axis=, descending=)   where along the axis they come from, i32; x's shape
-gather_along(axis=)        of x and whole numbers of its rank: the element of x at each of them along the axis, as
-                           numpy's take_along_axis; the numbers' shape, x's dtype
+argsort(axis=, descending=)   the indices of the sorted elements along the axis, i32; x's shape
+gather_along(axis=)        of x and integer indices of equal rank: the elements of x at the indices along the axis, as
+                           numpy's take_along_axis; shape of the indices, x's dtype
 topk(k=, axis=)            the k largest, largest first: size k along the axis; x's dtype
-topk_index(k=, axis=)      where along the axis they are, i32; of equals the first comes first
-cumsum(axis=)              x's shape; float kept, integers as in sum. Floats are added in f32, one after the other, and
-                           each sum is rounded once
+topk_index(k=, axis=)      their indices along the axis, i32; of equals the first comes first
+cumsum(axis=)              x's shape; float kept, integers as in sum. Floats are added in f32 in sequence, and each
+                           sum is rounded once
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def _last(args: Sequence[Array], types: Sequence[TensorType], axis: int) -> Arra
 
 
 def _order(rows: Array, descending: bool) -> NDArray[np.intp]:
-    """The places of the elements of each row in order, equals by place."""
+    """The indices that sort each row; equal elements keep their order."""
     if not descending:
         return np.argsort(rows, axis=-1, kind="stable")
-    turned: NDArray[np.intp] = np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    places: NDArray[np.intp] = np.subtract(rows.shape[-1] - 1, turned)
+    reversed_order: NDArray[np.intp] = np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    places: NDArray[np.intp] = np.subtract(rows.shape[-1] - 1, reversed_order)
     return places
 
 
 def _taken(args: Sequence[Array], order: NDArray[np.intp], axis: int) -> Array:
-    """The elements themselves, bit for bit, from places along the axis, which is last in `order`."""
+    """The elements, bit for bit, at the indices `order`, in which the axis is last."""
     rows = np.moveaxis(args[0], axis + 1, -1)
     return np.moveaxis(np.take_along_axis(rows, order, axis=-1), -1, axis + 1)
 
@@ -79,7 +79,7 @@ def _infer_gather(types: Sequence[TensorType], params: Params) -> tuple[Shape, D
 
 
 def check_places(lowest: int, highest: int, size: int) -> None:
-    """Raise DataError for places of a gather that lie outside an axis of `size`."""
+    """Raise DataError for indices of a gather outside an axis of `size`."""
     if lowest < 0 or highest >= size:
         wrong = lowest if lowest < 0 else highest
         raise DataError(f"gather: index {wrong} along an axis of {size}", hint=f"use 0 to {size - 1}, or mask it first")
@@ -95,7 +95,7 @@ def _compute_gather(args: Sequence[Array], types: Sequence[TensorType], out: Ten
 
 
 def _top(types: Sequence[TensorType], params: Params) -> tuple[int, int, Shape]:
-    """k, the axis and the shape that is left."""
+    """k, the axis and the shape of the result."""
     shape = types[0].shape
     k, axis = as_int("topk", "k", params[0]), as_axis("topk", params[1], len(shape))
     if not 0 <= k <= shape[axis]:

@@ -1,4 +1,4 @@
-"""What evaluation asks of a backend: to compute the groups of a level, and to keep their arrays where it likes.
+"""The interface of a backend: it computes the groups of a level, and chooses where to store their arrays.
 
 The numpy backend (numpy_backend.py) defines what results are, bit for bit. The torch backend (on_torch/) keeps arrays
 on a device; integers are equal to numpy's, floats within the tolerance of sums in f32.
@@ -18,7 +18,7 @@ Job: TypeAlias = Callable[[], object]
 
 
 class Rates(NamedTuple):
-    """How fast this machine is, measured: of products in f32, and of moving bytes."""
+    """Measured rates of this computer: f32 products, and moving bytes."""
 
     flops_s: float
     bytes_s: float
@@ -32,18 +32,18 @@ class ArrayBackend(Protocol):
 
     @property
     def device(self) -> str:
-        """What computes, in words."""
+        """The name of the device."""
 
     @property
     def chunk_bytes(self) -> int:
-        """A group is cut into stacks of about this much."""
+        """The approximate size of the stacks into which a group is split."""
 
     @property
     def threaded(self) -> bool:
         """Whether stacks may be computed on several threads."""
 
     def session(self) -> AbstractContextManager[None]:
-        """What holds while values are evaluated."""
+        """The context in which values are evaluated."""
 
     def nodes(self, values: Sequence[Value]) -> None:
         """Compute values of one op of the table as one stack."""
@@ -52,10 +52,10 @@ class ArrayBackend(Protocol):
         """Compute views and gathers."""
 
     def chains(self, chains: Sequence[Unit], threads: int) -> tuple[list[Job], bool]:
-        """Jobs that compute the last links of chains of one kind, and whether they are for threads."""
+        """Jobs that compute the last links of chains of one kind, and whether to run them on threads."""
 
     def host(self, value: Value) -> Array:
-        """The array of a known value, or of a view of one, for the host to read."""
+        """The numpy array of an evaluated value, or of a view of one."""
 
     def rates(self) -> Rates:
-        """Measure. Takes a few milliseconds."""
+        """Measure the rates; takes a few milliseconds."""

@@ -1,4 +1,4 @@
-"""The backends there are, by name. PyTorch is imported only when it is asked for."""
+"""The backends, by name. PyTorch is imported only when it is requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernbench.values.op import BackendName
 
 @cache
 def backend_named(name: BackendName) -> ArrayBackend:
-    """The one of that name. Raises UsageError for an unknown one, and for torch where PyTorch is missing."""
+    """The backend of that name. Raises UsageError for an unknown name, and for torch if PyTorch is missing."""
     if name == "numpy":
         return NumpyBackend()
     if name != "torch":

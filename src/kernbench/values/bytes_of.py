@@ -1,4 +1,4 @@
-"""The two ops on bytes: `view`, strided rows of one value's bytes, and `gather`, bytes put together from several.
+"""The two ops on bytes: `view`, strided rows of one value's bytes, and `gather`, bytes assembled from several values.
 
 A value's bytes are its elements in C order. Strided rows are `rows` runs of equal length, `stride` bytes apart. Both
 ops reinterpret bytes exactly; only a bool read from other bytes is made 0 or 1.
@@ -37,7 +37,7 @@ def _is_uniform(array: Array) -> bool:
 
 
 def _strided_of_uniform(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
-    """The same bytes of an array that holds one element many times, without writing the array out."""
+    """The same bytes of an array that repeats one element, without expanding the array."""
     item = _flat(array[(0,) * array.ndim].reshape(1))
     at = (offset + stride * np.arange(rows))[:, np.newaxis] + np.arange(run)
     picked: Bytes = item[at % item.size]
@@ -45,7 +45,7 @@ def _strided_of_uniform(array: Array, offset: int, stride: int, rows: int, run: 
 
 
 def strided_bytes(array: Array, offset: int, stride: int, rows: int, run: int) -> Bytes:
-    """(rows, run) bytes of `array`, a view where that is possible."""
+    """(rows, run) bytes of `array`, a view if possible."""
     if _is_uniform(array):
         return _strided_of_uniform(array, offset, stride, rows, run)
     return _strided(_flat(array), offset, stride, rows, run)
@@ -77,7 +77,7 @@ def compute_gather(arrays: Sequence[Array], out: TensorType, params: Sequence[Pa
 def windows(
     array: Array, source: TensorType, out: TensorType, stride: int, rows: int, offsets: NDArray[np.int64]
 ) -> Array | None:
-    """Strided rows at many offsets of one array, copied into a stack; None if they are not made of its elements."""
+    """Strided rows at many offsets of one array, copied into a stack; None if they do not consist of whole elements."""
     size = out.dtype.itemsize
     if source.dtype is not out.dtype or stride % size or _is_uniform(array):
         return None

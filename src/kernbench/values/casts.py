@@ -5,7 +5,7 @@ float -> float   nearest, ties to even; f16, bf16 and f8e5m2 overflow to infinit
 float -> int     towards zero, saturating; NaN gives 0
 int -> float     by way of f32, to nearest
 int -> int       wraps
-any -> bool      is it not zero
+any -> bool      true unless zero
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _wide_table(dtype: DType) -> NDArray[np.float32]:
 
 
 def work_type(dtypes: Sequence[DType], real: bool = False) -> DType:
-    """What an op on these types is computed in: f32 among floats and for functions of real numbers, i64 where an
-    integer is too large for i32, else i32.
+    """The type in which an op on these types is computed: f32 with a float input and for functions of real numbers, i64
+    if an integer may exceed i32, else i32.
     """
     if real or any(dtype.is_float for dtype in dtypes):
         return F32
@@ -54,7 +54,7 @@ def work_type(dtypes: Sequence[DType], real: bool = False) -> DType:
 
 
 def to_work(array: Array, dtype: DType, work: DType) -> Array:
-    """`array` of `dtype` in a type that `work_type` gave."""
+    """`array` of `dtype` converted to a result of `work_type`."""
     return to_f32(array, dtype) if work is F32 else array.astype(work.numpy, copy=False)
 
 
@@ -93,5 +93,5 @@ def _narrow(wide: NDArray[np.float32], target: DType) -> Array:
 
 
 def from_work(array: Array, target: DType) -> Array:
-    """A computed result, in the type that it was computed in, rounded to `target`."""
+    """A computed result rounded to `target`."""
     return cast(array, dtype_of(array.dtype), target)

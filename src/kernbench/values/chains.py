@@ -6,7 +6,7 @@ of tiles of one parent against every column of tiles of another, each tile is cu
 the stacks: the same calls on the same operands, so the same bits.
 
 Small products leave a BLAS half idle, so the columns of a grid are put side by side in one product per row, if that
-gives the same bits. That depends on the BLAS and on sizes, not on data, and is tried out once for the sizes at hand.
+gives the same bits. That depends on the BLAS and on sizes, not on data, and is tested once for each set of sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def _grid(left: Indices | None, right: Indices | None, chains: int) -> Indices | None:
-    """The chains as (rows, columns) of a grid, from where each link's operands lie; None when they form none."""
+    """The chains as (rows, columns) of a grid, from the offsets of their operands; None if they form no grid."""
     if left is None or right is None or chains < 4:
         return None
     left, right = left.reshape(chains, -1), right.reshape(chains, -1)
@@ -46,7 +46,7 @@ def _grid(left: Indices | None, right: Indices | None, chains: int) -> Indices |
 def joins_exactly(m: int, k: int, n: int, columns: int) -> bool:
     """Whether (m, k) by `columns` tiles of (k, n) has the bits of one product with the tiles side by side.
 
-    The order of additions in a product follows from its sizes. On random numbers another order shows in the last bits.
+    The order of additions in a product follows from its sizes. With random numbers another order changes the last bits.
     """
     rng = np.random.default_rng(0)
     left = rng.standard_normal((1, m, k), np.float32)
@@ -88,11 +88,11 @@ class ChainGroup:
 
     @property
     def heavy(self) -> bool:
-        """One product fills a chunk: the BLAS uses the processors better than our threads do."""
+        """Whether one product fills a chunk: BLAS threads are then more efficient than ours."""
         return self._product_bytes > CHUNK_BYTES
 
     def shares(self, threads: int) -> list[Indices]:
-        """The chains cut into parts that fit the cache and leave none of the threads idle."""
+        """The chains split into parts that fit the cache and occupy all threads."""
         rows = np.arange(len(self._chains)).reshape(-1, 1) if self._grid is None else self._grid
         fit = max(1, CHUNK_BYTES // (self._product_bytes * rows.shape[1]))
         size = min(fit, -(-len(rows) // threads))

@@ -13,13 +13,13 @@ Shape rule: numpy's broadcasting. dtype rule, by family:
     epilogue     scale bias_add                     the type of the first input; `dequant` gives f32
 
 `dtype=` overrides the result type. Floats are computed in f32 and rounded once; integers in i32, or i64 where one of
-them is i64 or u32, wrapping. NaN spreads through maximum, minimum, clamp and relu as in numpy and PyTorch. gelu is the
-erf form (PyTorch's default); erf is a rational approximation good to a few units in the last place of f32.
+them is i64 or u32, wrapping. NaN propagates through maximum, minimum, clamp and relu as in numpy and PyTorch. gelu is
+the erf form (PyTorch's default); erf is a rational approximation good to a few units in the last place of f32.
 
 Bits and shifts (shl, shr) take integers and bools only. floordiv and mod round down, as in Python and numpy, so the
-remainder has the sign of the divisor (C and Triton cut towards zero); an integer divided by 0 gives 0. A shift by more
-bits than there are, or by a negative count, gives 0, or -1 to the right of a negative number. An integer to a negative
-power is cut to 0, unless it is 1 or -1.
+remainder has the sign of the divisor (C and Triton truncate towards zero); an integer divided by 0 gives 0. A shift by
+more bits than there are, or by a negative count, gives 0, or -1 to the right of a negative number. An integer to a
+negative power is truncated to 0, unless it is 1 or -1.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def floordiv(a: Array, b: Array) -> Array:
 
 
 def power(a: Array, b: Array) -> Array:
-    """numpy refuses integers to negative powers, which have no use but 1 and -1."""
+    """Handles integers to negative powers, which numpy rejects: 0, except for 1 and -1."""
     if a.dtype.kind == "f":
         result: Array = np.power(a, b)
         return result
     zero, one = a.dtype.type(0), a.dtype.type(1)
     whole = np.power(a, np.maximum(b, zero))
-    unit = np.where(np.bitwise_and(b, one), a, np.multiply(a, a))  # what 1 and -1 are to any power
+    unit = np.where(np.bitwise_and(b, one), a, np.multiply(a, a))  # the power of 1 or -1
     return np.where(np.greater_equal(b, zero), whole, np.where(np.equal(np.abs(a), one), unit, zero))
 
 
@@ -133,7 +133,7 @@ def _chosen(types: Sequence[DType]) -> DType:
 
 
 def _work(args: Sequence[Array], types: Sequence[TensorType], rank: int, real: bool) -> list[Array]:
-    """The arguments in the type they are computed in, ready to broadcast."""
+    """The arguments converted to the work type, ready to broadcast."""
     work = work_type([t.dtype for t in types], real)
     return [aligned(to_work(arg, t.dtype, work), rank) for arg, t in zip(args, types, strict=True)]
 
@@ -164,7 +164,7 @@ def _compute_where(args: Sequence[Array], types: Sequence[TensorType], out: Tens
 
 
 def _compute_bit_not(plain: Op) -> Compute:
-    """Of a bool, not; of an integer, every bit turned."""
+    """Logical not of a bool, bitwise not of an integer."""
 
     def compute(args: Sequence[Array], types: Sequence[TensorType], out: TensorType, params: Params) -> Array:
         if types[0].dtype is BOOL:
@@ -226,7 +226,9 @@ _NAMED: list[tuple[str, int, Callable[..., Array], DTypeRule]] = [
 
 
 def _table() -> list[Op]:
-    where = _elementwise("where", 3, np.where, _chosen)  # computed apart: its condition is not mixed with the others
+    where = _elementwise(
+        "where", 3, np.where, _chosen
+    )  # computed separately: its condition is not promoted with the others
     bit_not = _elementwise("bit_not", 1, np.bitwise_not, _whole("bit_not"))
     return [
         *(_elementwise(*row) for row in _NAMED),
@@ -235,5 +237,5 @@ def _table() -> list[Op]:
     ]
 
 
-REAL_OPS = tuple(name for name, _, _, rule in _NAMED if rule in _REAL_RULES)  # computed in f32, also of integers
+REAL_OPS = tuple(name for name, _, _, rule in _NAMED if rule in _REAL_RULES)  # computed in f32, for integers too
 ELEMENTWISE = _table()

@@ -1,8 +1,8 @@
-"""How long an evaluation will take, before it begins: its operations and bytes over what the backend was measured at,
-and what Python takes for each value.
+"""Estimates the time of an evaluation before it begins: operations and bytes over the measured rates of the backend,
+plus Python's time per value.
 
 Counts every pending value once: 2 M N K operations for a product, and for all other ops the bytes of inputs and result.
-A reference to compare with is left out.
+Reference computations are not included.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from kernbench.values.backend import ArrayBackend
 from kernbench.values.graph import Value
 from kernbench.values.plan import PRODUCTS
 
-LEAST_FLOPS, LEAST_BYTES = 1e10, 1e9  # under both, nobody waits: not worth measuring the machine
-VALUE_S = (
-    20e-6  # of our own time: 29,000 small values of a layer took 19 us each on a core of 0.7 M time-outs per second
-)
+LEAST_FLOPS, LEAST_BYTES = 1e10, 1e9  # below both, the time is not worth measuring the computer
+VALUE_S = 20e-6  # Python's time: 29,000 small values of a layer took 19 us each on a core of 0.7 M time-outs per second
 LEAST_VALUES = 50_000
 
 
@@ -28,9 +26,9 @@ class Work(NamedTuple):
 
 
 def work_of(values: Sequence[Value]) -> Work:
-    """What the pending ones among `values`, and all they rest on, ask for."""
+    """The work of the pending values among `values`, and of all values that they depend on."""
     flops = nbytes = 0
-    seen: set[Value] = set()  # asked only for membership
+    seen: set[Value] = set()  # used only for membership tests
     to_see = [value for value in values if value.data is None]
     while to_see:
         value = to_see.pop()
@@ -46,7 +44,7 @@ def work_of(values: Sequence[Value]) -> Work:
 
 
 def seconds_for(work: Work, backend: ArrayBackend) -> float:
-    """0 for what is too little to be measured."""
+    """The estimated time; 0 for little work."""
     if work.flops < LEAST_FLOPS and work.nbytes < LEAST_BYTES and work.values < LEAST_VALUES:
         return 0.0
     rates = backend.rates()

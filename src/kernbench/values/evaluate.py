@@ -1,14 +1,14 @@
-"""Pass 2: pending values become arrays, outside the clock.
+"""Pass 2: evaluates pending values to arrays, outside simulated time.
 
-Values are taken level by level in dependency order (plan.py). Within a level, values of equal op, types and
-parameters are computed as one stack, in chunks, on threads, by a backend (backend.py). A chain of dot_acc whose links
-nobody else needs is one unit: its tile products are computed as stacks and added in the order of the chain. Every op
-is defined on stacks and treats its items alone (op.py), so results do not depend on batching, chunking or threads, bit
+Values are taken level by level in dependency order (plan.py). Within a level, values of equal op, types and parameters
+are computed as one stack, in chunks, on threads, by a backend (backend.py). A chain of dot_acc whose links have no
+other users is one unit: its tile products are computed as stacks and added in the order of the chain. Every op is
+defined on stacks and treats items independently (op.py), so results do not depend on batching, chunking or threads, bit
 for bit.
 
-Results are cached on the values. An evaluated value lets go of its inputs, so an intermediate that neither the
-program nor memory holds is freed when its last user is done; `keep_inputs` keeps the graph whole, for inspection.
-Links inside a fused chain are not stored; one that is asked for later is computed then, to the same bits.
+Results are cached on the values. An evaluated value drops its inputs, so an intermediate that neither the
+program nor memory references is freed after its last use; `keep_inputs` keeps the graph, for inspection.
+Links inside a fused chain are not stored; one that is needed later is computed then, to the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 MAX_THREADS = 8
-FEW = 16  # values that are computed one by one
+FEW = 16  # up to so many values are computed one by one
 
 
 def evaluate(
@@ -39,24 +39,24 @@ def evaluate(
     backend: ArrayBackend | BackendName = "numpy",
     keep_inputs: bool = False,
 ) -> list[Array]:
-    """The arrays of `values`, in their order, read-only. `threads` defaults to the processors there are, at most 8.
+    """The arrays of `values`, in their order, read-only. `threads` defaults to the number of processors, at most 8.
 
-    `backend="torch"` computes with PyTorch, on a GPU where there is one; floats may differ in the last bits.
-    Raises UsageError for an unknown backend, a missing PyTorch or no threads, DataError when values of two graphs are
-    mixed.
+    `backend="torch"` computes with PyTorch, on a GPU if there is one; floats may differ in the last bits.
+    Raises UsageError for an unknown backend, a missing PyTorch or an invalid thread count, DataError if values of two
+    graphs are mixed.
     """
-    by = settle(values, threads=threads, backend=backend, keep_inputs=keep_inputs)
+    by = materialize(values, threads=threads, backend=backend, keep_inputs=keep_inputs)
     return [by.host(value) for value in values]
 
 
-def settle(
+def materialize(
     values: Sequence[Value],
     *,
     threads: int | None = None,
     backend: ArrayBackend | BackendName = "numpy",
     keep_inputs: bool = False,
 ) -> ArrayBackend:
-    """Compute `values` as `evaluate` does, and leave their arrays where the backend keeps them."""
+    """Compute `values` as `evaluate` does, and leave their arrays in the storage of the backend."""
     by = backend_named(backend) if isinstance(backend, str) else backend
     few = _few_pending(values)
     if few is not None:
@@ -79,8 +79,8 @@ def settle(
 
 
 def _few_pending(values: Sequence[Value]) -> list[Value] | None:
-    """All that has to be computed, in order, if that is little, as when a kernel looks at a number it waits for: then
-    there is nothing to plan. None where it is more, or has products, or comes from several graphs.
+    """The pending values in order, if they are few, as when a kernel reads a number that it waits for: then no plan is
+    needed. None if they are more, include products, or come from several graphs.
     """
     found: dict[int, Value] = {}
     left = [value for value in values if value.data is None]
@@ -100,7 +100,7 @@ def _few_pending(values: Sequence[Value]) -> list[Value] | None:
 
 
 def thread_count(threads: int | None) -> int:
-    """How many threads that is; raises UsageError for what is not 1 or more."""
+    """The number of threads; raises UsageError unless it is 1 or more."""
     if threads is None:
         return min(os.cpu_count() or 1, MAX_THREADS)
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
@@ -122,7 +122,7 @@ def _release(level: Level) -> None:
 
 
 class _Evaluation:
-    """One evaluation: cuts levels into jobs, and runs them here or on threads."""
+    """One evaluation: splits levels into jobs, and runs them on this thread or a pool."""
 
     def __init__(self, threads: int, backend: ArrayBackend) -> None:
         self._threads = threads
@@ -156,7 +156,7 @@ class _Evaluation:
                 job()
             return
         if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # where something is computed, and much of it
+            from concurrent.futures import ThreadPoolExecutor  # imported only for large evaluations
 
             self._pool = ThreadPoolExecutor(self._threads)
         for done in [self._pool.submit(job) for job in jobs]:

@@ -1,8 +1,8 @@
-"""Value: a tensor that is known, or the pending result of an op on other values.
+"""Value: a concrete tensor, or the pending result of an op on other values.
 
-A value never changes: its id, type, op and params are set once. Evaluation only fills `data` in, and then lets go of
-`inputs`, so that intermediates nobody else holds are freed. Ids count up in one ValueGraph, inputs before results,
-so ids give a dependency order. Graphs share nothing: two simulations in one process number their values alike.
+A value is immutable: its id, type, op and params are set once. Evaluation only sets `data`, and then drops
+`inputs`, so that unreferenced intermediates are freed. Ids count up in one ValueGraph, inputs before results,
+so ids give a dependency order. Graphs share nothing: two simulations in one process number their values equally.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Value:
         self.data = data
 
     def array(self) -> Array | None:
-        """What is known of it in numpy's memory; brought there from a device if need be."""
+        """The data as a numpy array, copied from a device if necessary; None while the value is pending."""
         data = self.data
-        if data is None or isinstance(data, np.ndarray | np.generic):  # numpy gives a single number as such
+        if data is None or isinstance(data, np.ndarray | np.generic):  # numpy returns a single number as a generic
             return data
         return data.host()
 
@@ -73,7 +73,7 @@ class Value:
 
 
 class ValueGraph:
-    """Makes values and numbers them. One per simulation. `backend` is what its values are to be evaluated by."""
+    """Creates and numbers values. One per simulation. `backend` evaluates its values."""
 
     def __init__(self) -> None:
         self.backend: BackendName = "numpy"
@@ -82,7 +82,7 @@ class ValueGraph:
         self._results: dict[tuple[object, ...], TensorType] = {}  # op, params and input types -> result type
         self._defaults: dict[str, Params] = {}  # op -> its parameters when none are given
         self._scalars: dict[tuple[str, DType], Value] = {}
-        self.sites: dict[int, str] | None = None  # by value, the kernel line it comes from; None: not kept
+        self.sites: dict[int, str] | None = None  # value id -> kernel line; None: not recorded
 
     def type_of(self, shape: Sequence[int], dtype: DType) -> TensorType:
         """The one TensorType object of this graph for `shape` and `dtype`."""
@@ -100,12 +100,12 @@ class ValueGraph:
     def make(
         self, type_: TensorType, op: str, inputs: tuple[Value, ...], params: Params, data: Array | None = None
     ) -> Value:
-        """A value of which all is known to fit: its type, one of this graph's, and its parameters, bound."""
+        """A value without checks: `type_` is of this graph, and the parameters are bound."""
         self._count = number = self._count + 1
         return Value(number, type_, op, inputs, params, data)
 
     def constant(self, array: ArrayLike, dtype: DType | str | None = None) -> Value:
-        """A known value: a copy of `array`, converted to `dtype` when that is given and differs."""
+        """A constant: a copy of `array`, converted to `dtype` if given."""
         held = np.array(array, order="C")
         if held.dtype.kind in "fu" and held.dtype.itemsize == 8 and dtype is not None:
             held = held.astype(np.float32 if held.dtype.kind == "f" else np.int64)
@@ -116,13 +116,13 @@ class ValueGraph:
         return self.make(self.type_of(held.shape, target), CONSTANT, (), (), held)
 
     def full(self, shape: Sequence[int], value: Scalar, dtype: DType | str) -> Value:
-        """`value` everywhere; holds no storage, however large."""
+        """A tensor filled with `value`; it takes no storage, whatever its size."""
         return self.apply("full", (), shape=tuple(shape), value=value, dtype=dtype_of(dtype))
 
     def apply(self, op: str, inputs: Sequence[Value | Scalar] = (), **params: object) -> Value:
         """The pending result of `op`. Python scalars among the inputs take the type of the tensors among the inputs.
 
-        Raises DataError, saying what was expected and what was given, when shapes, dtypes or parameters do not fit.
+        Raises DataError if shapes, dtypes or parameters do not fit.
         """
         spec = OPS.get(op) or op_named(op)
         values: tuple[Value, ...] = tuple(inputs)  # type: ignore[arg-type]  # scalars are replaced on the next lines
@@ -144,7 +144,7 @@ class ValueGraph:
         return Value(number, result, op, values, bound)
 
     def view(self, parent: Value, type_: TensorType, offset: int, stride: int, rows: int) -> Value:
-        """Strided rows of the bytes of `parent`, `stride` bytes apart, as `type_`. The caller keeps them inside."""
+        """Strided rows of the bytes of `parent`, `stride` bytes apart, as `type_`. The caller checks the bounds."""
         if parent.op == "view" and parent.data is None and parent.dtype is not BOOL:
             start, _, lines = cast_to(ViewParams, parent.params)
             if lines == 1:
@@ -152,13 +152,13 @@ class ValueGraph:
         return self.make(type_, "view", (parent,), (offset, stride, rows))
 
     def gather(self, type_: TensorType, sources: Sequence[Value], patches: Sequence[Patch]) -> Value:
-        """Bytes put together from strided rows of other values, one patch per source; what no patch covers is zero."""
+        """Bytes assembled from strided rows of other values, one patch per source; bytes without a patch are zero."""
         return self.make(type_, "gather", tuple(sources), tuple(patches))
 
     def _with_scalars(
         self, spec: Op, inputs: Sequence[Value | Scalar], params: dict[str, object]
     ) -> tuple[tuple[Value, ...], dict[str, object]]:
-        """Scalars as 0-d values, in full precision, and the result type that they may not change."""
+        """Scalars as 0-d values in full precision, and the result type, which scalars do not change."""
         if "dtype" not in spec.params or spec.name == "cast":
             raise DataError(f"{spec.name} takes tensors, got {inputs}", hint="make a tensor of the number with full()")
         deciding = inputs[1:] if spec.name == "where" else inputs
@@ -171,15 +171,15 @@ class ValueGraph:
                 weak.append(item.type)
                 continue
             scalar = _plain_scalar(spec.name, item)
-            alone = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
-            dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else alone
+            untyped = BOOL if isinstance(scalar, bool) else I32 if isinstance(scalar, int) else F32
+            dtype = promote_scalar(reduce(promote, dtypes), scalar) if dtypes else untyped
             values.append(self.scalar(scalar, dtype.work))
             weak.append(self.type_of((), dtype))
         result = infer(spec, weak, spec.bind(params))[1]
         return tuple(values), {**params, "dtype": result}
 
     def scalar(self, scalar: Scalar, dtype: DType) -> Value:
-        """A single number; the same one is the same value, so that backends need not stack it."""
+        """A single number; equal numbers are one value, so that backends need not stack it."""
         key = (repr(scalar), dtype)
         found = self._scalars.get(key)
         if found is None:

@@ -6,7 +6,7 @@ u32 for unsigned ones; i64 for i64, and for u32 with a signed type), wrapping. `
 is the type it was added in. An accumulator of floats may have any float type, one of integers has the type they are
 added in.
 
-What a sum of tiles is: dot_acc(acc, a, b) is acc + dot(a, b), both in the accumulating type, and dot(a, b) is one
+Sums of tiles: dot_acc(acc, a, b) is acc + dot(a, b), both in the accumulating type, and dot(a, b) is one
 matrix product of contiguous operands. So a K-loop adds whole tile products in the order of the loop, in f32, and a
 chain may be evaluated link by link or many links and chains at once with the same bits. Within one product the order
 of additions is that of the BLAS.
@@ -39,12 +39,12 @@ def _product_type(op: str, a: TensorType, b: TensorType) -> tuple[Shape, DType]:
 
 
 def sum_type(a: TensorType, b: TensorType) -> DType:
-    """What products of these operands are added in."""
+    """The type in which products of these operands are added."""
     return promote(a.dtype, b.dtype).accumulate
 
 
 def product(a: Array, b: Array, a_type: TensorType, b_type: TensorType) -> Array:
-    """The stacked products in the accumulating type. The operands are contiguous, whatever they were before."""
+    """The stacked products in the accumulating type. The operands are made contiguous."""
     rank = max(len(a_type.shape), len(b_type.shape))
     exact = a_type.dtype in _BYTES and b_type.dtype in _BYTES
     total = sum_type(a_type, b_type)

@@ -18,11 +18,11 @@ from kernbench.values.matmul import product
 from kernbench.values.op import Array
 from kernbench.values.ops import OPS
 from kernbench.values.plan import Unit
-from kernbench.values.stacking import CHUNK_BYTES, known, stack_of
+from kernbench.values.stacking import CHUNK_BYTES, array_of, stack_of
 
 
 class NumpyBackend:
-    """Arrays in this process's memory."""
+    """Arrays in the memory of this process."""
 
     name = "numpy"
     device = "cpu"
@@ -36,11 +36,11 @@ class NumpyBackend:
         first = values[0]
         args = [stack_of([v.inputs[at] for v in values]) for at in range(len(first.inputs))]
         result = OPS[first.op].compute(args, [v.type for v in first.inputs], first.type, first.params)
-        _settle(values, result if args else np.broadcast_to(result, (len(values), *first.shape)))
+        _store_stack(values, result if args else np.broadcast_to(result, (len(values), *first.shape)))
 
     def bytes(self, values: Sequence[Value]) -> None:
         for value in values:
-            arrays = [known(v) for v in value.inputs]
+            arrays = [array_of(v) for v in value.inputs]
             if value.op == "view":
                 array = compute_view(arrays[0], value.inputs[0].type, value.type, cast(ViewParams, value.params))
             else:
@@ -49,15 +49,15 @@ class NumpyBackend:
             value.data = array
 
     def chains(self, chains: Sequence[Unit], threads: int) -> tuple[list[Job], bool]:
-        """Not for threads where one product fills a chunk: the BLAS then uses the processors better than we do."""
+        """Not on threads if one product fills a chunk: BLAS threads are then more efficient."""
         group = ChainGroup(chains, product)
         return [partial(_compute_share, group, share) for share in group.shares(threads)], not group.heavy
 
     def host(self, value: Value) -> Array:
-        return known(value)
+        return array_of(value)
 
     def rates(self) -> Rates:
-        """The second of two tries each: the first one starts the BLAS's threads."""
+        """The second of two measurements each: the first one starts the BLAS threads."""
         size = 512
         x = np.ones((size, size), np.float32)
         took = [0.0, 0.0]
@@ -69,9 +69,9 @@ class NumpyBackend:
         return Rates(2 * size**3 / took[0], 8 * size * size / took[1])
 
 
-def _settle(values: Sequence[Value], stack: Array) -> None:
-    """Gives each value its item of the stack."""
-    if values[0].op != "full":  # a full value stays one element seen many times
+def _store_stack(values: Sequence[Value], stack: Array) -> None:
+    """Store in each value its item of the stack."""
+    if values[0].op != "full":  # a full value stays one repeated element
         stack = np.ascontiguousarray(stack)
     stack.setflags(write=False)
     for value, array in zip(values, stack, strict=True):
@@ -80,4 +80,4 @@ def _settle(values: Sequence[Value], stack: Array) -> None:
 
 def _compute_share(group: ChainGroup, share: Indices) -> None:
     chains, stack = group.compute(share)
-    _settle([chain.last for chain in chains], stack)
+    _store_stack([chain.last for chain in chains], stack)

@@ -1,7 +1,7 @@
-"""What an op is: a name, its parameters, a shape and dtype rule, and its meaning in numpy.
+"""The definition of an op: a name, its parameters, a shape and dtype rule, and its computation in numpy.
 
-The meaning is written once, for a stack: every argument carries a leading axis of n independent items, and one item
-is a stack of one. So a result cannot depend on how many items were computed together.
+The computation is defined on a stack: every argument has a leading axis of n independent items, and one item is a stack
+of one. So a result cannot depend on how many items are computed together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUIRED = object()
 
 
 class DeviceArray(Protocol):
-    """An array that a backend keeps elsewhere than in numpy's memory."""
+    """An array that a backend stores outside numpy's memory."""
 
     def host(self) -> Array:
         """The same elements as a read-only numpy array."""
@@ -75,11 +75,11 @@ class Op:
 
 
 _SEQUENCES = (list, tuple)
-_PLAIN = (int, str)  # what most parameters are; numpy's numbers are neither
+_PLAIN = (int, str)  # the types of most parameters; numpy's numbers are neither
 
 
 def frozen(param: object) -> object:
-    """A list or an array, at any depth, as a tuple; numpy's numbers as plain ones."""
+    """Lists and arrays, at any depth, as tuples; numpy's numbers as Python numbers."""
     if param is None or isinstance(param, _PLAIN):
         return param
     if isinstance(param, np.ndarray):
@@ -110,7 +110,7 @@ def as_dtype(param: object, default: DType) -> DType:
 
 
 def as_axis(op: str, param: object, rank: int) -> int:
-    """An axis counted from 0, from one that may count from the end."""
+    """An axis counted from 0; a negative one counts from the end."""
     axis = as_int(op, "axis", param)
     if not -rank <= axis < rank:
         raise DataError(f"{op}: axis {axis} of a tensor of {rank} dimensions", hint=f"use {-rank} to {rank - 1}")
@@ -118,7 +118,7 @@ def as_axis(op: str, param: object, rank: int) -> int:
 
 
 def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
-    """The shape the inputs share by numpy's rule: aligned at the end, sizes equal or 1."""
+    """The broadcast shape by numpy's rule: aligned at the end, sizes equal or 1."""
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -135,6 +135,6 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def aligned(stack: Array, rank: int) -> Array:
-    """A stack whose items have `rank` dimensions, the missing ones of size 1 put in front."""
+    """A stack whose items have `rank` dimensions, with leading dimensions of size 1 added."""
     missing = rank + 1 - stack.ndim
     return stack.reshape(stack.shape[0], *(1,) * missing, *stack.shape[1:]) if missing > 0 else stack

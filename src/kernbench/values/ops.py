@@ -1,7 +1,7 @@
-"""The table of ops: name -> its rules and meaning. The families say what each op does.
+"""The table of ops: name -> rules and computation. The family modules define each op.
 
-`view` and `gather`, the ops on bytes that memory reads make, are not in the table: they carry their result type with
-them (see bytes_of.py).
+`view` and `gather`, the ops on bytes that memory reads create, are not in the table: they carry their result type
+ (see bytes_of.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPS: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, *REDUCTIONS, *ALONG, 
 
 
 def op_named(name: str) -> Op:
-    """Raises DataError, listing the ops, when there is none of that name."""
+    """The op of that name; raises DataError, listing the ops, if there is none."""
     op = OPS.get(name)
     if op is None:
         raise DataError(f"no op {name!r}", hint=f"use one of {', '.join(OPS)}")

@@ -1,11 +1,11 @@
-"""What every op means, said a second time: one item, plain numpy in double precision and 64-bit integers.
+"""A second, independent definition of every op: one item, plain numpy in double precision and 64-bit integers.
 
-For finding faults: nothing here is shared with the definitions that `evaluate` stacks, batches and threads, so a wrong
-definition, a wrong batch and a wrong backend all show. A result is expected between two bounds: the exact answer less
-and plus what the element type tolerates, both rounded to the type. Sums are rounded in f32 as they grow, which the
-exact answer does not show when terms cancel; so they may also be off by 2**-20 of the sum of their magnitudes, sixteen
-roundings of f32. Integers, bools and whatever only moves elements must be equal. Answers are doubles, except of
-i64, which doubles do not hold: those stay integers.
+It serves verification: it shares no code with the definitions that `evaluate` stacks, batches and threads, so errors in
+a definition, a batch or a backend are detected. A result is expected between two bounds: the exact answer minus and
+plus the tolerance of the element type, both rounded to the type. Sums are rounded in f32 as they grow, which the exact
+answer does not reflect when terms cancel; so they may also be off by 2**-20 of the sum of their magnitudes, sixteen
+roundings of f32. Integers, bools and ops that only move elements must be equal. Answers are doubles, except of i64,
+which doubles do not hold: those stay integers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUM_SLACK = 2.0**-20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """What a value should be: the answer rounded to the value's type, and how far it may lie."""
+    """The expected value: the answer rounded to the value's type, and its bounds."""
 
     answer: Array
     low: Array
@@ -40,7 +40,7 @@ class Expected:
 
 
 def expected(value: Value, inputs: Sequence[Array]) -> Expected:
-    """What the op of `value` gives for `inputs`."""
+    """The expected result of the op of `value` on `inputs`."""
     with np.errstate(all="ignore"):
         if value.op in _MOVES:
             moved = _seen(_MOVES[value.op](inputs, value), value.dtype)
@@ -57,7 +57,7 @@ def expected(value: Value, inputs: Sequence[Array]) -> Expected:
 
 
 def _slack(exact: Array, terms: Doubles | None, dtype: DType) -> Doubles | None:
-    """How far a result may be off before it is rounded; None for one that must be equal."""
+    """The tolerance of a result before rounding; None if it must be equal."""
     if exact.dtype.kind != "f" or dtype is BOOL:
         return None
     tolerances = dtype if dtype.is_float else F32
@@ -73,12 +73,12 @@ def _doubles(array: Array) -> Doubles:
 
 
 def _seen(array: Array, dtype: DType) -> Array:
-    """An array of `dtype` as answers are compared."""
+    """An array of `dtype` in the form in which answers are compared."""
     return array.astype(np.int64) if dtype is I64 else _doubles(array)
 
 
 def _is_whole(array: Array) -> bool:
-    return array.dtype.kind in "biu"  # bf16 and fp8 have kinds of their own
+    return array.dtype.kind in "biu"  # bf16 and fp8 have other kinds
 
 
 def _wide(array: Array, among_floats: bool) -> Array:
@@ -89,13 +89,13 @@ def _wide(array: Array, among_floats: bool) -> Array:
 
 
 def _wrapped(whole: Array, inputs: Sequence[Array]) -> Array:
-    """64-bit integers as 32 bits hold them, unless an input has numbers beyond i32."""
+    """64-bit integers wrapped to 32 bits, unless an input type exceeds i32."""
     beyond = any(array.dtype in (np.int64, np.uint32) for array in inputs)
     return whole if beyond else whole.astype(np.int64).astype(np.int32)
 
 
 def _rounded(exact: Array, dtype: DType) -> Array:
-    """A result as its type holds it, seen as answers are compared."""
+    """A result rounded to its type, in the form in which answers are compared."""
     if dtype is BOOL:
         return _doubles(exact != 0)
     if _is_whole(exact):
@@ -214,7 +214,7 @@ def _gather(inputs: Sequence[Array], value: Value) -> Array:
 
 
 def _truth(raw: bytes, value: Value) -> Array:
-    """Bytes of anything as bools: whether they are not zero."""
+    """Bytes as bools: true unless zero."""
     return np.not_equal(np.frombuffer(raw, np.uint8).reshape(value.shape), 0)
 
 
@@ -242,12 +242,12 @@ def _concat(inputs: Sequence[Array], value: Value) -> Array:
 
 
 def _sorted_down(array: Array, axis: int) -> Places:
-    """The places of the elements from the largest down, NaN before all, equals by place."""
+    """The indices of the elements in descending order, NaN first; equal elements keep their order."""
     return _ordered(array, axis, _rank)
 
 
 def _ordered(array: Array, axis: int, rank: Callable[[float], tuple[bool, float]]) -> Places:
-    """The places of the elements by rank, equals by place."""
+    """The indices of the elements by rank; equal elements keep their order."""
     plain = array.astype(np.int64) if _is_whole(array) else _doubles(array)
     places = [
         [at for _, at in sorted((rank(number), at) for at, number in enumerate(row))] for row in _rows(plain, axis)
@@ -310,7 +310,7 @@ def _full(inputs: Sequence[Array], value: Value) -> Array:
 
 
 def _random(inputs: Sequence[Array], value: Value) -> Array:
-    """In Python's whole numbers, which do not wrap by themselves."""
+    """In Python integers, which do not wrap."""
     named, word = _named(value), 1 << 32
     scale = np.float32(cast(float, named["scale"]) * math.sqrt(3.0))
     found = np.empty(value.type.size, np.float32)

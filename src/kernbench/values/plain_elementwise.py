@@ -1,4 +1,4 @@
-"""What every elementwise op means, said a second time (see plain.py): in doubles, 64-bit or Python's own integers."""
+"""The second definition of every elementwise op (see plain.py): in doubles, 64-bit integers or Python integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 
 def _mod(a: Array, b: Array) -> Array:
-    """What is left when b is taken as often as it goes, rounded down; numpy's answer for integers and 0 is 0."""
+    """The remainder of the division rounded down; for integers by 0 it is 0, as in numpy."""
     if a.dtype.kind != "f":
         return np.remainder(a, b)
     left = np.fmod(a, b)
@@ -27,11 +27,11 @@ def _floordiv(a: Array, b: Array) -> Array:
         return np.floor_divide(a, b)
     tiny = np.where((a != 0) & (np.signbit(a) != np.signbit(b)), -1.0, 0.0)  # finite over infinite, rounded down
     whole = np.where(np.isinf(b) & ~np.isnan(a), tiny, np.floor(np.divide(a, b)))
-    return np.where(np.isinf(a) & (b != 0), np.nan, whole)  # nothing is left of infinity, so it goes no times
+    return np.where(np.isinf(a) & (b != 0), np.nan, whole)  # as the remainder of infinity is NaN
 
 
 def _pow(a: Array, b: Array) -> Array:
-    """Integers by Python, which knows no end of them."""
+    """Integers in Python, which has unbounded integers."""
     if a.dtype.kind == "f":
         return np.power(a, b)
     return np.asarray(np.frompyfunc(_power, 2, 1)(a, b), np.int64)
@@ -43,7 +43,7 @@ def _power(a: int, b: int) -> int:
 
 
 def _shift(left: bool) -> Callable[..., Array]:
-    """Shifts by Python; a count that is negative or beyond the bits shifts everything out."""
+    """Shifts in Python; a negative count, or one beyond the width, shifts all bits out."""
 
     def one(a: int, b: int) -> int:
         count = int(b) if 0 <= b < 64 else 64
@@ -66,7 +66,7 @@ def _logistic(x: Doubles) -> Doubles:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-REAL = frozenset((  # functions of real numbers, whatever they are given
+REAL = frozenset((  # computed as real numbers, for any input type
     "div", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "gelu", "sigmoid", "silu", "tanh",
     "scale", "bias_add", "dequant", "mean", "softmax",
 ))  # fmt: skip

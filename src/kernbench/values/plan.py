@@ -1,11 +1,10 @@
-"""What to compute, in which order, together with what.
+"""Plans an evaluation: what to compute, in which order, and in which groups.
 
-From the wanted values backwards, everything pending is found once, without recursion. A unit is one value, or a
-chain: a dot or dot_acc and the dot_accs that add to it one after another, as far back as nothing else wants a link and
-sums are not rounded in between.
-A unit stands one level above the highest unit it waits for; ids give the order. Units of one level do not depend on
-each other; those with equal op, types and parameters form a group. Operands of products that are pending views are
-looked through to their parent: a stack of tiles is then cut from the parent at once.
+From the wanted values backwards, everything pending is found once, without recursion. A unit is one value, or a chain:
+a dot or dot_acc and the dot_accs that add to it one after another, as far back as a link has no other user and sums are
+not rounded in between. The level of a unit is one above the highest level that it depends on; ids give the order. Units
+of one level do not depend on each other; those with equal op, types and parameters form a group. Operands of products
+that are pending views are replaced by their parent: a stack of tiles is then cut from the parent in one step.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ PRODUCTS = ("dot", "dot_acc")
 
 
 class Unit:
-    """`last` is what is computed. A chain has its `links`, oldest first, and `init`, what the oldest adds to."""
+    """`last` is the value to compute. A chain has `links`, oldest first, and `init`, the accumulator of the oldest."""
 
-    __slots__ = ("init", "last", "level", "links", "waits")
+    __slots__ = ("init", "last", "level", "links", "needs")
 
     def __init__(self, last: Value) -> None:
         self.last = last
         self.links: list[Value] = []
         self.init: Value | None = None
-        self.waits: list[Value] = []
+        self.needs: list[Value] = []
         self.level = 0
 
 
@@ -41,26 +40,26 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True)
 class Level:
-    """Groups that may be computed in any order. Keys only tell groups apart."""
+    """Groups that may be computed in any order. Keys only distinguish groups."""
 
     chains: dict[Key, list[Unit]] = field(default_factory=dict)
     nodes: dict[Key, list[Value]] = field(default_factory=dict)
     bytes: list[Value] = field(default_factory=list)
 
 
-def _wait_for(operand: Value, waits: list[Value]) -> None:
-    """Notes a pending operand of a product, or the pending parent of a view."""
+def _add_need(operand: Value, needs: list[Value]) -> None:
+    """Record a pending operand of a product, or the pending parent of a view."""
     if operand.op == "view":
         operand = operand.inputs[0]
         if operand.data is not None:
             return
-    waits.append(operand)
+    needs.append(operand)
 
 
 def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
-    """The longest chain that ends in `last` and takes no link of another."""
+    """The longest chain that ends in `last` and shares no link with another."""
     unit = Unit(last)
-    links, waits = unit.links, unit.waits
+    links, needs = unit.links, unit.needs
     link = last
     a_type, b_type = last.inputs[-2].type, last.inputs[-1].type
     sums = sum_type(a_type, b_type)
@@ -70,26 +69,26 @@ def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
         inputs = link.inputs
         a, b = inputs[-2], inputs[-1]
         if a.data is None and (a.op != "view" or a.inputs[0].data is None):
-            _wait_for(a, waits)
+            _add_need(a, needs)
         if b.data is None and (b.op != "view" or b.inputs[0].data is None):
-            _wait_for(b, waits)
+            _add_need(b, needs)
         if link.op == "dot":
             break
         link = inputs[0]
         fits = link.data is None and link.op in PRODUCTS and link not in owner
-        # A link that was rounded to another type than sums are kept in is not a sum to go on with.
+        # A link that was rounded to another type than that of the sums cannot be continued.
         rounded = fits and link.type.dtype is not sums
         if not fits or rounded or link.inputs[-2].type is not a_type or link.inputs[-1].type is not b_type:
             unit.init = link
             if link.data is None:
-                _wait_for(link, waits)
+                _add_need(link, needs)
             break
     links.reverse()
     return unit
 
 
 def _cut(unit: Unit, exposed: set[Value]) -> list[Unit]:
-    """A chain cut after every link that something else wants."""
+    """A chain split after every link that has other users."""
     parts: list[Unit] = []
     stops = {link: unit for link in unit.links if link in exposed}
     for last in (*stops, unit.last):
@@ -100,7 +99,7 @@ def _cut(unit: Unit, exposed: set[Value]) -> list[Unit]:
 def _units(roots: Sequence[Value]) -> list[Unit]:
     owner: dict[Value, Unit] = {}
     units: list[Unit] = []
-    exposed: set[Value] = set()  # asked only for membership
+    exposed: set[Value] = set()  # used only for membership tests
     stack = [root for root in roots if root.data is None]
     while stack:
         value = stack.pop()
@@ -113,21 +112,21 @@ def _units(roots: Sequence[Value]) -> list[Unit]:
             unit = _chain(value, owner)
         else:
             unit = owner[value] = Unit(value)
-            unit.waits = [needed for needed in value.inputs if needed.data is None]
+            unit.needs = [needed for needed in value.inputs if needed.data is None]
         units.append(unit)
-        stack += unit.waits
+        stack += unit.needs
     if exposed:
         units = [part for unit in units for part in (_cut(unit, exposed) if unit.links else (unit,))]
     return sorted(units, key=attrgetter("last.id"))
 
 
 def plan_levels(roots: Sequence[Value]) -> list[Level]:
-    """The levels, lowest first. Raises DataError when values of two graphs are mixed, as their ids give no order."""
+    """The levels, lowest first. Raises DataError if values of two graphs are mixed, as their ids define no order."""
     units = _units(roots)
     level_of: dict[Value, int] = {}
     try:
         for unit in units:
-            unit.level = 1 + max([level_of[value] for value in unit.waits], default=-1)
+            unit.level = 1 + max([level_of[value] for value in unit.needs], default=-1)
             level_of[unit.last] = unit.level
     except KeyError as error:
         raise DataError(f"{error.args[0]!r} is of another graph than what uses it", hint="use one ValueGraph") from None

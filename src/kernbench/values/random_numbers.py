@@ -1,9 +1,10 @@
-"""random(shape=, seed=, scale=, dtype=): numbers that look drawn and are a function of seed and position alone.
+"""random(shape=, seed=, scale=, dtype=): pseudo-random numbers that are a function of seed and position.
 
-Element i, in C order, is a hash of i and the seed, as a number evenly spread over [-r, r) with r = scale * sqrt(3), so
-that the standard deviation is `scale`; computed in f32 and rounded once. Every backend gives the same bits, at any size
-and in any order, and a value of billions of numbers costs nothing until it is evaluated. Not for cryptography, and not
-for statistics that look beyond 24 bits. Free of engine charge: it is what a host would have written.
+Element i, in C order, is a hash of i and the seed, as a number uniformly distributed over [-r, r) with r = scale *
+sqrt(3), so that the standard deviation is `scale`; computed in f32 and rounded once. Every backend gives the same bits,
+at any size and in any order, and a value of billions of numbers costs nothing until it is evaluated. Not for
+cryptography, nor for statistics beyond 24 bits. No engine is charged: it stands for data that a host would have
+written.
 
 The hash is that of MurmurHash3's last step, a bijection of 32 bits, over i + seed * 0x9E3779B1.
 """
@@ -23,16 +24,16 @@ from kernbench.values.op import REQUIRED, Array, Op, Params, Shape, TensorType, 
 SEED_STEP, FIRST, SECOND = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 MASK = 0xFFFFFFFF
 SPAN = 2.0**-23  # of the upper 24 bits, less 1: f32 holds all of -1 to 1 in such steps
-_AT_ONCE = 1 << 16  # elements that stay in the cache
+_AT_ONCE = 1 << 16  # elements per step, so that they stay in the cache
 
 
 def first_counter(params: Params) -> int:
-    """What the hash of element 0 is taken of."""
+    """The hash input of element 0."""
     return as_int("random", "seed", params[1]) * SEED_STEP & MASK
 
 
 def factor(params: Params) -> np.float32:
-    """What numbers of -1 to 1 are multiplied by."""
+    """The factor for numbers between -1 and 1."""
     return np.float32(cast_to(float, params[2]) * 3**0.5)
 
 

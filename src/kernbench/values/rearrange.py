@@ -1,15 +1,15 @@
-"""Ops that move elements and compute nothing. Free of engine charge unless the caller says otherwise.
+"""Ops that move elements and compute nothing. No engine is charged unless the caller charges one.
 
 reshape(shape=)        same number of elements; one size may be -1
 trans()                swaps the last two dimensions
 permute(axes=)         dimension i of the result is dimension axes[i]
 broadcast_to(shape=)   numpy's rule
 flip(axis=)            the axis backwards
-slice(starts=, stops=, steps=)   one entry per dimension, counted from 0, stops past the end refused
+slice(starts=, stops=, steps=)   one entry per dimension, counted from 0, stops past the end are errors
 concat(axis=)          equal shapes but for `axis`; dtypes mixed by `promote`
-cast(dtype=)           values.casts says how
+cast(dtype=)           rules in values.casts
 arange(start=, stop=, dtype=)    start, start + 1, ... below stop
-full(shape=, value=, dtype=)     holds no storage
+full(shape=, value=, dtype=)     takes no storage
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _compute_flip(args: Sequence[Array], types: Sequence[TensorType], out: Tenso
 
 
 def slices(shape: Shape, params: Params) -> tuple[slice, ...]:
-    """What a slice op cuts; raises DataError for what is not inside."""
+    """The slices of a slice op; raises DataError if they are out of bounds."""
     starts, stops = as_shape("slice", "starts", params[0]), as_shape("slice", "stops", params[1])
     steps = (1,) * len(shape) if params[2] is None else as_shape("slice", "steps", params[2])
     fits = len(starts) == len(stops) == len(steps) == len(shape)

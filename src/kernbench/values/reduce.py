@@ -1,10 +1,10 @@
 """Reductions and softmax. Charged to the MATH engine.
 
-Shape rule: the reduced axis becomes 1 with keep_dims, else it goes; axis None reduces all. dtype rule: max and min
-keep the type; sum keeps a float type and gives i32 for integers (u32 for unsigned ones, i64 for i64), wrapping; mean
-and softmax keep a float type and give f32 for integers; argmax and argmin give i32: the first of equals, and the first
-NaN where there is one, as in numpy. Floats are summed in f32 (numpy's pairwise order over a contiguous row) and rounded
-once; softmax is x - max, exp, sum, divide, all in f32.
+Shape rule: the reduced axis becomes 1 with keep_dims, else it is removed; axis None reduces all. dtype rule: max and
+min keep the type; sum keeps a float type and gives i32 for integers (u32 for unsigned ones, i64 for i64), wrapping;
+mean and softmax keep a float type and give f32 for integers; argmax and argmin give i32: the first of equals, and the
+first NaN where there is one, as in numpy. Floats are summed in f32 (numpy's pairwise order over a contiguous row) and
+rounded once; softmax is x - max, exp, sum, divide, all in f32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernbench.values.op import Array, Op, Params, Shape, TensorType, as_axis, a
 
 
 def _rows(args: Sequence[Array], types: Sequence[TensorType], axis: int | None, real: bool) -> Array:
-    """A contiguous stack, the reduced axis last: a row a result, summed alike however many rows there are."""
+    """A contiguous stack with the reduced axis last: one row per result, so that sums do not depend on their number."""
     dtype = types[0].dtype
     stack = to_work(args[0], dtype, work_type([dtype], real))
     if axis is None:

@@ -1,4 +1,4 @@
-"""Arrays of several values as one contiguous stack."""
+"""Stacks the arrays of several values contiguously."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kernbench.values.bytes_of import ViewParams, compute_view, windows
 from kernbench.values.graph import Value
 from kernbench.values.op import Array
 
-CHUNK_BYTES = 1 << 20  # a stack is cut to about this much, so that it stays in the cache
+CHUNK_BYTES = 1 << 20  # approximate size of a stack, so that it stays in the cache
 
 
-def known(value: Value) -> Array:
+def array_of(value: Value) -> Array:
     """The array of an evaluated value, or of a view whose parent is evaluated."""
     array = value.array()
     if array is not None:
@@ -27,14 +27,14 @@ def known(value: Value) -> Array:
 
 
 def stack_of(values: Sequence[Value]) -> Array:
-    """Contiguous always: a strided argument could take another path through numpy, and come out with other bits."""
+    """A contiguous stack: a strided argument could take another path through numpy, with other bits."""
     if len(values) == 1:
-        return np.ascontiguousarray(known(values[0])).reshape(1, *values[0].shape)
-    return np.stack([known(value) for value in values])
+        return np.ascontiguousarray(array_of(values[0])).reshape(1, *values[0].shape)
+    return np.stack([array_of(value) for value in values])
 
 
 class Tiles:
-    """Values of one type to be stacked again and again. Views of one parent are cut from it without making each."""
+    """Values of one type to be stacked repeatedly. Views of one parent are cut from it without computing each."""
 
     def __init__(self, values: Sequence[Value]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""Backends by name, and how long an evaluation is said to take before it begins."""
+"""Backends by name, and the estimate of the time of an evaluation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_work_is_operations_of_products_and_bytes_of_the_rest():
     # The product: 2 * 8 * 16 * 4 operations. The sum: 64 elements of 4 bytes read and as many written, and the number
     # 1, which is a value of 4 bytes read once and made once.
     assert work_of([value, value]) == Work(2 * 8 * 16 * 4, 64 * 4 * 2 + 4 + 4, values=3)
-    graph.apply("neg", (value,))  # nobody asks for it
+    graph.apply("neg", (value,))  # it has no user
     DataExecutor(threads=1).run([value])
     assert work_of([value]) == Work(0, 0)
 
@@ -59,7 +59,7 @@ def test_seconds_are_work_over_measured_rates():
 
     assert seconds_for(Work(20_000_000_000, 500_000_000), Slow()) == 20 + 5
     assert seconds_for(Work(0, 0, values=1_000_000), Slow()) == 20
-    assert seconds_for(Work(1000, 1000), Slow()) == 0  # nobody waits for it, and nothing is measured
+    assert seconds_for(Work(1000, 1000), Slow()) == 0  # too little to measure
 
 
 def test_rates_are_measured():
@@ -68,9 +68,9 @@ def test_rates_are_measured():
     assert bytes_s > 1e6
 
 
-@pytest.mark.parametrize(("rate", "said"), [(1e3, [1.024]), (1e4, [])])
+@pytest.mark.parametrize(("rate", "announced"), [(1e3, [1.024]), (1e4, [])])
 def test_a_long_data_pass_is_announced_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch, rate: float, said: list[float]
+    monkeypatch: pytest.MonkeyPatch, rate: float, announced: list[float]
 ):
     monkeypatch.setattr("kernbench.sim_engine.data_executor.LONG_S", 1.0)
     monkeypatch.setattr("kernbench.values.estimate.LEAST_FLOPS", 0)
@@ -79,4 +79,4 @@ def test_a_long_data_pass_is_announced_before_it_begins(
     found: list[float] = []
     DataExecutor(threads=1, announce=lambda seconds: found.append(seconds)).run([value])
     # 1,024 operations at 1,000 a second take 1.024 s, at 10,000 a second a tenth of that
-    assert found == pytest.approx(said, rel=1e-3)
+    assert found == pytest.approx(announced, rel=1e-3)

@@ -57,8 +57,8 @@ def test_a_sum_of_tiles_has_the_same_bits_batched_threaded_or_alone(dtype):
     together = evaluate(tiled_gemm(graph, a, b, (16, 32, 16)), threads=2)
     wide = [x.data.astype(np.int32 if dtype is I8 else np.float32) for x in (a, b)]
     for at, value in enumerate(tiled_gemm(other, c, d, (16, 32, 16))):
-        alone = evaluate([value], threads=1)[0]
-        assert alone.tobytes() == together[at].tobytes()
+        one_by_one = evaluate([value], threads=1)[0]
+        assert one_by_one.tobytes() == together[at].tobytes()
         row, column = divmod(at, 3)
         by_hand = None
         for k in range(0, 96, 32):
@@ -67,7 +67,7 @@ def test_a_sum_of_tiles_has_the_same_bits_batched_threaded_or_alone(dtype):
                 wide[1][k : k + 32, column * 16 : column * 16 + 16].copy(),
             )
             by_hand = tile if by_hand is None else by_hand + tile
-        assert alone.tobytes() == by_hand.tobytes()
+        assert one_by_one.tobytes() == by_hand.tobytes()
 
 
 @pytest.mark.parametrize("chunk", [1, 5000, 100_000])
@@ -102,8 +102,8 @@ def test_tiles_are_joined_only_where_a_wide_product_has_the_same_bits(monkeypatc
     assert not chains.joins_exactly(16, 32, 16, 3)
     (graph, a, b), (other, c, d) = gemm_values(F32), gemm_values(F32)
     together = evaluate(tiled_gemm(graph, a, b, (16, 32, 16)))
-    alone = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (16, 32, 16))]
-    assert [tile.tobytes() for tile in together] == [tile.tobytes() for tile in alone]
+    one_by_one = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (16, 32, 16))]
+    assert [tile.tobytes() for tile in together] == [tile.tobytes() for tile in one_by_one]
 
 
 def test_tiles_are_joined_where_every_element_is_added_up_in_the_same_order(monkeypatch):
@@ -122,8 +122,8 @@ def test_a_grid_of_products_has_the_bits_of_each_alone_whatever_the_sizes(tile, 
     m, n = tile
     (graph, a, b), (other, c, d) = (gemm_values(F32, 2 * m, k, 4 * n) for _ in range(2))
     together = evaluate(tiled_gemm(graph, a, b, (m, k, n)))
-    alone = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (m, k, n))]
-    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+    one_by_one = [evaluate([value])[0] for value in tiled_gemm(other, c, d, (m, k, n))]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in one_by_one]
 
 
 def test_chains_that_start_from_a_value_add_to_it():
@@ -148,14 +148,16 @@ def test_a_link_read_in_the_middle_of_a_chain_changes_nothing():
 
     expected = evaluate(chain_values()[-1:], keep_inputs=True)[0]
     each = chain_values()
-    alone = [evaluate([link])[0].tobytes() for link in each]  # oldest first: each starts from the cached one before
-    assert alone[-1] == expected.tobytes()
+    one_by_one = [
+        evaluate([link])[0].tobytes() for link in each
+    ]  # oldest first: each starts from the cached one before
+    assert one_by_one[-1] == expected.tobytes()
     roots = chain_values()
-    assert [x.tobytes() for x in evaluate(roots)] == alone
+    assert [x.tobytes() for x in evaluate(roots)] == one_by_one
     shared = chain_values()
     middle = evaluate([shared[5], shared[2]])
-    assert [x.tobytes() for x in middle] == [alone[5], alone[2]]
-    assert evaluate([shared[3]])[0].tobytes() == alone[3]
+    assert [x.tobytes() for x in middle] == [one_by_one[5], one_by_one[2]]
+    assert evaluate([shared[3]])[0].tobytes() == one_by_one[3]
 
 
 def test_a_link_that_another_op_uses_is_computed_once_and_cuts_the_chain():
@@ -183,8 +185,8 @@ def test_elementwise_ops_have_the_same_bits_batched_or_alone(op, dtype, shape, c
     arrays = [np.abs(random_array(rng, shape, dtype)) for _ in range(count)]
     graph = ValueGraph()
     together = evaluate([graph.apply(op, (graph.constant(x),)) for x in arrays], threads=1)
-    alone = [evaluate([graph.apply(op, (graph.constant(x),))], threads=1)[0] for x in arrays]
-    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+    one_by_one = [evaluate([graph.apply(op, (graph.constant(x),))], threads=1)[0] for x in arrays]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in one_by_one]
 
 
 @settings(max_examples=60, deadline=None)
@@ -201,8 +203,8 @@ def test_reductions_have_the_same_bits_batched_or_alone(op, dtype, shape, count,
     arrays = [random_array(rng, shape, dtype) for _ in range(count)]
     graph = ValueGraph()
     together = evaluate([graph.apply(op, (graph.constant(x),), axis=axis) for x in arrays], threads=1)
-    alone = [evaluate([graph.apply(op, (graph.constant(x),), axis=axis)], threads=1)[0] for x in arrays]
-    assert [x.tobytes() for x in together] == [x.tobytes() for x in alone]
+    one_by_one = [evaluate([graph.apply(op, (graph.constant(x),), axis=axis)], threads=1)[0] for x in arrays]
+    assert [x.tobytes() for x in together] == [x.tobytes() for x in one_by_one]
 
 
 def test_a_hundred_thousand_dependent_ops_need_no_recursion():

@@ -212,14 +212,15 @@ def test_results_of_a_batch_that_are_mixed_up_are_found(monkeypatch: pytest.Monk
         for value, array in zip(values, stack[::-1], strict=True):
             value.data = array
 
-    monkeypatch.setattr("kernbench.values.numpy_backend._settle", mixed_up)
+    monkeypatch.setattr("kernbench.values.numpy_backend._store_stack", mixed_up)
     graph = ValueGraph()
-    sums = [graph.apply("add", [graph.constant(np.full(4, n, np.float32)), 1]) for n in range(3)]
+    sums = [graph.apply("add", [graph.constant(np.full(4, n, np.float32)), 1]) for n in range(17)]  # 16 are no batch
     wrong = [check for check in checked(*sums) if not check.ok]
-    assert [check.max_abs_err for check in wrong] == [2.0, 2.0]  # 1, 2, 3 came as 3, 2, 1
+    # 1, 2, ..., 17 came as 17, 16, ..., 1: off by 16, 14, ..., 2, 0, 2, ..., 16
+    assert [check.max_abs_err for check in wrong] == [*range(16, 0, -2), *range(2, 17, 2)]
 
 
-def test_a_fault_is_told_where_it_is_and_not_in_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_reported_where_it_is_and_not_in_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, "mul", "add")
     graph = ValueGraph()
     x = graph.constant(np.arange(4, dtype=np.float32))

@@ -1,1 +1,1 @@
-"""The torch backend: values as tensors on one device. Imported only when it is asked for."""
+"""The torch backend: values as tensors on one device. Imported only when it is requested."""

@@ -2,7 +2,7 @@
 
 Groups of a level are computed as stacks, as with numpy; on a GPU the stacks are larger. What is computed follows the
 same definitions in the same types; sums may be added in another order, so floats agree with numpy's to the tolerance
-of f32 sums and integers exactly. A constant goes to the device when something first needs it, and stays there.
+of f32 sums and integers exactly. A constant is copied to the device on first use, and stays there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TorchBackend:
     """On a GPU where there is one, else on this machine's processors."""
 
     name = "torch"
-    threaded = False  # PyTorch has threads of its own
+    threaded = False  # PyTorch has its own threads
 
     def __init__(self) -> None:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -49,7 +49,7 @@ class TorchBackend:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Products in full f32, whatever the rest of the program has asked for; no gradients."""
+        """Products in full f32, whatever the settings of the program; no gradients."""
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
         try:
@@ -61,7 +61,7 @@ class TorchBackend:
     # ---- where arrays are
 
     def tensor(self, value: Value) -> Tensor:
-        """The tensor of a value that is known, or of a view whose parent is."""
+        """The tensor of an evaluated value, or of a view whose parent is evaluated."""
         data = value.data
         if isinstance(data, Resident):
             return data.tensor
@@ -84,7 +84,7 @@ class TorchBackend:
         return self._windows(values) if first.data is None else stack([self.tensor(value) for value in values])
 
     def _windows(self, values: Sequence[Value]) -> Tensor:
-        """Pending views; those of one parent are cut from it at once."""
+        """Pending views; those of one parent are cut from it in one step."""
         parent, params = values[0].inputs[0], values[0].params[1:]
         alike = all(
             v.data is None and v.op == "view" and v.inputs[0] is parent and v.params[1:] == params for v in values
@@ -97,8 +97,8 @@ class TorchBackend:
                 return found
         return stack([self.tensor(value) for value in values])
 
-    def _settle(self, values: Sequence[Value], stacked: Tensor) -> None:
-        if values[0].op != "full":  # a full value stays one element seen many times
+    def _store_stack(self, values: Sequence[Value], stacked: Tensor) -> None:
+        if values[0].op != "full":  # a full value stays one repeated element
             stacked = stacked.contiguous()
         for value, tensor in zip(values, stacked.unbind(0), strict=True):
             value.data = Resident(tensor, value.dtype)
@@ -109,10 +109,10 @@ class TorchBackend:
         first = values[0]
         if first.op in SOURCES:
             made = SOURCES[first.op](first.type, first.params, self._device)
-            self._settle(values, made.expand(len(values), *first.shape))
+            self._store_stack(values, made.expand(len(values), *first.shape))
             return
         args = [self._stack([v.inputs[at] for v in values]) for at in range(len(first.inputs))]
-        self._settle(values, COMPUTED[first.op](args, [v.type for v in first.inputs], first.type, first.params))
+        self._store_stack(values, COMPUTED[first.op](args, [v.type for v in first.inputs], first.type, first.params))
 
     def bytes(self, values: Sequence[Value]) -> None:
         for value in values:
@@ -130,7 +130,7 @@ class TorchBackend:
         return [partial(self._chains, chains[at : at + count]) for at in range(0, len(chains), count)], False
 
     def _chains(self, chains: Sequence[Unit]) -> None:
-        """Links in their order, each for all of the chains."""
+        """Compute link after link, each for all chains."""
         a_type, b_type = (v.type for v in chains[0].links[0].inputs[-2:])
         sums, last = sum_type(a_type, b_type), chains[0].last
         total: Tensor | None = None
@@ -142,7 +142,7 @@ class TorchBackend:
             tiles = product(left, right, a_type, b_type)
             total = tiles if total is None else total + tiles
         assert total is not None  # a chain has at least one link
-        self._settle([chain.last for chain in chains], cast(total, sums, last.dtype))
+        self._store_stack([chain.last for chain in chains], cast(total, sums, last.dtype))
 
     # ---- how fast
 
@@ -154,7 +154,7 @@ class TorchBackend:
         return Rates(flops_s, 8 * size * size / self._seconds(lambda: torch.neg(x), on_gpu))
 
     def _seconds(self, work: Job, on_gpu: bool) -> float:
-        """Of the second of two tries: the first one loads what it needs."""
+        """The time of the second of two measurements: the first one loads kernels."""
         took = 0.0
         for _ in range(2):
             start = perf_counter()

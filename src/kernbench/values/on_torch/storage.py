@@ -1,4 +1,4 @@
-"""What the torch backend keeps of a value, and its conversions between element types (rules: values/casts.py).
+"""How the torch backend stores values, and its conversions between element types (rules: values/casts.py).
 
 PyTorch computes little with fp8 and wide unsigned types, but moves any bits. So fp8 is kept as u8, u16 as i16 and u32
 as i32, bit for bit, and widened for arithmetic; all others are kept as what they are.
@@ -67,7 +67,7 @@ def to_device(array: Array, dtype: DType, device: torch.device) -> Tensor:
     stored = np.ascontiguousarray(array).reshape(array.shape)  # of a single number too
     if dtype is not BOOL:
         stored = stored.view(_BITS[dtype.itemsize])
-    with warnings.catch_warnings():  # nobody writes to a value's tensor, so a read-only array may lie under it
+    with warnings.catch_warnings():  # tensors of values are never written, so they may share a read-only array
         warnings.simplefilter("ignore", UserWarning)
         tensor = torch.from_numpy(stored)
     tensor = tensor if dtype is BOOL else tensor.view(STORAGE[dtype])
