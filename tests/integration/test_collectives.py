@@ -445,14 +445,14 @@ def test_long_messages_of_replicas_keep_their_chunks_for_what_they_give_each_oth
     ("n_rings", "way"), [(11, "direct"), (10, "direct_in_rows"), (5, "direct_in_rows"), (4, "ring_pieces")]
 )
 def test_the_exchange_of_twelve_sips_has_the_fewest_rounds_that_rings_allow(n_rings: int, way: str) -> None:
-    assert hierarchical_all_pes.exchange_plan(12, n_rings).way.__name__ == way
+    assert hierarchical_all_pes.exchange_plan(12, n_rings).exchange.__name__ == way
 
 
 @pytest.mark.parametrize("count", [40, 3000])
 def test_ranks_exchange_in_rows_and_columns_too(count: int, rng: np.random.Generator) -> None:
     rings = {"n_slots": 4, "ring_bytes": (3 + 5) * 1024}
     world = World(Machine(sips=6), ccl={"defaults": {**TINY["defaults"], **rings}})
-    assert hierarchical_all_pes.exchange_plan(6, 3).way is direct_in_rows
+    assert hierarchical_all_pes.exchange_plan(6, 3).exchange is direct_in_rows
     arrays = [whole(rng, count) for _ in range(6)]
     assert_all(world.all_reduce(arrays, algorithm="hierarchical_all_pes"), total(arrays))
 

@@ -14,7 +14,7 @@ from kernbench.benches._collectives import Wanted
 from kernbench.ccl.config import choose, resolve_algorithm_config
 from kernbench.ccl.config_spec import PER_CUBE, AutoRow, CclConfig
 from kernbench.ccl.modules import load_algorithm
-from kernbench.ccl.tuned import Trial, choose_rows
+from kernbench.ccl.tuned import Measurement, choose_rows
 from kernbench.common.errors import UsageError
 from kernbench.topology.graph import TopologyGraph
 
@@ -31,9 +31,9 @@ class Tuned(NamedTuple):
 
     table: str
     rows: tuple[AutoRow, ...]
-    chosen: tuple[Trial, ...]
-    before: tuple[Trial, ...]
-    trials: tuple[Trial, ...]
+    chosen: tuple[Measurement, ...]
+    before: tuple[Measurement, ...]
+    trials: tuple[Measurement, ...]
 
 
 def tune(
@@ -41,8 +41,8 @@ def tune(
 ) -> Tuned:
     """Measure the algorithms of one table; `say` is told what is measured. Raises UsageError where none can be."""
     machine = _Machine(graph, table, config)
-    trials: list[Trial] = []
-    before: list[Trial] = []
+    trials: list[Measurement] = []
+    before: list[Measurement] = []
     for nbytes in sizes:
         say(f"{table} of {nbytes} bytes")
         here = [machine.trial(nbytes, name) for name in machine.algorithms]
@@ -79,13 +79,13 @@ class _Machine:
         # are.
         return self._table != PER_CUBE or "mesh_root" in module.names or "per" in module.names
 
-    def other_chunks(self, trial: Trial, chunks: Sequence[int]) -> list[int]:
+    def other_chunks(self, trial: Measurement, chunks: Sequence[int]) -> list[int]:
         own = resolve_algorithm_config(self._config, trial.algorithm).chunk_bytes
         if "chunk_bytes" in self._config.algorithms[trial.algorithm]:
             return []  # its entry says which
         return [chunk for chunk in chunks if chunk != own]
 
-    def trial(self, nbytes: int, algorithm: str, chunk_bytes: int | None = None) -> Trial:
+    def trial(self, nbytes: int, algorithm: str, chunk_bytes: int | None = None) -> Measurement:
         settings = {} if chunk_bytes is None else {"chunk_bytes": chunk_bytes}
         if self._table == PER_CUBE:
             time_ns = per_cube_ns(self._graph, nbytes, DTYPE, algorithm=algorithm, ccl=self._config, settings=settings)
@@ -94,9 +94,9 @@ class _Machine:
             time_ns = measure_alone(
                 self._graph, wanted, algorithm=algorithm, ccl=self._config, settings=settings, check=False
             ).time_ns
-        return Trial(nbytes, algorithm, chunk_bytes, time_ns)
+        return Measurement(nbytes, algorithm, chunk_bytes, time_ns)
 
-    def present(self, nbytes: int, here: Sequence[Trial]) -> Trial:
+    def present(self, nbytes: int, here: Sequence[Measurement]) -> Measurement:
         """What the configuration takes at this size as it is."""
         per = "cube" if self._table == PER_CUBE else "rank"
         now = choose(self._config, self._collective, nbytes, per=per)  # type: ignore[arg-type]  # names of TABLES

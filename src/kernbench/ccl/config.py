@@ -1,8 +1,8 @@
-"""How collectives run: `ccl.yaml`, and which algorithm a call takes by it.
+"""The configuration of collectives, `ccl.yaml`, and the choice of an algorithm for a call.
 
-What comes with the package is the ground. On it lies the file that the caller names, or that KERNBENCH_CCL names, or
-`ccl.yaml` in the current directory; on that a mapping, where the caller gives one (`config_layers.py`). What is wrong
-with it is reported together (`config_check.py`). Which modules there are is seen when one is needed (`modules.py`).
+Layers override each other: first the file of the package; then the file that the caller names, or that KERNBENCH_CCL
+names, or `ccl.yaml` in the current directory; then a mapping, if the caller passes one (`config_layers.py`). All faults
+are reported together (`config_check.py`). Modules of algorithms are loaded when they are needed (`modules.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CclSource = str | Path | Mapping[str, object] | CclConfig | None
 
 
 def load_ccl_config(source: CclSource = None) -> CclConfig:
-    """The configuration that holds here; see the module for what lies on what. Raises CclConfigError with every
+    """The configuration from all layers, in the order that the module describes. Raises CclConfigError with every
     fault.
     """
     if isinstance(source, CclConfig):
@@ -50,7 +50,7 @@ def load_ccl_config(source: CclSource = None) -> CclConfig:
 
 def resolve_algorithm_config(cfg: CclConfig, name: str | None = None, *, is_auto: bool = False) -> AlgorithmConfig:
     """An algorithm by its name; without one, that of an all_reduce of no bytes. Raises UsageError for an unknown name,
-    and where two of its rings do not fit; one that `auto` has chosen takes the rings of the defaults then.
+    and if two of its rings do not fit; an algorithm chosen by `auto` then uses the rings of the defaults.
     """
     if name is None:
         return choose(cfg, "all_reduce", 0)
@@ -75,7 +75,7 @@ def resolve_algorithm_config(cfg: CclConfig, name: str | None = None, *, is_auto
 def choose(
     cfg: CclConfig, collective: CollectiveName, nbytes: int, *, per: Per = "rank", algorithm: str | None = None
 ) -> AlgorithmConfig:
-    """The algorithm for a call: the one asked for, or the one that is set, or by size from the table of `auto`."""
+    """The algorithm for a call: the one requested, or the configured one, or by size from the table of `auto`."""
     name = algorithm or cfg.collectives[collective]
     if name != AUTO:
         return resolve_algorithm_config(cfg, name)
@@ -91,8 +91,8 @@ def choose(
 def with_algorithm(
     cfg: CclConfig, collective: CollectiveName, algorithm: str | None, settings: Mapping[str, object] | None = None
 ) -> CclConfig:
-    """The same, but for the algorithm of one collective, and for some of the defaults."""
+    """A copy with another algorithm for one collective, and some other defaults."""
     if algorithm is not None and algorithm != AUTO:
-        resolve_algorithm_config(cfg, algorithm)  # says what is wrong with it
+        resolve_algorithm_config(cfg, algorithm)  # raises if it is invalid
     chosen = {**cfg.collectives, collective: algorithm or cfg.collectives[collective]}
     return replace(cfg, collectives=chosen, settings={**cfg.settings, **(settings or {})})

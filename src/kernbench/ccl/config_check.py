@@ -1,4 +1,4 @@
-"""A merged tree of `ccl.yaml` to a checked configuration, or one error with every fault."""
+"""Checks a merged tree of `ccl.yaml`: the result is a configuration, or one error with every fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS: Final[Mapping[str, _Read]] = {
     "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
     "root": lambda value: read_choice(value, get_args(Root)),
 }
-_OF_A_GROUP: Final = ("ring_bytes", "work_bytes")  # reserved once, so no algorithm has its own
+_OF_A_GROUP: Final = ("ring_bytes", "work_bytes")  # reserved once per group, so algorithms cannot set them
 
 
 def _name(value: object) -> str:
@@ -54,7 +54,7 @@ def checked(tree: Marked) -> CclConfig:
 
 
 class _Checked:
-    """Reads a merged tree and gathers what is wrong with it."""
+    """Reads a merged tree and collects its faults."""
 
     def __init__(self, tree: Marked) -> None:
         self._tree = tree
@@ -86,8 +86,8 @@ class _Checked:
         defaults: Mapping[str, Marked],
         entries: Mapping[str, Marked],
     ) -> None:
-        """At least two rings, and the words of two credits, fit the TCM that is kept for them: one each way. Those of
-        an algorithm that comes with the package need not: where they do not fit, it takes those of the defaults.
+        """Check that two rings, one per direction, and two credit words fit the TCM reserved for rings. The package's
+        algorithms are exempt: where their rings do not fit, those of the defaults are used.
         """
         cases = [(settings, defaults["slot_size"], "defaults")]
         cases += [
@@ -112,7 +112,7 @@ class _Checked:
         return {}
 
     def _mapping(self, node: Marked, key: str, known: tuple[str, ...]) -> dict[str, Marked]:
-        """The children with known names; what is missing is that of the package."""
+        """The children with known names; missing ones come from the package's file."""
         children = self._open(node, key)
         for name in [name for name in children if name not in known]:
             path = f"{key}.{name}" if key else name
@@ -120,12 +120,12 @@ class _Checked:
             if path == "collectives.all_reduce":
                 hint = "the algorithm of all_reduce is defaults.algorithm"
             self._fault(children.pop(name), path, f"unknown key '{name[:60]}'{closest(name, known)}", hint)
-        ground = shipped()
+        base = shipped()
         for part in key.split(".") if key else ():
-            assert isinstance(ground.value, dict)
-            ground = ground.value.get(part, Marked({}, ground.mark))
-        assert isinstance(ground.value, dict)
-        return {**{name: child for name, child in ground.value.items() if name in known}, **children}
+            assert isinstance(base.value, dict)
+            base = base.value.get(part, Marked({}, base.mark))
+        assert isinstance(base.value, dict)
+        return {**{name: child for name, child in base.value.items() if name in known}, **children}
 
     def _value(self, node: Marked, key: str, read: _Read) -> object:
         try:

@@ -1,6 +1,6 @@
-"""`ccl.yaml` as trees with their lines: what comes with the package, a file, a mapping, and one laid on the other.
+"""The layers of `ccl.yaml` as trees with line numbers: the package's file, a file, a mapping; and their merge.
 
-Mappings merge key by key, lists replace. Where a layer says `auto: FILE`, that file's own table stands there.
+Mappings merge key by key, lists replace. `auto: FILE` in a layer is replaced by the table `auto` of that file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECTIONS: Final = ("defaults", "collectives", "auto", "algorithms")
 
 @cache
 def shipped() -> Marked:
-    """What comes with the package."""
+    """The file of the package."""
     return shipped_yaml("kernbench.ccl", FILE)
 
 
@@ -30,7 +30,7 @@ def _stop(where: object, key: str, what: str, hint: str) -> CclConfigError:
 
 
 def read_layer(path: Path, named_by: object) -> Marked:
-    """A file as a tree; `named_by` is who names it. Raises CclConfigError for what is none."""
+    """A file as a tree; `named_by` is where its path comes from. Raises CclConfigError if it cannot be read."""
     try:
         data = path.expanduser().read_bytes()
     except (OSError, ValueError, RuntimeError) as error:
@@ -49,7 +49,7 @@ def read_layer(path: Path, named_by: object) -> Marked:
 
 
 def layer_of(value: object, mark: SourceMark) -> Marked:
-    """A mapping that the caller gives as a tree; raises CclConfigError for what cannot stand in a file."""
+    """A mapping from the caller as a tree; raises CclConfigError for values that a file cannot have."""
     if isinstance(value, Mapping):
         return Marked({str(key): layer_of(child, mark) for key, child in value.items()}, mark)
     if isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def layer_of(value: object, mark: SourceMark) -> Marked:
 
 
 def merge(under: Marked, over: Marked) -> Marked:
-    """One tree laid on another."""
+    """Merge two trees; `over` takes precedence."""
     if isinstance(under.value, dict) and isinstance(over.value, dict):
         merged = dict(under.value)
         for key, child in over.value.items():

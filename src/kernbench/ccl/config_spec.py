@@ -1,4 +1,4 @@
-"""A configuration of collectives as checked, frozen data: settings, algorithms, and tables that `auto` goes by."""
+"""A configuration of collectives as checked, frozen data: settings, algorithms, and the tables of `auto`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_CUBE: Final = "all_reduce_per_cube"
 
 @dataclass(frozen=True, slots=True)
 class AutoRow:
-    """Up to so many bytes, this algorithm; without a number, from there on."""
+    """The algorithm for messages of up to `up_to_bytes`; None: for all larger ones."""
 
     algorithm: str
     up_to_bytes: int | None = None
@@ -29,7 +29,7 @@ class AutoRow:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmConfig:
-    """An algorithm with all that is set for it. `cfg["module"]` reads as `cfg.module`."""
+    """An algorithm with all its settings. `cfg["module"]` reads as `cfg.module`."""
 
     algorithm: str
     module: str
@@ -52,14 +52,14 @@ class AlgorithmConfig:
 
     @property
     def rings(self) -> RingConfig:
-        """What a communicator is made by."""
+        """The rings of its communicator."""
         return RingConfig(
             self.n_slots, self.slot_size, self.buffer_kind, self.backpressure, self.ipcq_credit_size_bytes
         )
 
 
 def two_rings_fit(settings: Mapping[str, object]) -> bool:
-    """Whether two rings, one each way, and their credits fit the TCM that is kept for rings."""
+    """Whether two rings, one per direction, and their credits fit the TCM reserved for rings."""
     n_slots, slot_size, ring_bytes, credit = (
         cast(int, settings[key]) for key in ("n_slots", "slot_size", "ring_bytes", "ipcq_credit_size_bytes")
     )
@@ -68,7 +68,7 @@ def two_rings_fit(settings: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CclConfig:
-    """A whole configuration. `collectives` has every collective, all_reduce too."""
+    """A whole configuration. `collectives` has every collective, including all_reduce."""
 
     settings: Mapping[str, object]
     collectives: Mapping[str, str]

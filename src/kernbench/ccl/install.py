@@ -1,8 +1,8 @@
-"""Communicators on a machine: rings for the PEs of a group, in memory that belongs to nobody else.
+"""Communicators on a machine: rings for the PEs of a group, in memory reserved for them.
 
-A ring is made when one of its ends first uses it. Rings in TCM, and the words that credits are written to, come from a
-block that is reserved on every PE of the group when its communicator is installed, since a running kernel has all TCM
-that is left; rings in SRAM and HBM are allocated as tensors are. Setting up takes no simulated time.
+A ring is allocated when one of its ends first uses it. Rings in TCM, and the words that credits are written to, come
+from a block that is reserved on every PE of the group when its communicator is installed, since a running kernel has
+all remaining TCM; rings in SRAM and HBM are allocated like tensors. Setting up takes no simulated time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-class Lent(NamedTuple):
-    """Memory of a ring or of a credit word."""
+class RingMemory(NamedTuple):
+    """The memory of a ring or of a credit word."""
 
     pe: PeKey
     kind: BufferKind
@@ -60,54 +60,54 @@ class Lent(NamedTuple):
 class Communicators:
     """The communicators of one machine, and the memory of their rings.
 
-    `ring_bytes` and `work_bytes` are what is kept of each PE's TCM: for rings, and for the tensors of kernels that run
-    in the communication stream.
+    `ring_bytes` and `work_bytes` are reserved in each PE's TCM: for rings, and for the tensors of kernels in the
+    communication streams.
     """
 
     def __init__(self, engine: GraphEngine) -> None:
         self.ring_bytes = RING_BYTES
         self.work_bytes = WORK_BYTES
         self._engine = engine
-        self._sips: dict[int, None] = {}  # that have TCM reserved
-        self._lent: dict[str, dict[int, Lent]] = {}  # by communicator and address
+        self._sips: dict[int, None] = {}  # with TCM reserved
+        self._allocated: dict[str, dict[int, RingMemory]] = {}  # by communicator and address
 
     def install(self, name: str, group: SipGroup, config: RingConfig | None = None) -> Communicator:
-        """Make a communicator, in place of one of that name; raises UsageError for a wrong configuration, or while
-        kernels use the one there is, and AllocationError where a PE's TCM has no room for rings, or a kernel that runs
-        there has it.
+        """Install a communicator, replacing one of that name. Raises UsageError for an invalid configuration, or while
+        kernels use the existing one, and AllocationError if a PE's TCM has no room for rings, or a running kernel
+        occupies it.
         """
         chosen = check_rings(config or RingConfig())
         former = self._engine.communicators.get(name)
         if former is not None:
-            self._engine.interrupt_replays(former.sips)  # kernels whose course is known do not say that they use it
-            if former.users or name not in self._lent:
+            self._engine.interrupt_replays(former.sips)  # replayed kernels are not counted in `users`
+            if former.users or name not in self._allocated:
                 whose = f"{former.users} kernels use it" if former.users else "another host program installed it"
                 raise UsageError(
-                    f"communicator '{name}' cannot be made anew: {whose}",
+                    f"communicator '{name}' cannot be replaced: {whose}",
                     hint="wait for the launches that use it, and close the program that made it",
                 )
             self.uninstall(name)
         self.reserve(group)
-        self._lent[name] = {}
+        self._allocated[name] = {}
         made = Communicator(
             name,
             chosen,
             partial(peer_of, group),
             partial(directions_of, group),
             partial(self._allocate, name),
-            partial(self._give_back, name),
+            partial(self._release, name),
             tuple(group.sips),
         )
         self._engine.communicators[name] = made
         return made
 
     def reserve(self, group: SipGroup) -> None:
-        """Keep TCM for communication on the PEs of a group, if that is not done yet."""
+        """Reserve TCM for communication on the PEs of a group, unless it is reserved already."""
         self._engine.reserve_communication_tcm(group.sips, self.ring_bytes, self.work_bytes)
         self._sips |= dict.fromkeys(group.sips)
 
     def set_sizes(self, ring_bytes: int, work_bytes: int) -> None:
-        """How much TCM to keep on each PE; raises UsageError when other sizes are kept already."""
+        """Set how much TCM is reserved on each PE; raises UsageError if other sizes are reserved already."""
         if (ring_bytes, work_bytes) != (self.ring_bytes, self.work_bytes):
             if self._sips:
                 raise UsageError(
@@ -122,24 +122,26 @@ class Communicators:
         return name in self._engine.communicators
 
     def install_world(self, config: RingConfig | None = None) -> Communicator:
-        """The communicator of all SIPs, which launches mean unless they name another."""
+        """Install the communicator of all SIPs, which launches use by default."""
         return self.install(WORLD, group_of(self._engine.graph.spec), config)
 
     def uninstall(self, name: str) -> None:
-        """Take a communicator back, with its rings and whatever lies in them."""
+        """Remove a communicator, with its rings and the messages in them."""
         self._engine.interrupt_replays(self._engine.communicators[name].sips)
         self._engine.communicators.pop(name).close()
-        for lent in self._lent.pop(name).values():
-            self._free(lent)
+        for memory in self._allocated.pop(name).values():
+            self._free(memory)
 
     def unreceived(self, name: str | None = None) -> list[Unreceived]:
-        """The messages that lie in the rings of a communicator; without a name, of all."""
+        """The messages in the rings of a communicator; without a name, of all."""
         there = self._engine.communicators
         found = there.values() if name is None else [there[name]] if name in there else []
         return [left for each in found for left in each.left_over()]
 
     def left_by_call(self, name: str, tag: int, kernel: str) -> tuple[Unreceived, ...]:
-        """What a call that is over on all ranks has left in rings; they cannot be used any more if that is anything."""
+        """The messages that a call has left in rings after all ranks have ended it. If there are any, the rings cannot
+        be used any more.
+        """
         communicator = self._engine.communicators.get(name)
         left = () if communicator is None else tuple(communicator.left_over_of(tag))
         if communicator is not None and left:
@@ -147,10 +149,10 @@ class Communicators:
         return left
 
     def close(self, *, wait: bool = True) -> None:
-        """Take all communicators back, and what was reserved for them. Without `wait`, kernels that failed to end may
-        still have it: it is then left to them.
+        """Remove all communicators and release their reserved TCM. Without `wait`, kernels that never ended may still
+        occupy it; it is then not released.
         """
-        for name in list(self._lent):
+        for name in list(self._allocated):
             self.uninstall(name)
         try:
             self._engine.release_communication_tcm(tuple(self._sips))
@@ -162,7 +164,7 @@ class Communicators:
     # ---- memory
 
     def _allocate(self, communicator: str, pe: PeKey, nbytes: int, kind: BufferKind) -> int:
-        """Memory for a ring or a credit word; raises AllocationError when there is none left."""
+        """Allocate a ring or a credit word; raises AllocationError if memory is exhausted."""
         align = min(ALIGN, nbytes)
         if kind == "hbm":
             address = self._engine.pe_memory(*pe).alloc_hbm(nbytes, align)
@@ -175,23 +177,23 @@ class Communicators:
                 raise AllocationError(
                     error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"
                 ) from None
-        self._lent[communicator][address.raw] = Lent(pe, kind, address, nbytes)
+        self._allocated[communicator][address.raw] = RingMemory(pe, kind, address, nbytes)
         return address.raw
 
-    def _give_back(self, communicator: str, address: int) -> None:
-        self._free(self._lent[communicator].pop(address))
+    def _release(self, communicator: str, address: int) -> None:
+        self._free(self._allocated[communicator].pop(address))
 
-    def _free(self, lent: Lent) -> None:
-        if lent.kind == "hbm":
-            self._engine.pe_memory(*lent.pe).free_hbm(lent.address, lent.nbytes)
-        elif lent.kind == "sram":
-            self._engine.cube_memory(*lent.pe[:2]).free(lent.address, lent.nbytes)
+    def _free(self, memory: RingMemory) -> None:
+        if memory.kind == "hbm":
+            self._engine.pe_memory(*memory.pe).free_hbm(memory.address, memory.nbytes)
+        elif memory.kind == "sram":
+            self._engine.cube_memory(*memory.pe[:2]).free(memory.address, memory.nbytes)
         else:
-            self._engine.communication_rings(*lent.pe).free(lent.address, lent.nbytes)
+            self._engine.communication_rings(*memory.pe).free(memory.address, memory.nbytes)
 
 
 def check_rings(config: RingConfig) -> RingConfig:
-    """The same, if it can be built; raises UsageError."""
+    """The configuration itself, if it is valid; otherwise raises UsageError."""
     for name, most in (("n_slots", 1 << 16), ("slot_size", 1 << 30), ("credit_bytes", 4096)):
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
@@ -207,7 +209,7 @@ def check_rings(config: RingConfig) -> RingConfig:
 
 
 def check_received(left: Sequence[Unreceived], when: str = "") -> None:
-    """Raise UnreceivedError for messages that a launch or a run leaves in rings; `when` says at which end."""
+    """Raise UnreceivedError for messages that a launch or a run leaves in rings; `when` is a prefix of the error."""
     if not left:
         return
     receiver, direction, message = left[0]

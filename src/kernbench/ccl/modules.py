@@ -1,12 +1,12 @@
 """Algorithms as modules: found by import or by path, and checked to have what a collective needs.
 
 kernel           the kernel: (t_ptr, *kernel_args(...), sip_rank, sip_topo_kind, sip_topo_w, sip_topo_h, *, tl), and
-                 by name what else it wants to know (`plans.py` lists what there is)
+                 further arguments by name (`plans.py` lists them)
 kernel_args      (world_size, n_elem, *, cube_w, cube_h) -> the arguments after the tensor
-TOPO_NAME_TO_KIND   optional: the grid of SIPs by name to the number that the kernel knows it by
+TOPO_NAME_TO_KIND   optional: the names of SIP grids to the numbers that the kernel uses for them
 COLLECTIVES      optional: which collectives it does; all_reduce without it
-docstring        optional: its first sentence is what `kernbench ccl --list` says of it
-refuse           optional: (Assignment) -> why it cannot do that, or None
+docstring        optional: its first sentence is shown by `kernbench ccl --list`
+refuse           optional: (Assignment) -> the reason why it is not supported, or None
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOADED: dict[tuple[str, int, int], ModuleType] = {}  # files, by path, time of 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A module that was found to be one. `names` are the arguments that its kernel has by name."""
+    """A checked module. `names` are the names of its kernel's parameters."""
 
     name: str
     kernel: Kernel
@@ -44,24 +44,24 @@ class Algorithm:
     refuse: Callable[[Assignment], str | None] | None
     names: tuple[str, ...]
     takes_any: bool
-    says_collectives: bool  # whether the module has COLLECTIVES
+    declares_collectives: bool  # whether the module has COLLECTIVES
     where: str = field(compare=False)
     summary: str = ""
 
     def check_does(self, collective: str) -> None:
-        """Raises UsageError for a collective that it does not do."""
+        """Raise UsageError for a collective that it does not implement."""
         if collective not in self.collectives:
             hint = "choose another in ccl.yaml, or with init_process_group(ccl={...}); see `kernbench ccl --list`"
-            if not self.says_collectives:
-                said = f'COLLECTIVES = ("{collective}",)'
-                hint = f"a module without COLLECTIVES does all_reduce: let it say {said}, or {hint}"
+            if not self.declares_collectives:
+                line = f'COLLECTIVES = ("{collective}",)'
+                hint = f"a module without COLLECTIVES does all_reduce: let it say {line}, or {hint}"
             raise UsageError(
                 f"algorithm '{self.name}' does no {collective}, but {', '.join(self.collectives)}", hint=hint
             )
 
 
 def load_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The module of an algorithm; raises UsageError, naming the line of its entry, for what is none."""
+    """The module of an algorithm; raises UsageError, with the line of its entry, if it is invalid."""
     module = _module(config)
     kernel, kernel_args = getattr(module, "kernel", None), getattr(module, "kernel_args", None)
     for name, found in (("kernel", kernel), ("kernel_args", kernel_args)):
@@ -114,12 +114,12 @@ def place_of(function: Callable[..., object], error: BaseException | None = None
 
 
 def _collectives(module: ModuleType, config: AlgorithmConfig) -> tuple[str, ...]:
-    """What a module says that it does."""
-    said = getattr(module, "COLLECTIVES", ("all_reduce",))
-    if isinstance(said, str) or not isinstance(said, Iterable):
-        hint = f"give a tuple: COLLECTIVES = ({said!r},)" if isinstance(said, str) else "give a tuple of names"
-        raise UsageError(f"{config.module}.COLLECTIVES is {said!r}", where=config.where, hint=hint)
-    names = tuple(said)
+    """The collectives that a module declares."""
+    declared = getattr(module, "COLLECTIVES", ("all_reduce",))
+    if isinstance(declared, str) or not isinstance(declared, Iterable):
+        hint = f"give a tuple: COLLECTIVES = ({declared!r},)" if isinstance(declared, str) else "give a tuple of names"
+        raise UsageError(f"{config.module}.COLLECTIVES is {declared!r}", where=config.where, hint=hint)
+    names = tuple(declared)
     for name in names:
         if name not in COLLECTIVE_NAMES:
             what = f"{config.module}.COLLECTIVES has '{name}'{closest(str(name), COLLECTIVE_NAMES)}"
@@ -134,7 +134,7 @@ def _module(config: AlgorithmConfig) -> ModuleType:
         return import_module(config.module)
     except UsageError as error:
         raise UsageError(error.what, where=config.where, hint=error.hint) from None
-    except Exception as error:  # whatever a module of the user's does as it is imported
+    except Exception as error:  # importing a user's module can raise anything
         what = f"algorithm '{config.algorithm}' cannot be loaded: {type(error).__name__}: {error}"
         hint = "give the name of a module that Python finds, or the path of a .py file"
         raise UsageError(what, where=config.where, hint=hint) from error
@@ -146,7 +146,7 @@ def _from_file(path: Path) -> ModuleType:
     full, changed = str(path.resolve()), path.stat()
     key = (full, changed.st_mtime_ns, changed.st_size)
     if key not in _LOADED:
-        # A name of its own for each file, also for two of one name in different folders.
+        # A unique module name per file, also for files of the same name in different folders.
         spec = spec_from_file_location(f"_kernbench_ccl_{path.stem}_{crc32(full.encode()):08x}", path)
         assert spec is not None
         assert spec.loader is not None

@@ -1,20 +1,20 @@
-"""From a rank's call of a collective to the launch that does it, or to a refusal that says why.
+"""From a rank's call of a collective to the kernel launch that carries it out, or to an error with the reason.
 
-A kernel gets by position what `modules.py` lists, and by name what of the following its signature names:
+A kernel gets by position the arguments that `modules.py` lists, and by name those of the following that it declares:
 
-    collective      which one, where a module does several
+    collective      its name, for modules that implement several
     op              "sum", "product", "max", "min" or "avg"; a kernel without it sums
     root, peer      ranks in the group
-    per             "rank" or "cube": whose parts are addends
-    out             the tensor that comes out, where that is another than goes in
-    part_0, ...     a tensor per rank, of those that take or give a list (the kernel has **parts)
-    cubes, pes      numbers of those that take part, in order
+    per             "rank" or "cube": whether ranks or cubes have addends
+    out             the output tensor, where it differs from the input
+    part_0, ...     a tensor per rank, for collectives with a list of tensors (the kernel has **parts)
+    cubes, pes      the numbers of the participating cubes and PEs, in order
     spread          None: every PE works on the part that it holds; else (over PEs, over cubes): they split the tensor
-    replicas        (over PEs, over cubes): who holds the same part; without it each replica does all the work
+    replicas        (over PEs, over cubes): which hold the same part; without it each replica does all the work
     input_splits, output_splits   of all_to_all, in elements
     mesh_root       "center" or "corner" of the cube mesh
-    chunk_bytes, work_bytes       how long a chunk may be, and how much TCM there is
-    slot_size       of the rings: a longer message is cut
+    chunk_bytes, work_bytes       the largest chunk, and the TCM for tensors
+    slot_size       of the rings: a longer message takes several slots
     n_rings         how many directions a PE can use
 """
 
@@ -41,15 +41,15 @@ from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.binding import signature_of
 from kernbench.triton_emu.registry import Kernel
 
-_OTHER_RINGS = 5  # of the TCM for rings: directions that other collectives use
+_OTHER_RINGS = 5  # rings in TCM kept free for the directions that other collectives use
 _RINGS_ELSEWHERE = 64  # with rings in SRAM or HBM: as many as a PE has neighbours on most machines
-_AFTER = 4  # what a kernel gets by position after its own arguments: its rank, and the grid of SIPs
-_KERNELS = 256  # remembered: a kernel that is launched again is the same object again
+_AFTER = 4  # positional arguments after those of `kernel_args`: the rank, and the grid of SIPs
+_KERNELS = 256  # cache size: a kernel that is launched again is the same object
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What to launch on the rank's SIP. `args` and `named` are the kernel's; tensors among them are the call's own."""
+    """The launch on the rank's SIP. `args` and `named` are the kernel's arguments; tensors are those of the call."""
 
     name: str
     kernel: Kernel
@@ -59,24 +59,25 @@ class LaunchPlan:
     target_pes: tuple[int, ...]
     stream: LaunchStream
     config: AlgorithmConfig
-    signature: Mapping[str, object] = field(repr=False)  # the same on every rank, or the collective cannot be done
+    signature: Mapping[str, object] = field(repr=False)  # must be equal on every rank
 
 
 def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
-    """The launch of a collective. Where `auto` chooses an algorithm that cannot do it, the next that can does. Raises
-    UsageError for what no algorithm, or not the one asked for, can do, and for one that is chosen and cannot be loaded.
+    """The launch of a collective. If the algorithm that `auto` chooses does not support the call, the first one that
+    does is used. Raises UsageError if no algorithm, or not the requested one, supports it, or if the module cannot be
+    loaded.
     """
     config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
     load_algorithm(config)
     try:
         return _plan(call, spec, config)
-    except UsageError as refused:
+    except UsageError as unsupported:
         if (algorithm or cfg.collectives[call.name]) != AUTO:
             raise
         for name in cfg.algorithms:
             with suppress(UsageError):
                 return _plan(call, spec, resolve_algorithm_config(cfg, name))
-        raise refused
+        raise unsupported
 
 
 def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> LaunchPlan:
@@ -113,7 +114,9 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
 
 
 def own_args(module: Algorithm, world_size: int, work: Assignment) -> tuple[object, ...]:
-    """What an algorithm's `kernel_args` returns; raises ComponentError where that is no tuple, or it raises itself."""
+    """The result of an algorithm's `kernel_args`; raises ComponentError if it is not a tuple, or if the function
+    raises.
+    """
     hint = "def kernel_args(world_size, n_elem, *, cube_w=4, cube_h=4): return n_elem, cube_w, cube_h, world_size"
     try:
         own = module.kernel_args(world_size, work.n_elem, cube_w=work.cube_w, cube_h=work.cube_h)
@@ -131,7 +134,7 @@ def own_args(module: Algorithm, world_size: int, work: Assignment) -> tuple[obje
 
 @lru_cache(maxsize=_KERNELS)
 def _check_takes(kernel: Kernel, algorithm: str, own: int, names: tuple[str, ...]) -> None:
-    """Raise ComponentError for a kernel that does not take its tensor, `own` values and what comes after them."""
+    """Raise ComponentError for a kernel that does not take a tensor, `own` values and the arguments after them."""
     signature = signature_of(kernel)
     others = [parameter for parameter in signature.parameters.values() if parameter.name != "tl"]
     try:
@@ -146,13 +149,15 @@ def _check_takes(kernel: Kernel, algorithm: str, own: int, names: tuple[str, ...
 
 
 def stream_of(call: CollectiveCall) -> LaunchStream:
-    """Messages that are sent, and those that are received, go on while a collective does, and in both directions."""
+    """The stream of a call: sends and receives run concurrently with collectives and with each other."""
     streams: dict[str, LaunchStream] = {"send": "send", "recv": "receive"}
     return streams.get(call.name, "communication")
 
 
 def message_bytes(call: CollectiveCall) -> int:
-    """What `auto` goes by: a rank's tensor, or a cube's addend; of lists and of blocks of all ranks, all of them."""
+    """The size that `auto` uses: of a rank's tensor or a cube's addend; lists and blocks of all
+    ranks count in total.
+    """
     nbytes = call.numel * dtype_of(call.dtype).itemsize if call.dtype is not None else 0
     if call.per != "cube":
         return nbytes
@@ -215,7 +220,7 @@ def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> d
 
 
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """How many elements each rank gets or gives; without splits, all the same."""
+    """The number of elements per rank; without splits, equally many."""
     if not rows:
         return (prod(tensor.shape) // call.group.size,) * call.group.size
     return tuple(n * prod(tensor.shape[1:]) for n in rows)
@@ -223,5 +228,5 @@ def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> t
 
 @lru_cache(maxsize=_KERNELS)
 def _bound(kernel: Kernel, facts: tuple[tuple[str, type, object], ...]) -> Kernel:
-    """A kernel with its facts; types are told apart, since True and 1.0 equal 1."""
+    """A kernel with its keyword arguments bound. Types are part of the cache key, since True and 1.0 equal 1."""
     return partial(kernel, **{name: value for name, _, value in facts}) if facts else kernel

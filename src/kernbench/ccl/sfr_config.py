@@ -1,7 +1,7 @@
 """The neighbour tables of all PEs, as they stand in the PEs' configuration registers (SFR).
 
-Every PE of every SIP knows its neighbours in all directions, whichever cube an algorithm takes as its root and however
-SIPs are joined: so an algorithm may choose at run time, and nothing is set up again for another one.
+Every PE of every SIP has its neighbours in all directions, independent of the algorithm, its root cube and the topology
+of SIPs. So an algorithm is chosen at run time, without another set-up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernbench.topology.spec import MachineSpec
 
 
 def neighbor_table(spec: MachineSpec) -> dict[PeKey, dict[str, PeKey]]:
-    """Who is in which direction of every PE of a machine."""
+    """The neighbours of every PE of a machine, by direction."""
     group = group_of(spec)
     table: dict[PeKey, dict[str, PeKey]] = {}
     for sip in group.sips:

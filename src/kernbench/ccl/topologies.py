@@ -1,4 +1,4 @@
-"""Who is whose neighbour: the directions of a PE, by its physical place. Pure functions.
+"""Neighbours of PEs: the directions of a PE and the PE in each of them, by physical position. Pure functions.
 
     N S E W                      the same PE number in the next cube of its SIP's mesh; no wrap
     intra_E intra_W              the next and the previous PE number of its cube, as a ring
@@ -7,8 +7,8 @@
     global_N/S/E/W               the same cube and PE on the next SIP of the group's grid
     rank_<k>                     the same cube and PE on the SIP of rank k in the group
 
-What is sent in a direction is received from its opposite: E from W, N from S, intra_2 of PE 5 from intra_5 of PE 2. So
-where two directions reach one neighbour, as in a ring of two, they are still two rings.
+A message sent in one direction is received from the opposite one: E from W, N from S, intra_2 of PE 5 from intra_5 of
+PE 2. So where two directions lead to the same neighbour, as in a ring of two, they have separate rings of slots.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _step(rank: int, w: int, h: int, side: str, *, wraps: bool) -> int | None:
 
 @frozen
 class SipGroup:
-    """SIPs in the order of their ranks, on a grid; and what a SIP is made of."""
+    """SIPs in the order of their ranks, on a grid; and the cubes and PEs of a SIP."""
 
     sips: tuple[int, ...]
     kind: GridKind
@@ -79,7 +79,7 @@ class SipGroup:
 def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> SipGroup:
     """All SIPs of a machine on the grid that it describes, or some of them, in that order, as a ring.
 
-    Some that are all, in order, are on the machine's grid. Raises UsageError for a grid that does not hold them.
+    If `sips` are all SIPs in order, they are on the machine's grid. Raises UsageError for a grid of another size.
     """
     everyone = tuple(range(spec.n_sips))
     chosen = everyone if sips is None else tuple(sips)
@@ -94,13 +94,13 @@ def group_of(spec: MachineSpec, sips: Sequence[int] | None = None) -> SipGroup:
             where="system.sips",
             hint="give w and h whose product is count, or topology: ring_1d",
         )
-    if kind == "ring_1d":  # in the order of ranks, whatever rows it is drawn in
+    if kind == "ring_1d":  # in the order of ranks, regardless of the grid
         w, h = len(chosen), 1
     return SipGroup(chosen, kind, w, h, mesh.w, mesh.h, n_pes)
 
 
 def peer_of(group: SipGroup, pe: PeKey, direction: str) -> Peer | None:
-    """Who is in a direction of a PE, and which of its directions leads back; None where nobody is."""
+    """The neighbour of a PE in a direction, with the direction that leads back; None if there is none."""
     sip, cube, number = pe
     rank = group.rank_of(sip)
     if rank is None:
@@ -133,7 +133,7 @@ def _in_cube(group: SipGroup, pe: PeKey, rest: str) -> Peer | None:
 
 
 def _is_other(text: str, own: int, count: int) -> bool:
-    """Whether text is the number of another one of `count`."""
+    """Whether text is a number below `count` other than `own`."""
     return text.isascii() and text.isdecimal() and str(int(text)) == text and int(text) < count and int(text) != own
 
 

@@ -1,8 +1,8 @@
-"""Tables of `auto` from measurements: which algorithm for which size, and the file that says so.
+"""Tables of `auto` from measurements: the algorithm for each range of sizes, and the file with the table.
 
-Sizes are measured one by one. A row holds up to the geometric mean of the last size it was best at and the first size
-at which another one was. What the present table takes is kept where nothing is better by more than `TOLERANCE`, and so
-is the choice for the size before: a new table differs from the old one where it gains something.
+Sizes are measured one by one. A row applies up to the geometric mean of the last size at which its algorithm was best
+and the first size at which another one was. The choice of the current table, or that of the previous size, is kept
+unless another is better by more than `TOLERANCE`: a new table differs from the old one only where that saves time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kernbench.common.errors import UsageError
 TOLERANCE = 0.02
 
 
-class Trial(NamedTuple):
-    """One measurement. `chunk_bytes` is None where the algorithm's own was used."""
+class Measurement(NamedTuple):
+    """The time of one algorithm at one size. `chunk_bytes` is None if the algorithm's default was used."""
 
     nbytes: int
     algorithm: str
@@ -29,27 +29,31 @@ class Trial(NamedTuple):
     time_ns: float
 
 
-def choose_rows(trials: Sequence[Trial], before: Sequence[Trial]) -> tuple[tuple[AutoRow, ...], tuple[Trial, ...]]:
-    """A table, and what it takes at each size; `before` is what the present one takes there, size by size."""
-    chosen: list[Trial] = []
+def choose_rows(
+    measurements: Sequence[Measurement], before: Sequence[Measurement]
+) -> tuple[tuple[AutoRow, ...], tuple[Measurement, ...]]:
+    """A table, and its choice at each size; `before` has the choices of the current table."""
+    chosen: list[Measurement] = []
     for present in before:
-        here = [present, *(trial for trial in trials if trial.nbytes == present.nbytes)]
-        least_ns = min(trial.time_ns for trial in here)
+        here = [present, *(measured for measured in measurements if measured.nbytes == present.nbytes)]
+        least_ns = min(measured.time_ns for measured in here)
         last = chosen[-1][1:3] if chosen else None
-        good = [trial for trial in here if trial.time_ns <= least_ns * (1 + TOLERANCE)]
-        kept = [trial for trial in good if trial[1:3] in (present[1:3], last)]
-        chosen.append(kept[0] if kept else min(good, key=lambda trial: trial.time_ns))
+        good = [measured for measured in here if measured.time_ns <= least_ns * (1 + TOLERANCE)]
+        kept = [measured for measured in good if measured[1:3] in (present[1:3], last)]
+        chosen.append(kept[0] if kept else min(good, key=lambda measured: measured.time_ns))
     rows = []
-    for at, trial in enumerate(chosen):
+    for at, measured in enumerate(chosen):
         if at + 1 == len(chosen):
-            rows.append(AutoRow(trial.algorithm, None, trial.chunk_bytes))
-        elif chosen[at + 1][1:3] != trial[1:3]:
-            rows.append(AutoRow(trial.algorithm, isqrt(trial.nbytes * chosen[at + 1].nbytes), trial.chunk_bytes))
+            rows.append(AutoRow(measured.algorithm, None, measured.chunk_bytes))
+        elif chosen[at + 1][1:3] != measured[1:3]:
+            rows.append(
+                AutoRow(measured.algorithm, isqrt(measured.nbytes * chosen[at + 1].nbytes), measured.chunk_bytes)
+            )
     return tuple(rows), tuple(chosen)
 
 
 def table_text(tables: Mapping[str, Sequence[AutoRow]], about: Sequence[str]) -> str:
-    """The file: a section `auto`, after lines of comment."""
+    """The text of the file: comment lines, then a section `auto`."""
     lines = [f"# {line}".rstrip() for line in about]
     lines.append("auto:")
     for name, rows in tables.items():
@@ -75,7 +79,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole, or as it was before."""
+    """Write a file atomically: it is complete, or as it was before."""
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -1,8 +1,8 @@
-"""Who does what in a collective on one SIP: the cubes and PEs that take part, and what each of them works on.
+"""The assignment of a collective's work on one SIP: the cubes and PEs that take part, and what each of them works on.
 
-PEs work on the parts that they hold, or split a tensor among them (`spread`), for which they must reach all of it: so
-with virtual addresses, or where it lies in one place. PEs that hold replicas do not split it: a PE reaches the replica
-of its own number, or of its own cube, and so each of them writes its own.
+PEs work on the parts that they hold, or split a tensor among them (`spread`), which requires that each can address all
+of it: with virtual addresses, or if it lies in one place. PEs that hold replicas do not split it: each PE addresses the
+replica of its own PE number or cube, and writes that one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kernbench.common.launch import TensorArg
 from kernbench.topology.spec import MachineSpec
 
 Columns = tuple[tuple[int, ...], tuple[int | None, int | None]]  # a shape, and the axes split over cubes and over PEs
-Spread = tuple[bool, bool]  # whether PEs, and whether cubes, split a tensor among them
-SPREAD_FROM_BYTES = 16 * 1024  # a smaller tensor takes longer to spread than to move
-SPREAD_CUBE_FROM_BYTES = 2 * 1024  # the part of a cube, which moves from cube to cube several times
+Spread = tuple[bool, bool]  # whether the tensor is split over PEs, and over cubes
+SPREAD_FROM_BYTES = 16 * 1024  # splitting a smaller tensor costs more than it saves
+SPREAD_CUBE_FROM_BYTES = 2 * 1024  # of a cube's part, which is transferred several times
 LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "reduce_scatter": "inputs"}
 
 
@@ -35,7 +35,7 @@ class Placement:
     cube_replicas: bool  # whether cubes do
     distinct: int  # parts
     shards: tuple[tuple[int, int, int, int], ...]  # cube, PE, offset, bytes
-    columns: Columns | None  # where others than rows are split: which elements a part has depends on the shape then
+    columns: Columns | None  # set if columns are split: the elements of a part then depend on the shape
 
     @classmethod
     def of(cls, tensor: TensorArg) -> Placement:
@@ -53,8 +53,8 @@ class Placement:
         )
 
 
-class Signature(NamedTuple):
-    """What must be the same on every rank, since lanes pair PEs of one number."""
+class PlacementSignature(NamedTuple):
+    """What must be equal on every rank, since PEs exchange data with the PEs of the same number."""
 
     cubes: tuple[int, ...]
     pes: tuple[int, ...]
@@ -77,12 +77,12 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A collective on one SIP. `cube_w` x `cube_h` are the cubes with addends of their own, 1 x 1 for addends per rank;
-    where they are no rectangle of the mesh, they count as a row. `n_elem` is how many elements a cube's addend, a block
-    of a gather or scatter, or else a part has; 0 for an all_to_all, whose blocks may differ.
+    """A collective on one SIP. With addends per cube, `cube_w` x `cube_h` is their rectangle in the mesh, or a row if
+    they form none; with addends per rank it is 1 x 1. `n_elem` is the number of elements of a cube's addend, of a block
+    of a gather or scatter, or else of a part; 0 for an all_to_all, whose blocks may differ.
     """
 
-    tensor: TensorArg | None  # that says who takes part
+    tensor: TensorArg | None  # whose placement selects the cubes and PEs
     cubes: tuple[int, ...]
     pes: tuple[int, ...]
     n_elem: int
@@ -93,15 +93,15 @@ class Assignment:
     replicas: Spread = (False, False)
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> PlacementSignature:
         at = Placement.of(self.tensor) if self.tensor is not None else None
         own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in at.shards) if at and self.spread is None else ()
         columns = at.columns if at else None
-        return Signature(self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own, columns)
+        return PlacementSignature(self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own, columns)
 
 
 def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
-    """Who does what; `takes` are the arguments that the kernel has by name. Raises UsageError for tensors whose
+    """The assignment of a call; `takes` are the names of the kernel's parameters. Raises UsageError for tensors whose
     placement the collective cannot handle.
     """
     if not call.tensors:
@@ -121,7 +121,7 @@ def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> As
 
 
 def _tensor(call: CollectiveCall) -> TensorArg:
-    """The one tensor that every rank has, and has placed alike."""
+    """The one tensor that every rank has, with the same placement."""
     if call.name in ("scatter", "reduce_scatter", "recv"):
         return call.outputs[0]
     return (call.inputs or call.outputs)[0]
@@ -142,7 +142,7 @@ def _elementwise(tensor: TensorArg, spec: MachineSpec, takes: Sequence[str]) -> 
 
 
 def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
-    """Tensors that are blocks of several ranks, one after the other: by address, so rows must lie end to end."""
+    """Tensors that are the concatenated blocks of several ranks, found by address: their rows must be contiguous."""
     source, target = call.inputs[0], call.outputs[0]
     for tensor in (source, target):
         at = Placement.of(tensor)
@@ -158,7 +158,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
     at = Placement.of(target)
-    is_uneven = call.name == "all_to_all"  # ranks may have more than others: what they do must not depend on it
+    is_uneven = call.name == "all_to_all"  # sizes differ between ranks: the assignment must not depend on them
     n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
@@ -170,7 +170,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
-    """With physical addresses, PEs that write a replica have one of the input too, or there is only one input."""
+    """With physical addresses, PEs that write a replica also hold one of the input, or the input has one shard."""
     at = Placement.of(source)
     if len(source.shards) > 1 and [shard[:2] for shard in at.shards] != [shard[:2] for shard in target.shards]:
         raise UsageError(
@@ -190,7 +190,7 @@ def _check_alike(call: CollectiveCall, tensor: TensorArg, many: Sequence[TensorA
 
 
 def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
-    """Every cube's part is an addend: they must be of one size, and lie on the same PEs."""
+    """Every cube's part is an addend: all must have one size, and lie on the same PE numbers."""
     tensor = call.inputs[0]
     at = Placement.of(tensor)
     of_cube = {cube: [(pe, nbytes) for c, pe, _, nbytes in at.shards if c == cube] for cube in at.cubes}

@@ -11,7 +11,7 @@ from kernbench import __version__
 from kernbench.benches._ccl_tuning import DTYPE, TABLES, Tuned, tune
 from kernbench.benches._collectives import sizes_between
 from kernbench.ccl.config import load_ccl_config
-from kernbench.ccl.tuned import Trial, check_writable, table_text, write_whole
+from kernbench.ccl.tuned import Measurement, check_writable, table_text, write_whole
 from kernbench.cli.ccl import read_bytes
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
@@ -105,7 +105,7 @@ def _print(found: list[Tuned], graph: TopologyGraph, path: Path, as_json: bool) 
     click.echo(f"written to {path}: take it with `auto: {path.name}` in a ccl.yaml next to it")
 
 
-def _name(trial: Trial) -> str:
+def _name(trial: Measurement) -> str:
     return trial.algorithm + ("" if trial.chunk_bytes is None else f", chunks of {format_bytes(trial.chunk_bytes)}")
 
 

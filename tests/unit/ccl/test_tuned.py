@@ -8,19 +8,19 @@ import pytest
 
 from kernbench.ccl.config import choose, load_ccl_config
 from kernbench.ccl.config_spec import AutoRow
-from kernbench.ccl.tuned import Trial, check_writable, choose_rows, table_text, write_whole
+from kernbench.ccl.tuned import Measurement, check_writable, choose_rows, table_text, write_whole
 from kernbench.common.errors import UsageError
 
 SLOW = "lrab_hierarchical_allreduce"
 
 
-def trials(nbytes: int, *times: tuple[str, float]) -> list[Trial]:
-    return [Trial(nbytes, name, None, time_ns) for name, time_ns in times]
+def trials(nbytes: int, *times: tuple[str, float]) -> list[Measurement]:
+    return [Measurement(nbytes, name, None, time_ns) for name, time_ns in times]
 
 
 def test_a_row_ends_half_way_between_two_sizes_that_differ() -> None:
     tried = trials(1024, ("tree", 10), (SLOW, 20)) + trials(16384, ("tree", 50), (SLOW, 40))
-    before = [Trial(1024, SLOW, None, 20), Trial(16384, SLOW, None, 40)]
+    before = [Measurement(1024, SLOW, None, 20), Measurement(16384, SLOW, None, 40)]
     rows, chosen = choose_rows(tried, before)
     assert rows == (AutoRow("tree", 4096), AutoRow(SLOW))  # sqrt(1 KiB * 16 KiB) = 4 KiB
     assert [trial.time_ns for trial in chosen] == [10, 40]
@@ -28,7 +28,7 @@ def test_a_row_ends_half_way_between_two_sizes_that_differ() -> None:
 
 def test_what_the_present_table_takes_stays_where_nothing_is_2_percent_faster() -> None:
     tried = trials(1024, ("tree", 100), (SLOW, 102)) + trials(4096, ("tree", 100), (SLOW, 103))
-    before = [Trial(1024, SLOW, None, 102), Trial(4096, SLOW, None, 103)]
+    before = [Measurement(1024, SLOW, None, 102), Measurement(4096, SLOW, None, 103)]
     rows, _ = choose_rows(tried, before)
     assert rows == (AutoRow(SLOW, 2048), AutoRow("tree"))
 
@@ -37,13 +37,17 @@ def test_a_choice_stays_from_one_size_to_the_next_where_nothing_is_2_percent_fas
     tried = trials(1024, ("tree", 10), (SLOW, 20), ("chain", 30)) + trials(
         4096, ("tree", 101), (SLOW, 100.5), ("chain", 100)
     )
-    before = [Trial(1024, SLOW, None, 20), Trial(4096, "ring", None, 200)]
+    before = [Measurement(1024, SLOW, None, 20), Measurement(4096, "ring", None, 200)]
     rows, _ = choose_rows(tried, before)
     assert rows == (AutoRow("tree"),)
 
 
 def test_chunks_are_part_of_a_choice() -> None:
-    tried = [Trial(1024, "tree", None, 10), Trial(4096, "tree", None, 50), Trial(4096, "tree", 8192, 40)]
+    tried = [
+        Measurement(1024, "tree", None, 10),
+        Measurement(4096, "tree", None, 50),
+        Measurement(4096, "tree", 8192, 40),
+    ]
     rows, _ = choose_rows(tried, [tried[0], tried[1]])
     assert rows == (AutoRow("tree", 2048), AutoRow("tree", None, 8192))
 

@@ -1,1 +1,1 @@
-"""Collective algorithms, one a module."""
+"""Collective algorithms, one per module."""

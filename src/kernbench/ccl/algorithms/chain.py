@@ -1,4 +1,4 @@
-"""A chain of ranks, from the root on: reduce along it, or broadcast. Every rank sends and receives the bytes once,
+"""Reduce or broadcast along a chain of ranks that begins at the root. Every rank sends and receives the bytes once,
 chunk by chunk: for large messages.
 """
 

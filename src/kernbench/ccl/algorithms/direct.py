@@ -1,4 +1,4 @@
-"""All-to-all, gather and scatter: everything goes straight from the rank that has it to the one that gets it."""
+"""All-to-all, gather and scatter: data is sent directly from the source rank to the destination rank."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def all_to_all(
 
 
 def gather(lane: Lane, part: int, n: int, places: list[int], rank: int, root: int) -> None:
-    """A chunk of every rank in turn."""
+    """The root receives one chunk of every rank, round-robin."""
     spans = lane.spans(n)
     loads = lane.loads((part, span) for span in spans)
     if rank != root:
@@ -106,7 +106,7 @@ def gather(lane: Lane, part: int, n: int, places: list[int], rank: int, root: in
 
 
 def scatter(lane: Lane, part: int, n: int, places: list[int], rank: int, root: int) -> None:
-    """A chunk for every rank in turn."""
+    """The root sends one chunk to every rank, round-robin."""
     spans = lane.spans(n)
     if rank != root:
         for span, x in zip(spans, lane.receives(f"rank_{root}", [count for _, count in spans]), strict=True):

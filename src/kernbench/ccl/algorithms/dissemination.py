@@ -1,5 +1,5 @@
-"""A barrier: in round i every rank tells the one 2^i after it, and hears from the one 2^i before. After log2(n) rounds
-everybody has heard, over others, from all.
+"""A dissemination barrier: in round i every rank sends to the rank 2^i after it and receives from the rank 2^i before
+it. After log2(n) rounds every rank has, directly or indirectly, a message from all others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def kernel(
     tl: TLContext,
 ) -> None:
     here = tl.zeros((1,), "i32")
-    reach = 1
-    while reach < n_sips:
-        sent = tl.send_async(f"rank_{(sip_rank + reach) % n_sips}", here)
-        tl.recv(f"rank_{(sip_rank - reach) % n_sips}", (1,), "i32")
+    distance = 1
+    while distance < n_sips:
+        sent = tl.send_async(f"rank_{(sip_rank + distance) % n_sips}", here)
+        tl.recv(f"rank_{(sip_rank - distance) % n_sips}", (1,), "i32")
         tl.wait(sent)
-        reach *= 2
+        distance *= 2

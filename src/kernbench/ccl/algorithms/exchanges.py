@@ -1,6 +1,7 @@
-"""How PEs that each hold a chunk reduce it among them, in rounds: for `parts.in_rounds` and `trees.all_reduce`.
+"""Exchanges: PEs that each hold a chunk reduce it among them, in rounds. Used by `parts.in_rounds` and
+`trees.all_reduce`.
 
-Every exchange ends with the same bits on all PEs: chunks are combined in one order, whoever does it.
+Every exchange ends with the same bits on all PEs: all of them combine chunks in the same order.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Direction = Callable[[int], str]  # of the PE at a position
 def doubling(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
     """Recursive doubling: in round i, PEs whose positions differ in bit i exchange all they have.
 
-    Where size is no power of two, the first PEs pair up: the even ones of them give what they have to the odd ones
-    before, and get the result after.
+    If size is not a power of two, the first PEs form pairs: the even one of a pair sends its chunk to the odd one
+    before the rounds, and receives the result after them.
     """
     tl, count = lane.tl, x.size
     full = 1 << (size.bit_length() - 1)
@@ -37,7 +38,7 @@ def doubling(lane: Lane, x: TensorHandle, position: int, size: int, direction: D
         x = lane.combine(arrived(tl.wait(folded)), x)
     elif paired:
         yield
-    # Among the `full` PEs that are left, the odd ones of the pairs come first.
+    # Among the `full` PEs that remain, the odd ones of the pairs come first.
     rank = position // 2 if position < paired else position - paired // 2
     for bit in bits:
         other = rank ^ (1 << bit)
@@ -59,8 +60,8 @@ def doubling_rounds(size: int) -> int:
 
 
 def direct(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
-    """Everybody reduces a piece of the chunk, which all others send it, and sends the result to all others: two rounds,
-    for networks in which all reach all equally well, as SIPs on one switch do.
+    """Every PE reduces one piece of the chunk, which all others send to it, and sends the result to all others: two
+    rounds, for networks in which all distances are equal, as between SIPs on one switch.
     """
     if size == 1:
         return x
@@ -74,8 +75,8 @@ DIRECT_ROUNDS = 2
 
 
 def direct_in_rows(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
-    """As `direct`, where so many peers at once are too many: PEs stand in rows and columns (`row_width`). Those of a
-    row reduce a piece each, those of a column reduce their piece, and those of a row give each other the results.
+    """As `direct`, with fewer peers per PE: PEs form rows and columns (`row_width`). PEs of a row reduce a piece each,
+    PEs of a column reduce their piece, and PEs of a row exchange the results.
     """
     width = row_width(size)
     place = position % width
@@ -98,12 +99,12 @@ IN_ROWS_ROUNDS = DIRECT_ROUNDS + 2
 
 
 def row_width(size: int) -> int:
-    """How many stand in a row: the largest divisor of `size` up to its square root; 1 for a prime number."""
+    """The number of PEs in a row: the largest divisor of `size` up to its square root; 1 for a prime number."""
     return max(width for width in range(1, isqrt(size) + 1) if size % width == 0)
 
 
 def direct_whole(lane: Lane, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
-    """Everybody sends all it has to all others, and reduces for itself, by position: one round, for a few bytes."""
+    """Every PE sends its whole chunk to all others, and reduces them by position: one round, for small chunks."""
     tl = lane.tl
     others = _others(position, size)
     theirs = {k: tl.recv_async(direction(k), (x.size,), lane.dtype) for k in others}
@@ -134,7 +135,7 @@ def ring_pieces(lane: Lane, x: TensorHandle, position: int, size: int, direction
 
 
 def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
-    """Everybody's whole chunk goes round a ring once, in size - 1 rounds; then each PE combines them by position."""
+    """Every PE's whole chunk circulates a ring once, in size - 1 rounds; then each PE combines them by position."""
     tl = lane.tl
     values = {position: x}
     for step in range(size - 1):
@@ -146,7 +147,7 @@ def ring_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
 
 
 def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, back: str) -> Rounds:
-    """Chunks are combined along a line towards its first PE, and the result goes back along it, a PE per round."""
+    """Chunks are combined along a line towards its first PE, and the result is sent back along it, one PE per round."""
     tl, count = lane.tl, x.size
     behind = size - 1 - position
     if behind:
@@ -168,7 +169,7 @@ def line_values(lane: Lane, x: TensorHandle, position: int, size: int, to: str, 
 
 
 def _reduce_own_piece(lane: Lane, x: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction) -> Rounds:
-    """One round: everybody sends the others their pieces of the chunk, and reduces its own by position."""
+    """One round: every PE sends the others their pieces of its chunk, and reduces its own piece by position."""
     tl, others = lane.tl, _others(place, len(pieces))
     first, count = pieces[place]
     theirs = {k: tl.recv_async(direction(k), (count,), lane.dtype) for k in others if count}
@@ -183,7 +184,7 @@ def _reduce_own_piece(lane: Lane, x: TensorHandle, pieces: Sequence[Span], place
 
 
 def _gather_pieces(lane: Lane, mine: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction) -> Rounds:
-    """One round: everybody sends its piece, if it has one, to all others, and so all have the whole chunk."""
+    """One round: every PE sends its piece, if it has one, to all others, so that all have the whole chunk."""
     tl, others = lane.tl, _others(place, len(pieces))
     if mine.size:
         for k in others:
@@ -195,15 +196,15 @@ def _gather_pieces(lane: Lane, mine: TensorHandle, pieces: Sequence[Span], place
 
 
 def _others(place: int, size: int) -> list[int]:
-    """Positions after one's own and around: so that not all send to the same PE first."""
+    """The other positions, beginning after `place`, so that PEs do not all send to the same PE first."""
     return [(place + step) % size for step in range(1, size)]
 
 
 def _reduced(lane: Lane, values: Sequence[TensorHandle]) -> TensorHandle:
-    """Values combined by position, so that all who combine them get the same bits."""
+    """Values combined by position, so that all PEs get the same bits."""
     return reduce(lane.combine, values)
 
 
 def _joined(lane: Lane, pieces: Sequence[TensorHandle]) -> TensorHandle:
-    """Pieces one behind the other."""
+    """Pieces, concatenated."""
     return lane.tl.cat(pieces) if len(pieces) > 1 else pieces[0]

@@ -1,15 +1,15 @@
-"""All-reduce in which all PEs carry their share, so that all connections between cubes and the whole of PCIe are used:
-for large messages.
+"""All-reduce in which all PEs transfer a share, so that all connections between cubes and the full PCIe bandwidth are
+used: for large messages.
 
 Addends per cube: the part of a cube is split over its PEs. The PEs of one number reduce their shares over the cube mesh
-to its root, the roots of all SIPs exchange, and the result goes back the same way. Addends per rank: the tensor is
-split over the PEs, which exchange their shares with their peers on the other SIPs. Of a tensor that is replicated,
-every replica exchanges a share, and they then give each other what they have got.
+to its root, the roots of all SIPs exchange, and the result returns along the same path. Addends per rank: the tensor is
+split over the PEs, which exchange their shares with the same PEs of the other SIPs. Of a replicated tensor, every
+replica exchanges a share, followed by an all-gather among the replicas.
 
-SIPs exchange directly, all with all: a few bytes in one round, more in two. Where that would take more rings than there
-are, they do so in rows and columns, or around a ring where their number is prime. Shares of which every SIP has a whole
-chunk go around a ring too. Where there are many, and many PEs, each has one on its way at a time, which may be longer
-then: they share PCIe, which has enough to do all the same.
+SIPs exchange directly, all with all: small chunks in one round, others in two. If that takes more rings than there are,
+they exchange in rows and columns, or around a ring if their number is prime. Shares with a whole chunk for every SIP
+circulate a ring too. With many chunks and many PEs, each PE has one chunk in flight at a time, which may be longer:
+the PEs share the PCIe link, which stays busy.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
-FEW_BYTES = 1024  # of a PE,
-FEW_SIP_BYTES = 40 * 1024  # and of all PEs of a SIP for each SIP: about as long on its link as one more round
-LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from which on PEs have one chunk on its way at a time
+FEW_BYTES = 1024  # per PE,
+FEW_SIP_BYTES = 40 * 1024  # and per pair of SIPs, over all PEs: takes about as long on the link as one more round
+LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from these on, a PE has one chunk in flight at a time
 
 
 def refuse(work: Assignment) -> str | None:
-    """Why it cannot be done, if it cannot."""
+    """The reason why the assignment is not supported, or None."""
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
 
 
 class ExchangePlan(NamedTuple):
     """How SIPs exchange a chunk, and in how many rounds."""
 
-    way: Callable[[Lane, TensorHandle, int, int, Direction], Rounds]
+    exchange: Callable[[Lane, TensorHandle, int, int, Direction], Rounds]
     rounds: int
 
     @property
     def held(self) -> int:
-        """Chunks in TCM, of those in all rounds together."""
+        """Chunks in TCM, over all rounds together."""
         return 3 * self.rounds
 
 
 def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
-    """The way with the fewest rounds for which so many rings are enough."""
+    """The exchange with the fewest rounds that needs at most `n_rings` rings."""
     width = row_width(n_sips)
     if n_sips - 1 <= n_rings:
         return ExchangePlan(direct, DIRECT_ROUNDS)
@@ -70,18 +70,18 @@ def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
 
 
 def is_sent_whole(nbytes: int, n_sips: int, n_pes: int) -> bool:
-    """Whether so few bytes of each of a SIP's PEs go to everybody at once, in one round instead of two."""
+    """Whether chunks are small enough to be sent whole to all SIPs, in one round instead of two."""
     return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) <= FEW_SIP_BYTES * n_sips
 
 
 def exchange(lane: Lane, plan: ExchangePlan, sent_whole: bool, n_sips: int, sip_rank: int, x: TensorHandle) -> Rounds:
-    """A chunk of this PE, as planned; where a direct exchange is planned, it may be sent whole."""
-    way = direct_whole if sent_whole and plan.way is direct else plan.way
-    return way(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
+    """Exchange a chunk of this PE as planned; in a direct exchange it may be sent whole."""
+    chosen = direct_whole if sent_whole and plan.exchange is direct else plan.exchange
+    return chosen(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
 
 class Replicas(NamedTuple):
-    """PEs, or cubes, that hold the same part: each exchanges one piece of it, and they give each other the results."""
+    """PEs, or cubes, that hold the same part: each exchanges one piece of it, then they all-gather the results."""
 
     ring: rings.Ring
     pieces: list[Span]
@@ -90,9 +90,8 @@ class Replicas(NamedTuple):
 def split_over_replicas(
     n: int, itemsize: int, replicas: Spread, pes: Sequence[int], cubes: Sequence[int], tl: TLContext
 ) -> tuple[Span, list[Replicas]]:
-    """Of a part of n elements, those that this PE exchanges, and the replicas that have the others. They come in the
-    order in which they give each other their pieces: first those of the last split, whose pieces make up one of the
-    split before.
+    """Of a part of n elements, those that this PE exchanges, and the replicas that exchange the others, in the order of
+    the all-gathers: first those of the last split, whose pieces together are one piece of the split before.
     """
     own = (0, n)
     found: list[Replicas] = []
@@ -105,7 +104,7 @@ def split_over_replicas(
 
 
 def ring_depth(nbytes: int, n_sips: int, n_pes: int) -> int:
-    """Chunks that a PE with so many bytes has on their way around the ring of SIPs."""
+    """Chunks that a PE with `nbytes` bytes has in flight around the ring of SIPs."""
     return 1 if nbytes >= n_sips * LONG_PIECE_BYTES and n_pes >= MANY_PES else rings.DEPTH
 
 
@@ -134,7 +133,7 @@ def kernel(
     slot_size: int = 4096,
     tl: TLContext,
 ) -> None:
-    """`replicas` says whether PEs of a cube, and whether cubes, hold the same part."""
+    """`replicas`: whether PEs of a cube, and whether cubes, hold the same part."""
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
     (first, count), shared_with = split_over_replicas(n, t_ptr.itemsize, replicas, pes, cubes, tl)
     start = part + first * t_ptr.itemsize
@@ -145,7 +144,7 @@ def kernel(
     live = trees.live_in_mesh(plan.held, window) if is_mesh else max(trees.live(0) + plan.held, rings.LIVE)
     make_lane = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
     lane = make_lane(live=live, window=window)
-    n_pes = len(pes) if is_mesh else len(cubes) * len(pes)  # that exchange something
+    n_pes = len(pes) if is_mesh else len(cubes) * len(pes)  # that exchange a share
     sent_whole = is_sent_whole(count * t_ptr.itemsize, n_sips, n_pes)
     rounds = partial(exchange, lane, plan, sent_whole, n_sips, sip_rank)
 
@@ -158,11 +157,11 @@ def kernel(
     else:
         around = partial(rings.all_reduce, ring=rings.rank_ring(sip_rank, n_sips), ptr=start, n=count, addends=n_sips)
         depth = ring_depth(count * t_ptr.itemsize, n_sips, n_pes)
-        if depth == rings.DEPTH and plan.way is not ring_pieces:
+        if depth == rings.DEPTH and plan.exchange is not ring_pieces:
             around(lane)
-        else:  # nothing is exchanged any other way, so the ring's chunks may have the room for it
+        else:  # no other exchange follows, so the ring's chunks may use its TCM
             around(make_lane(live=rings.live_of(depth), window=rings.window_of(depth)), depth=depth)
             if shared_with:
-                tl.wait()  # chunks of two lengths have no room beside each other
+                tl.wait()  # chunks of two lengths do not fit TCM together
     for ring, pieces in shared_with:
         rings.all_gather_in_place(lane, ring, part, pieces)

@@ -1,10 +1,10 @@
 """All-reduce over the cube mesh of every SIP, and then between the SIPs: for addends per cube.
 
-Rows reduce to the root's column and that column to the root, from both sides; the roots of all SIPs exchange what they
-have; and it is broadcast back the way it came. The root is the center of the mesh, which halves the longest way, or its
-corner. SIPs exchange around a ring (everybody's chunk goes round), around the rings of a torus (rows, then columns), or
-along the lines of a mesh (towards the first and back; rows, then columns). One PE of a cube moves all that the cube
-holds: right for small messages.
+Rows reduce to the root's column and that column to the root, from both sides; the roots of all SIPs exchange their
+sums; and the result is broadcast back along the same tree. The root is the center of the mesh, which halves the longest
+path, or its corner. SIPs exchange around a ring (every chunk circulates), around the rings of a torus (rows, then
+columns), or along the lines of a mesh (towards the first SIP and back; rows, then columns). One PE of a cube transfers
+all of the cube's part: for small messages.
 
 With one cube per addend (`per="rank"`, or a mesh of one cube) there is only the exchange between SIPs.
 """
@@ -33,7 +33,7 @@ COLLECTIVES = ("all_reduce",)
 
 
 def refuse(work: Assignment) -> str | None:
-    """Why it cannot be done, if it cannot."""
+    """The reason why the assignment is not supported, or None."""
     return None if work.is_rectangle else f"cubes {work.cubes} are no rectangle of the cube mesh"
 
 
@@ -68,7 +68,7 @@ def kernel(
         raise ValueError(f"unsupported topology kind {sip_topo_kind}")
     if sip_topo_kind == SIP_TOPO_MESH:
         along, rounds = line_values, sum(2 * (size - 1) for _, size, _, _ in lines)
-        held = 3 * rounds  # chunks, in all rounds together
+        held = 3 * rounds  # chunks, over all rounds together
     else:
         along, rounds = ring_values, sum(size - 1 for _, size, _, _ in lines)
         held = sum(size * (size + 1) // 2 for _, size, _, _ in lines)

@@ -1,4 +1,4 @@
-"""One rank sends a tensor, another receives it, chunk by chunk. Both have it placed alike."""
+"""Point-to-point: one rank sends a tensor, another receives it, chunk by chunk. Both place it in the same way."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What collective kernels share: which elements a PE works on, chunks, the reduction, and transfers under way.
+"""Shared by all collective kernels: which elements a PE works on, chunks, the reduction, and pipelined transfers.
 
-A collective works on *lanes*: a lane is the same cube and PE number on every SIP of the group, and lanes never talk to
-each other unless an algorithm lets them. A lane's elements are cut into chunks. Loads and receives are asked for ahead
-of their use, sends and stores are waited for later, so that all of them overlap; how many are under way is bounded, and
-with it the TCM that a lane takes.
+A collective works on *lanes*: a lane is the same cube and PE number on every SIP of the group, and lanes do not
+communicate unless an algorithm says so. A lane's elements are cut into chunks. Loads and receives are issued ahead of
+their use, sends and stores are waited for later, so that all of them overlap; the number in flight is bounded, and with
+it the TCM that a lane uses.
 
 Elements are combined two at a time in their own type: a sum of f16 is rounded at every step. The order is that of the
-algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as NCCL does,
-since their sum may be more than the type holds: by a power of two, which rounds nothing but numbers near the type's
+algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as in NCCL,
+since their sum may exceed the range of the type: by a power of two, which is exact except for numbers near the type's
 smallest; the rest of the division is the last step. Sums of integers wrap around, and are divided at the end.
 """
 
@@ -26,13 +26,13 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")
 Span = tuple[int, int]  # first element and how many
-Rounds = Generator[None, None, TensorHandle]  # what is done with a chunk: it yields where it would wait for messages
+Rounds = Generator[None, None, TensorHandle]  # the processing of a chunk: it yields where it waits for messages
 
 SIP_TOPO_RING, SIP_TOPO_TORUS, SIP_TOPO_MESH = 0, 1, 2
 TOPO_NAME_TO_KIND = {"ring_1d": SIP_TOPO_RING, "torus_2d": SIP_TOPO_TORUS, "mesh_2d_no_wrap": SIP_TOPO_MESH}
 
 BURST_BYTES = 256
-AHEAD = 1  # loads, and receives from each direction, that are under way besides the one in use
+AHEAD = 1  # loads, and receives per direction, in flight besides the one in use
 
 
 def kernel_args(world_size: int, n_elem: int, *, cube_w: int = 4, cube_h: int = 4) -> tuple[int, int, int, int]:
@@ -40,11 +40,11 @@ def kernel_args(world_size: int, n_elem: int, *, cube_w: int = 4, cube_h: int = 
     return n_elem, cube_w, cube_h, world_size
 
 
-# ------------------------------------------------------------------------------------------------------- who has what
+# --------------------------------------------------------------------------------------------------- elements per PE
 
 
 def parts_of(n: int, parts: int, itemsize: int) -> list[Span]:
-    """n elements over so many parts, in order, cut at bursts: some are empty where there is too little."""
+    """n elements over `parts` parts, in order, cut at bursts: some are empty if there are too few elements."""
     unit = max(BURST_BYTES // itemsize, 1)
     size, more = divmod(-(-n // unit), parts)
     bounds = [min((at * size + min(at, more)) * unit, n) for at in range(parts + 1)]
@@ -61,8 +61,8 @@ def lane_of(tl: TLContext, spread: Spread) -> tuple[int, int]:
 
 
 def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int | None = None) -> tuple[int, int]:
-    """Where this PE's elements of a tensor begin, and how many there are: its own part, or with `spread` its share of
-    the whole. `n_elem` counts those of one cube, of which the PEs of that cube then have a share each.
+    """The address and number of this PE's elements of a tensor: the part that it holds, or with `spread` its share of
+    the whole. With `n_elem`, the elements of one cube, the PEs of that cube have a share each.
     """
     if spread is None:
         return t_ptr.local, prod(t_ptr.local_shape)
@@ -79,10 +79,10 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
 
 
 class Lane:
-    """One PE's transfers and arithmetic. `live` is how many chunks are in TCM at a time, at most; `window` is how many
-    sends to one direction may be under way. A chunk that does not fit into a slot takes whole slots, since a slot with
-    little in it costs a message and a credit all the same; unless `is_sparse`: a direction has few chunks under way,
-    and what counts is that there are few of them.
+    """One PE's transfers and arithmetic. `live` is the largest number of chunks in TCM at a time; `window` is the
+    number of sends per direction that may be in flight. A chunk longer than a slot takes whole slots, since a partly
+    filled slot also costs a message and a credit; unless `is_sparse`: directions then have few chunks in flight, and
+    fewer chunks matter more than full slots.
     """
 
     def __init__(
@@ -118,24 +118,24 @@ class Lane:
         return [(at, min(self.chunk, first + n - at)) for at in range(first, first + n, self.chunk)]
 
     def loads(self, spans: Iterable[tuple[int, Span]]) -> Iterator[TensorHandle]:
-        """Elements from memory, one after the other; each comes with the pointer that it is counted from."""
+        """Load elements from memory, in order; each span is relative to the pointer given with it."""
         tl, itemsize = self.tl, self.itemsize
         return self._ahead(lambda at: tl.load_async(at[0] + at[1][0] * itemsize, (at[1][1],)), spans)
 
     def receives(self, direction: str, counts: Iterable[int]) -> Iterator[TensorHandle]:
-        """Messages from a direction, of so many elements each."""
+        """Receive messages from a direction, with these numbers of elements."""
         tl, dtype = self.tl, self.dtype
         return self._ahead(lambda count: tl.recv_async(direction, (count,), dtype), counts)
 
     def send(self, direction: str, x: TensorHandle) -> None:
-        """Send without waiting, unless `window` of them are under way to that direction."""
-        under_way = self._sends.setdefault(direction, deque())
-        if len(under_way) == self._window:
-            self.tl.wait(under_way.popleft())
-        under_way.append(self.tl.send_async(direction, x))
+        """Send without waiting, unless `window` sends in that direction are in flight."""
+        in_flight = self._sends.setdefault(direction, deque())
+        if len(in_flight) == self._window:
+            self.tl.wait(in_flight.popleft())
+        in_flight.append(self.tl.send_async(direction, x))
 
     def store(self, ptr: int, span: Span, x: TensorHandle) -> None:
-        """Store without waiting, unless two are under way."""
+        """Store without waiting, unless two stores are in flight."""
         if len(self._stores) == 2:
             self.tl.wait(self._stores.popleft())
         self._stores.append(self.tl.store_async(ptr + span[0] * self.itemsize, x))
@@ -158,7 +158,7 @@ class Lane:
         return ((x * scale).to(self.dtype) for x in self.loads(spans))
 
     def finish(self, x: TensorHandle, count: int) -> TensorHandle:
-        """The last step of a reduction: for a mean, what is left of the division; integers are cut towards zero."""
+        """The last step of a reduction: for a mean, the rest of the division; integers are rounded towards zero."""
         left = count / _power_of_two(count)
         if self.op != "avg" or count == 1 or (self._is_float and left == 1.0):
             return x
@@ -168,15 +168,15 @@ class Lane:
         inexact = (x < 0) & (down * count != x)
         return (down + inexact.to(self.dtype)).to(self.dtype)
 
-    def _ahead(self, ask: Callable[[T], TransferHandle], items: Iterable[T]) -> Iterator[TensorHandle]:
-        """What is asked for, one after the other, always with `AHEAD` more under way; the first ones from now on."""
+    def _ahead(self, issue: Callable[[T], TransferHandle], items: Iterable[T]) -> Iterator[TensorHandle]:
+        """The results of transfers, in order, always with `AHEAD` more in flight; the first ones are issued now."""
         left = iter(items)
-        under_way = deque(ask(item) for item in islice(left, AHEAD))
+        in_flight = deque(issue(item) for item in islice(left, AHEAD))
 
         def results() -> Iterator[TensorHandle]:
-            while under_way:
-                oldest = under_way.popleft()
-                under_way.extend(ask(item) for item in islice(left, 1))
+            while in_flight:
+                oldest = in_flight.popleft()
+                in_flight.extend(issue(item) for item in islice(left, 1))
                 yield arrived(self.tl.wait(oldest))
                 del oldest
 
@@ -184,52 +184,52 @@ class Lane:
 
 
 def arrived(x: TensorHandle | None) -> TensorHandle:
-    """What `tl.wait` returns of a load or a receive, which always leaves a tensor."""
+    """The result of `tl.wait` for a load or a receive, which is never None."""
     assert x is not None
     return x
 
 
 def _power_of_two(count: int) -> int:
-    """The least that is not below `count`."""
+    """The smallest power of two that is not below `count`."""
     return 1 << (count - 1).bit_length()
 
 
 # --------------------------------------------------------------------------------------------------- rounds of chunks
 
 
-UnderWay = deque[tuple[Span, Rounds]]
+InFlight = deque[tuple[Span, Rounds]]
 
 
-def alone(x: TensorHandle) -> Rounds:
-    """No round at all."""
+def no_exchange(x: TensorHandle) -> Rounds:
+    """An exchange without rounds."""
     yield from ()
     return x
 
 
-def advance(under_way: UnderWay, finished: Callable[[Span, TensorHandle], None]) -> None:
-    """One round of every chunk under way, the oldest first. PEs that do the same number of rounds, each sending and
-    asking for messages in the same ones, so send and receive in the same order.
+def advance(in_flight: InFlight, finished: Callable[[Span, TensorHandle], None]) -> None:
+    """One round of every chunk in flight, the oldest first. So PEs with the same number of rounds, which send and
+    receive in the same rounds, have the same order of messages.
     """
-    for _ in range(len(under_way)):
-        span, rounds = under_way.popleft()
+    for _ in range(len(in_flight)):
+        span, rounds = in_flight.popleft()
         try:
             next(rounds)
         except StopIteration as end:
             finished(span, end.value)
         else:
-            under_way.append((span, rounds))
+            in_flight.append((span, rounds))
 
 
 def in_rounds(lane: Lane, ptr: int, n: int, rounds: Callable[[TensorHandle], Rounds], addends: int) -> None:
-    """Load chunks, take each through its rounds while others are in theirs, and store what they become."""
-    under_way: UnderWay = deque()
+    """Load chunks, process the rounds of several chunks concurrently, and store the results."""
+    in_flight: InFlight = deque()
 
     def finished(span: Span, x: TensorHandle) -> None:
         lane.store(ptr, span, lane.finish(x, addends))
 
     spans = lane.spans(n)
     for span, x in zip(spans, lane.addends(((ptr, span) for span in spans), addends), strict=True):
-        under_way.append((span, rounds(x)))
-        advance(under_way, finished)
-    while under_way:
-        advance(under_way, finished)
+        in_flight.append((span, rounds(x)))
+        advance(in_flight, finished)
+    while in_flight:
+        advance(in_flight, finished)

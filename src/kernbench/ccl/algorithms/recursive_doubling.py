@@ -1,5 +1,5 @@
-"""All-reduce by recursive doubling: in log2(n) rounds everybody exchanges all it has with a PE twice as far away. The
-fewest rounds that there can be, and log2(n) times the bytes: for small messages.
+"""All-reduce by recursive doubling: in each of log2(n) rounds every PE exchanges its whole chunk with a PE twice as far
+away. The fewest possible rounds, and log2(n) times the bytes: for small messages.
 
 With addends per cube, the cubes of a SIP do so first, and then every cube with its peers on the other SIPs.
 """

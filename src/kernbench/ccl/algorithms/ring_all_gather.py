@@ -1,4 +1,4 @@
-"""All-gather around a ring: every rank's tensor goes round once, chunk by chunk."""
+"""All-gather around a ring: every rank's tensor circulates once, chunk by chunk."""
 
 from __future__ import annotations
 

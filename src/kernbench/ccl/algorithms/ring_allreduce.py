@@ -1,7 +1,7 @@
 """All-reduce around a ring: reduce-scatter, then all-gather. Every rank sends 2 (n - 1) / n of the bytes, the least
 that is possible, in 2 (n - 1) steps: for large messages.
 
-With addends per cube, the cubes of a SIP do so first: each is left with a piece, which then goes around the SIPs.
+With addends per cube, the cubes of a SIP do a reduce-scatter first; each cube's piece then circulates the SIPs.
 """
 
 from __future__ import annotations

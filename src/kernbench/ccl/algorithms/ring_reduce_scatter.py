@@ -1,4 +1,4 @@
-"""Reduce-scatter around a ring: the piece of every rank goes round once and is reduced on its way, chunk by chunk."""
+"""Reduce-scatter around a ring: the piece of every rank circulates once and is reduced on its way, chunk by chunk."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Around a ring of PEs, in chunks: reduce-scatter and all-gather, from memory to memory.
+"""Reduce-scatter and all-gather around a ring of PEs, in chunks, from memory to memory.
 
-There is a piece for each PE. In a reduce-scatter, piece k starts at the PE behind k's, and every PE on its way adds its
-own part; so it is complete when it comes to k. In an all-gather the pieces go round once more. Every step moves up to
-`depth` chunks, of which one is sent on as soon as it is here, so steps overlap.
+There is a piece for each PE. In a reduce-scatter, piece k starts at the PE after PE k, and every PE on its way adds its
+own addend; so it is complete when it arrives at PE k. In an all-gather the pieces circulate once. Every step moves up
+to `depth` chunks, and a chunk is forwarded as soon as it arrives, so steps overlap.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 from kernbench.ccl.algorithms.parts import AHEAD, Lane, Span, parts_of
 from kernbench.triton_emu.tl_context import TensorHandle
 
-DEPTH = 4  # chunks of a piece that are on their way at a time
+DEPTH = 4  # chunks of a piece that are in flight at a time
 
 
 def window_of(depth: int) -> int:
-    """How many chunks may be unsent when the first of them is waited for: the peer takes them a step later."""
+    """How many sends may be in flight: the peer receives a step's chunks one step later."""
     return depth + 1
 
 
 def live_of(depth: int) -> int:
-    """Chunks in TCM: sent, kept, received and loaded ahead, sums and stores."""
+    """Chunks in TCM: being sent, kept, received and loaded ahead, sums and stores."""
     return window_of(depth) + depth + 2 * (AHEAD + 1) + 3
 
 
@@ -30,7 +30,7 @@ WINDOW, LIVE = window_of(DEPTH), live_of(DEPTH)
 
 
 class Ring(NamedTuple):
-    """A PE's place in a ring of `size`, and the directions of those after and before it."""
+    """A PE's position in a ring of `size`, and the directions of the next and previous PE."""
 
     position: int
     size: int
@@ -60,20 +60,20 @@ def mesh_cycle(w: int, h: int) -> list[int]:
 
 
 def columns(lane: Lane, pieces: Sequence[Span], depth: int = DEPTH) -> Iterator[list[list[Span]]]:
-    """Pieces cut alike: of every stretch of `depth` chunks, what each piece has of it."""
+    """Pieces in steps of `depth` chunks: for each step, the chunks of every piece."""
     width = depth * lane.chunk
     for start in range(0, max(count for _, count in pieces), width):
         yield [lane.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
 
 
-Place = Callable[[int], int]  # the pointer that a piece is counted from
+Place = Callable[[int], int]  # the pointer that a piece's spans are relative to
 
 
 def reduce_scatter(
     lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], source: Place, addends: int
 ) -> list[TensorHandle]:
-    """The chunks of this PE's own piece, reduced over the ring. `addends` is of how many the whole reduction is, or 1
-    for what is reduced in part already.
+    """The chunks of this PE's own piece, reduced over the ring. `addends` is the number of addends of the whole
+    reduction, or 1 for data that is partly reduced already.
     """
     order = [(ring.position - 1 - step) % ring.size for step in range(ring.size)]
     loads = lane.addends(((source(k), span) for k in order for span in cells[k]), addends)
@@ -92,7 +92,7 @@ def reduce_scatter(
 def all_gather(
     lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], own: Iterable[TensorHandle], target: Place
 ) -> None:
-    """Everybody's pieces, stored where `target` says; `own` are the chunks of this PE's piece, which it sends."""
+    """Store all PEs' pieces where `target` says; `own` are the chunks of this PE's piece, which it sends."""
     order = [(ring.position - step) % ring.size for step in range(ring.size)]
     arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
     for x in own:
@@ -109,8 +109,8 @@ def all_gather(
 def all_reduce(
     lane: Lane, ring: Ring, ptr: int, n: int, addends: int, *, begun: bool = False, depth: int = DEPTH
 ) -> None:
-    """Both, in place: every PE of the ring has the reduction of n elements; `begun` says that others have reduced them
-    in part. `depth` is how many chunks of a piece are on their way at a time.
+    """Both, in place: every PE of the ring gets the reduction of n elements; `begun`: they are partly reduced already.
+    `depth` is the number of chunks of a piece in flight at a time.
     """
     pieces = parts_of(n, ring.size, lane.itemsize)
     for cells in columns(lane, pieces, depth):
@@ -122,7 +122,7 @@ def all_reduce(
 
 
 def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span], addends: int) -> None:
-    """This PE's own piece is reduced where it lies, as the first part of a reduction of `addends`."""
+    """Reduce this PE's own piece in place, as the first step of a reduction of `addends`."""
     for cells in columns(lane, pieces):
         reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, addends)
         for span, x in zip(cells[ring.position], reduced, strict=True):
@@ -130,7 +130,7 @@ def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[S
 
 
 def all_gather_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span]) -> None:
-    """Everybody's own piece comes to where it belongs on all PEs."""
+    """All PEs get every PE's piece, in place."""
     for cells in columns(lane, pieces):
         own = lane.loads((ptr, span) for span in cells[ring.position])
         all_gather(lane, ring, cells, own, lambda _: ptr)

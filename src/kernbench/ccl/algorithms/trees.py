@@ -1,12 +1,13 @@
-"""Along a tree of PEs, in chunks: reduce towards its root, broadcast from there, or both at once.
+"""Reduce along a tree of PEs towards its root, broadcast from the root, or both at once, in chunks.
 
 In an all-reduce every PE but the root runs `lag` chunks ahead: it sends chunk i up before it waits for the result of
 chunk i - lag. So both directions of every link are busy. The root may exchange chunks with the roots of other trees, a
 round of each chunk per step, before it sends them down.
 
-That nobody waits for ever, however small the rings: take the PE that has come least far. What it waits for was sent by
-a PE that is further, or is taken by one. The root is the exception, since it sends chunk i down in step i + rounds and
-they take it in step i + lag: so it may have `lag - rounds + 1` of them under way.
+There is no deadlock, however small the rings: consider the PE that has made least progress. The message it waits for
+was sent by a PE that is further ahead, or the message it sends is received by one. The root is the exception: it sends
+chunk i down in step i + rounds and its children receive it in step i + lag, so it may have `lag - rounds + 1` in
+flight.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, Lane, Rounds, Span, UnderWay, advance, alone
+from kernbench.ccl.algorithms.parts import AHEAD, InFlight, Lane, Rounds, Span, advance, no_exchange
 from kernbench.triton_emu.tl_context import TensorHandle
 
 LAG = 3  # chunks that go up while the result of one comes down
@@ -23,7 +24,7 @@ WINDOW = LAG + 1
 
 
 class Neighbours(NamedTuple):
-    """A PE's place in a tree: directions. Parts of children are combined in their order."""
+    """A PE's parent and children in a tree, as directions. Addends of children are combined in this order."""
 
     parent: str | None
     children: tuple[str, ...]
@@ -33,15 +34,15 @@ MOST_IN_MESH = 4  # children of the root of a cube mesh
 
 
 def live(children: int) -> int:
-    """Chunks in TCM at a time where nobody has more children than that: received and loaded ahead, being sent up and
-    down, sums and stores. Chunks are the same on all PEs, so this must not depend on the PE.
+    """Chunks in TCM at a time if no PE has more than `children`: received and loaded ahead, being sent up and down,
+    sums and stores. All PEs use the same chunk size, so this must not depend on the PE.
     """
     return (AHEAD + 1) * (children + 2) + 2 * WINDOW + 4
 
 
 def live_in_mesh(held: int, window: int = WINDOW) -> int:
-    """The same in a cube mesh whose root holds `held` chunks while it exchanges them. The root has four children and
-    nobody above it; all others have three at most, and exchange nothing. `window` is that of the lane.
+    """As `live`, in a cube mesh whose root holds `held` chunks while it exchanges them. The root has four children and
+    no parent; all others have at most three children, and exchange nothing. `window` is that of the lane.
     """
     root = (AHEAD + 1) * (MOST_IN_MESH + 1) + window + 4 + held
     others = (AHEAD + 1) * (MOST_IN_MESH + 1) + 2 * window + 4
@@ -56,11 +57,11 @@ def most_in_binomial(size: int) -> int:
 def binomial(position: int, size: int, root: int, direction: Callable[[int], str]) -> Neighbours:
     """Of `size` PEs, the one at `position`: a tree in which the root has log2(size) children."""
     virtual = (position - root) % size
-    reach = 1
+    distance = 1
     children: list[str] = []
-    while virtual + reach < size and not virtual & reach:
-        children.append(direction((virtual + reach + root) % size))
-        reach *= 2
+    while virtual + distance < size and not virtual & distance:
+        children.append(direction((virtual + distance + root) % size))
+        distance *= 2
     parent = None if virtual == 0 else direction(((virtual & (virtual - 1)) + root) % size)
     return Neighbours(parent, tuple(children))
 
@@ -98,17 +99,17 @@ def all_reduce(
     n: int,
     tree: Neighbours,
     addends: int,
-    exchange: Callable[[TensorHandle], Rounds] = alone,
+    exchange: Callable[[TensorHandle], Rounds] = no_exchange,
     rounds: int = 0,
 ) -> None:
-    """Every PE of the tree, and of the trees that `exchange` reaches in so many rounds, has the reduction."""
+    """Every PE of the tree, and of the trees that `exchange` connects in `rounds` rounds, gets the reduction."""
     spans = lane.spans(n)
     counts = [count for _, count in spans]
     lag = rounds + LAG
     loads = lane.addends(((ptr, span) for span in spans), addends)
     arrivals = [lane.receives(child, counts) for child in tree.children]
     results = lane.receives(tree.parent, counts) if tree.parent is not None else iter(())
-    under_way: UnderWay = deque()
+    in_flight: InFlight = deque()
 
     def deliver(span: Span, x: TensorHandle) -> None:
         _pass_on(lane, ptr, span, tree.children, x)
@@ -119,18 +120,18 @@ def all_reduce(
             for messages in arrivals:
                 x = lane.combine(x, next(messages))
             if tree.parent is None:
-                under_way.append((spans[step], exchange(x)))
+                in_flight.append((spans[step], exchange(x)))
             else:
                 lane.send(tree.parent, x)
             del x
         if tree.parent is None:
-            advance(under_way, lambda span, x: deliver(span, lane.finish(x, addends)))
+            advance(in_flight, lambda span, x: deliver(span, lane.finish(x, addends)))
         elif step >= lag:
             deliver(spans[step - lag], next(results))
 
 
 def reduce(lane: Lane, ptr: int, n: int, tree: Neighbours, addends: int) -> None:
-    """The root has the reduction; nobody else's memory changes."""
+    """The root gets the reduction; the memory of other PEs does not change."""
     spans = lane.spans(n)
     counts = [count for _, count in spans]
     arrivals = [lane.receives(child, counts) for child in tree.children]
@@ -145,7 +146,7 @@ def reduce(lane: Lane, ptr: int, n: int, tree: Neighbours, addends: int) -> None
 
 
 def broadcast(lane: Lane, ptr: int, n: int, tree: Neighbours) -> None:
-    """Everybody has what the root has."""
+    """Every PE gets the root's elements."""
     spans = lane.spans(n)
     if tree.parent is None:
         for x in lane.loads((ptr, span) for span in spans):
