@@ -22,6 +22,7 @@ SLOW = tuple(
     f"tests/unit/{name}"
     for name in (
         "cli/test_evaluate_command.py",  # whole evaluations
+        "cli/test_main.py",  # a process for each case
         "cli/test_sweep_command.py",  # worker processes
         "cli/test_tune_ccl.py",
         "components/test_tile_model.py",  # the tile model against the machine, shape by shape
@@ -34,6 +35,7 @@ SLOW = tuple(
         "report/test_figures.py",
         "sim_engine/fabric/test_claims.py",  # random networks
         "sim_engine/fabric/test_compiled_loop.py",
+        "sim_engine/fabric/test_environment.py",
         "sim_engine/fabric/test_fifo.py",
         "sim_engine/fabric/test_properties.py",
         "sim_engine/fabric/test_progressions.py",

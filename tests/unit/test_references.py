@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -158,6 +160,33 @@ def test_every_file_that_is_named_exists() -> None:
         if not is_there(name, path)
     ]
     assert wrong == [], FIX
+
+
+NODE = re.compile(r"`([\w./-]+\.py)::([\w.]+)`")
+
+
+def test_every_name_in_a_file_that_a_page_names_is_there() -> None:
+    """`file.py::name`, `file.py::Class.method`: the last part is defined in the file."""
+    wrong = [
+        place(path, f"`{file}::{name}`")
+        for path in DOCUMENTS
+        for file, name in NODE.findall(read(path))
+        for at in [next((base / file for base in (ROOT, PACKAGE) if (base / file).is_file()), None)]
+        if at is None or not set(name.split(".")) <= names_of(at)
+    ]
+    assert wrong == [], FIX
+
+
+def test_the_tests_and_folders_that_a_page_names_are_there() -> None:
+    named = [(path, name) for path in DOCUMENTS for name in re.findall(r"`(tests/[\w/-]+)`", read(path))]
+    assert [f"{path.name}: {name}" for path, name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_picture_of_the_layers_is_the_one_that_the_script_draws() -> None:
+    drawn = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "architecture"], capture_output=True, text=True, check=True
+    )
+    assert drawn.stdout == read(ROOT / "docs" / "images" / "architecture.svg"), "scripts/architecture > docs/images/..."
 
 
 # -------------------------------------------------------------------------------------------------------------- names
