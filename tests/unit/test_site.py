@@ -100,4 +100,5 @@ def test_the_page_of_modules_has_every_import_path_that_is_pinned(made: SimpleNa
 def test_packages_of_the_site_are_an_extra_and_are_pinned() -> None:
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    assert {re.match(r"[\w-]+", each)[0] for each in extra} <= pinned
+    others = [each for each in extra if not each.startswith("kernbench[")]
+    assert {re.match(r"[\w-]+", each)[0] for each in others} <= pinned
