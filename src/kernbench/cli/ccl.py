@@ -35,7 +35,7 @@ JSON_SCHEMA = 1
 MOST_BYTES = GIB
 FIRST, LAST = "1K", "256K"  # without -b: a range that takes seconds, where nccl-tests takes 32M
 _SIZE = re.compile(r"(\d{1,12})\s*([kmg])?i?b?", re.IGNORECASE | re.ASCII)
-# As nccl-tests names them, and as we do.
+# Names of nccl-tests, and ours.
 DTYPES = {
     "half": "f16", "f16": "f16", "float16": "f16", "bfloat16": "bf16", "bf16": "bf16", "float": "f32", "f32": "f32",
     "float32": "f32", "int8": "i8", "i8": "i8", "uint8": "u8", "u8": "u8", "int32": "i32", "i32": "i32",
@@ -45,8 +45,8 @@ NAMES = {
     name.replace("_", ""): name for name in COLLECTIVE_NAMES
 }  # `alltoall`, `allreduce`: as nccl-tests calls its programs
 
-# Options of nccl-tests that there is nothing to do for here.
-NEEDLESS = (
+# Options of nccl-tests that have no effect here.
+IGNORED_OPTIONS = (
     ("-n", "--iters"), ("-w", "--warmup_iters"), ("-m", "--agg_iters"), ("-N", "--run_cycles"), ("-a", "--average"),
     ("-p", "--parallel_init"), ("-z", "--blocking"), ("-y", "--stream_null"), ("-T", "--timeout"),
     ("-G", "--cudagraph"), ("-C", "--report_cputime"), ("-R", "--local_register"), ("-S", "--report_timestamps"),
@@ -56,14 +56,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 Known = TypeVar("Known", bound=str)
 
 
-def _needless_options(command: F) -> F:
-    for short, long in NEEDLESS:
-        option = click.option(short, long, type=int, expose_value=False, hidden=True, callback=_note_needless)
+def _ignored_options(command: F) -> F:
+    for short, long in IGNORED_OPTIONS:
+        option = click.option(short, long, type=int, expose_value=False, hidden=True, callback=_record_ignored)
         command = option(command)
     return command
 
 
-def _note_needless(context: click.Context, option: click.Parameter, value: int | None) -> None:
+def _record_ignored(context: click.Context, option: click.Parameter, value: int | None) -> None:
     if value is not None:
         context.meta.setdefault(_GIVEN, []).append(option.opts[0])
 
@@ -81,10 +81,10 @@ def _note_needless(context: click.Context, option: click.Parameter, value: int |
 @click.option("-c", "--check", default=1, show_default=True, type=click.IntRange(0), help="0: count no wrong elements.")
 @click.option("-g", "--ngpus", default=None, type=click.IntRange(1), help="SIPs per thread.  [those of the machine]")
 @click.option("-t", "--nthreads", default=None, type=click.IntRange(1), help="Threads: there are -t times -g ranks.")
-@_needless_options
+@_ignored_options
 @click.option("--algorithm", "algorithms", multiple=True, metavar="NAME", help="A name in ccl.yaml; may be repeated.")
 @click.option("--ccl", "ccl_file", default=None, metavar="FILE", help="A ccl.yaml.  [default: as for process groups]")
-@click.option("--list", "wants_list", is_flag=True, help="Say which collectives and algorithms there are; run nothing.")
+@click.option("--list", "wants_list", is_flag=True, help="List collectives and algorithms; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def ccl(
@@ -116,8 +116,8 @@ def ccl(
     nccl-tests defines them: the count is per rank.
 
     Takes the options of nccl-tests. A run is exact and the same every time, so there is nothing to warm up, to repeat
-    or to average: -n, -w, -m, -N, -a, -p, -z, -y, -T, -G, -C, -R and -S are taken and do nothing. Sizes cost run time:
-    a MiB takes seconds, 32M minutes.
+    or to average: -n, -w, -m, -N, -a, -p, -z, -y, -T, -G, -C, -R and -S are accepted and have no effect. Sizes cost run
+    time: a MiB takes seconds, 32M minutes.
     """
     if wants_list:
         _print_list(ccl_file, as_json)
@@ -135,7 +135,7 @@ def ccl(
     check_algorithms(name, algorithms, ccl_file)
     graph = load_machine(topology, settings)
     check_root(name, root, graph.spec.n_sips)
-    _say_needless(context)
+    _note_ignored(context)
     if not as_json:
         _print_head(name, graph)
     found: list[Measured] = []
@@ -148,7 +148,7 @@ def ccl(
 
 
 def _sizes(minbytes: str | None, maxbytes: str | None, stepbytes: str | None, stepfactor: int) -> list[int]:
-    """What -b, -e, -i and -f say."""
+    """The sizes of -b, -e, -i and -f."""
     last = read_bytes(maxbytes or minbytes or LAST, "-b" if maxbytes is None else "-e")
     first = read_bytes(minbytes, "-b") if minbytes else min(read_bytes(FIRST, "-b"), last)
     return sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
@@ -157,7 +157,7 @@ def _sizes(minbytes: str | None, maxbytes: str | None, stepbytes: str | None, st
 def _measure(
     graph: TopologyGraph, wanted: list[Wanted], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
 ) -> Iterator[Measured]:
-    """One after the other, with each algorithm or the one that the configuration takes."""
+    """Measure in order, with each algorithm or the configured one."""
     runs = list(product(algorithms or (None,), wanted))
     bar = ProgressLine()
     for number, (algorithm, each) in enumerate(runs, start=1):
@@ -168,10 +168,10 @@ def _measure(
         yield found
 
 
-def _say_needless(context: click.Context) -> None:
+def _note_ignored(context: click.Context) -> None:
     given = context.meta.get(_GIVEN, [])
     if given:
-        names = ", ".join(option for option, _ in NEEDLESS if option in given)
+        names = ", ".join(option for option, _ in IGNORED_OPTIONS if option in given)
         click.echo(f"note: {names} did nothing: a run is deterministic, and one iteration is exact", err=True)
 
 
@@ -212,9 +212,7 @@ def _collective(text: str) -> CollectiveName:
 
 
 def _ops(collective: CollectiveName, text: str, dtype: str) -> list[OpName]:
-    """What -o says, where there is something to reduce. All that there are leaves out the mean of integers, which there
-    is not.
-    """
+    """The reductions of -o, if the collective reduces. `all` leaves out the mean of integers, which does not exist."""
     if collective not in REDUCES:
         return ["sum"]
     found = _chosen(text, {op: op for op in OPS}, "-o")

@@ -32,10 +32,10 @@ TITLES = {
 @click.option("--whole", is_flag=True, help="Compare the whole runs, with what the host did around the launches.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(a: str, b: str, launch: int | None, whole: bool, as_json: bool) -> int:
-    """What is different in run B from run A: in total, and on the critical path by class, launch, engine, link, line.
+    """The difference of run B from run A: in total, and on the critical path by class, launch, engine, link, line.
 
-    A and B are folders that `kernbench run --save` wrote. Compared is what a run is judged by, as in `kernbench web`:
-    its launch, or the time from the first of several to the end of the last. The rows of each table sum to the change.
+    A and B are folders that `kernbench run --save` wrote. The scope is that of `kernbench web`: the launch of a run, or
+    the time from the first of several to the end of the last. The rows of each table sum to the change.
     """
     refuse_two_scopes(launch, whole)
     found = diff_runs(open_run(a), open_run(b), launch, whole=whole)

@@ -1,4 +1,4 @@
-"""`kernbench run` of an evaluation: says how long it will take, runs its points, says where results and figures are."""
+"""`kernbench run` of an evaluation: prints an estimate, runs the points, prints the paths of results and figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOPPED = 130
 
 
 class EvaluationOptions(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     topology: str | None
     settings: tuple[str, ...]
@@ -37,9 +37,9 @@ class EvaluationOptions(NamedTuple):
 
 
 def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs: Mapping[str, object]) -> bool:
-    """Whether a bench is to be evaluated: it is nothing but an evaluation, or `--out` is given for one that it has.
+    """Whether a bench is to be evaluated: it is only an evaluation, or it has one and `--out` is given.
 
-    Raises UsageError for options that do not go with what it is.
+    Raises UsageError for options that do not apply.
     """
     given = [option for option, value in of_evaluations.items() if value not in (None, False)]
     if spec.evaluation is None and given:
@@ -125,7 +125,7 @@ def _evaluate(spec: BenchSpec, options: EvaluationOptions, out: Path, bar: Progr
 
 
 def duration_text(seconds: float) -> str:
-    """`40 s`, `3 min`: to the nearest that matters to somebody who waits."""
+    """`40 s`, `3 min`: a duration, rounded."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min"

@@ -34,7 +34,7 @@ from kernbench.topology import load_topology
     "patterns",
     multiple=True,
     metavar="COMPONENT",
-    help="Run again with a component made free, and compare with what the path says. May be repeated, and may have a "
+    help="Run again with a component made free, and compare with the path's estimate. May be repeated, and may have a "
     f"*: {', '.join(TARGETS)}.",
 )
 @click.option(
@@ -56,8 +56,8 @@ def explain(
 ) -> int:
     """Where the time of RUN went: its critical path from launch to completion, by class, engine, link and kernel line.
 
-    RUN is a folder that `kernbench run --save` wrote. Explained is its launch, or the time from the first of several to
-    the end of the last, as `kernbench web` shows first. The parts of each table sum to that time.
+    RUN is a folder that `kernbench run --save` wrote. The scope is its launch, or the time from the first of several to
+    the end of the last, as in `kernbench web`. The parts of each table sum to that time.
     """
     refuse_two_scopes(launch, whole)
     if save is not None and not patterns:
@@ -90,7 +90,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A component that was made free: what the path said, and what came of it."""
+    """A component that was made free: the estimate and the measurement."""
 
     estimated: WhatIf
     total_ns: float

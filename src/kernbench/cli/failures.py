@@ -1,7 +1,7 @@
-"""What to say when code that is not KernBench's raises: a user's component, found by the frames of the traceback.
+"""Errors of user code: a user component that raised, found by the frames of the traceback.
 
-Only code that KernBench called counts, and neither the standard library's nor a dependency's. A failure of our own
-has no such frame; it is not explained away.
+Only frames that KernBench called count, and not those of the standard library or a dependency. A failure of KernBench
+itself has no such frame, and is shown as a traceback.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEPENDENCIES = frozenset(
 
 
 def failed_outside(error: Exception) -> ComponentError | None:
-    """The error of a user's own code, at its own line; None when no such code was running."""
+    """The error of user code, at its line; None if no user code was running."""
     place: tuple[str, int] | None = None
     inside = False
     for frame, line in walk_tb(error.__traceback__):

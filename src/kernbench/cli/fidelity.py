@@ -13,7 +13,7 @@ from kernbench.report.fidelity import as_json, as_markdown, as_text
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON.")
 @click.option("--markdown", is_flag=True, help="Print the page that docs/fidelity.md holds.")
 def fidelity(json_wanted: bool, markdown: bool) -> None:
-    """What the model gets right, what it approximates and in which direction, and what it leaves out."""
+    """What the model reproduces exactly, what it approximates and in which direction, and what it leaves out."""
     if json_wanted and markdown:
         raise UsageError("--json and --markdown exclude each other", hint="choose one")
     if json_wanted:

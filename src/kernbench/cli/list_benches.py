@@ -1,4 +1,4 @@
-"""`kernbench list`: the benches there are, and what can be set of one."""
+"""`kernbench list`: the benches, and the parameters of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = 1
 def list_benches(bench: str | None, as_json: bool) -> None:
     """List the benches; with a name, a number or FILE.py[:NAME], the parameters of that one."""
     with stdout_for_json(as_json):
-        table = list_all()  # made first: what it has, has a number
+        table = list_all()  # loaded first: only benches of the table have a number
         specs = table if bench is None else (resolve(bench),)
     if bench is None:
         if as_json:

@@ -1,6 +1,6 @@
-"""The `kernbench` command. Subcommands are imported when they are called, so that starting up stays quick.
+"""The `kernbench` command. Subcommands are imported when they are called, for a fast start.
 
-Exit codes: 0 all well, 1 a check failed, 2 the input was wrong (one message that says what, where and how to fix it).
+Exit codes: 0 success, 1 a check failed, 2 invalid input (one message with what, where and how to fix it).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernbench.common.errors import KernBenchError, StoppedRun, UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sim_engine.gc_threshold import collect_seldom, end_without_gc, paused_gc, raised_gc_threshold
 
-# name -> (where the command is, one line for the help page)
+# name -> (module:function, one line for the help page)
 COMMANDS = {
     "run": ("kernbench.cli.run:run", "Run a bench: its time, what bounds it, and whether its data is right."),
     "runs": ("kernbench.cli.runs:runs", "The runs that `run --save` wrote."),
@@ -31,10 +31,10 @@ COMMANDS = {
     "diff": ("kernbench.cli.diff:diff", "What changed between two saved runs, and where."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
-    "list": ("kernbench.cli.list_benches:list_benches", "The benches there are, and the parameters of one."),
+    "list": ("kernbench.cli.list_benches:list_benches", "List the benches, or the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",
-        "Measure how long bytes take between places of a machine, alone and under load.",
+        "Measure transfers between places of a machine, uncontended and under load.",
     ),
     "web": ("kernbench.cli.web:web", "Look at runs, sweeps and machines in the browser."),
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one only to run it."""
+    """A group that imports a command only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         unknown = bool(args) and args[0] not in COMMANDS and not args[0].startswith("-")
-        if unknown and not ctx.resilient_parsing:  # a shell that completes a word asks quietly
+        if unknown and not ctx.resilient_parsing:  # shell completion must print nothing
             near = nearest(args[0].lower(), COMMANDS)
             suggestion = f"; did you mean '{near}'?" if near else ""
             raise UsageError(f"no such command '{args[0][:40]}'{suggestion}", hint=f"use one of {', '.join(COMMANDS)}")
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of our output has gone: nothing more to say
+        except BrokenPipeError:  # the reader of our output has exited
             _drop(sys.stdout)
             return 0
 
@@ -91,7 +91,7 @@ def kernbench() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line; never shows a traceback for what a user can fix."""
+    """Run the command line; errors that a user can fix show no traceback."""
     _prepare_output()
     end_without_gc()
     if args is None and sys.argv[1:2] == ["run"]:
@@ -107,7 +107,7 @@ def main(args: list[str] | None = None) -> None:
     except KernBenchError as error:
         code = _refuse(error)
     except (click.Abort, KeyboardInterrupt) as stopped:
-        stop = stopped.__cause__ if isinstance(stopped, click.Abort) else stopped  # click makes one of the other
+        stop = stopped.__cause__ if isinstance(stopped, click.Abort) else stopped  # click converts one to the other
         click.echo(str(stop) if isinstance(stop, StoppedRun) else "stopped", err=True)
         code = 130
     except OSError as error:
@@ -116,14 +116,14 @@ def main(args: list[str] | None = None) -> None:
     except Exception as error:
         outside = failed_outside(error)
         if outside is None:
-            raise  # our own mistake: the traceback is what a report needs
+            raise  # a fault of KernBench: the traceback is needed for a report
         code = _refuse(outside)
     sys.exit(_end_output(code if isinstance(code, int) else 0))
 
 
 def _prepare_output() -> None:
-    """Refuse to work for nothing where stdout is closed; do without stderr. What an encoding lacks is written as an
-    escape: names that are not UTF-8.
+    """Exit with an error if stdout is closed; run without stderr if that is closed. Characters that the encoding lacks,
+    as in names that are not UTF-8, are escaped.
     """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lasts
@@ -134,7 +134,7 @@ def _prepare_output() -> None:
 
 
 def _end_output(code: int) -> int:
-    """Write what is left in buffers; returns the exit code. What cannot be written is dropped: Python must not try
+    """Flush the output; returns the exit code. Output that cannot be written is dropped, so that Python does not try
     again at exit.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -149,7 +149,7 @@ def _end_output(code: int) -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let a stream lead nowhere, with what its buffer holds."""
+    """Redirect a stream, with its buffer, to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -158,13 +158,13 @@ def _drop(stream: TextIO) -> None:
 def _refuse(error: KernBenchError) -> int:
     try:
         click.echo(f"error: {error}", err=True)
-    except OSError:  # nobody can be told
+    except OSError:  # stderr cannot be written
         _drop(sys.stderr)
     return 2
 
 
 def _in_house_style(error: click.ClickException) -> UsageError:
-    """What click says of a wrong option, as every other error says it."""
+    """An error of click in the format of all other errors."""
     ctx = getattr(error, "ctx", None)
     hint = f"`{ctx.command_path} --help` lists what there is" if ctx else None
     return UsageError(error.format_message().rstrip("."), hint=hint)

@@ -1,7 +1,7 @@
-"""The file of `--oplog`: it is there when the run is over, whole, or as it was before.
+"""The file of `--oplog`, written atomically: after the run it is complete, or unchanged if the run failed.
 
-Records go to a file of another name next to it, which takes its name at the end. What ends otherwise leaves nothing. A
-device or a pipe has no name to give away and is written as it is.
+Records are written to a temporary file next to it, which is renamed at the end, or removed on an error. A device or a
+pipe cannot be renamed and is written directly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 
 @contextmanager
 def op_log_file(name: str) -> Iterator[StreamingOpLog]:
-    """A log that is `name` once the block has ended well; raises UsageError for a name that cannot be written."""
-    target = Path(os.path.realpath(name))  # what a link points to is replaced, not the link
+    """A log that becomes `name` if the block succeeds; raises UsageError for a name that cannot be written."""
+    target = Path(os.path.realpath(name))  # the target of a link is replaced, not the link
     _check(target, name)
     plain = not target.exists() or target.is_file()
     part = target.with_name(f".{target.name}.{os.getpid()}.part") if plain else target

@@ -36,7 +36,7 @@ def machine_options(command: F) -> F:
 
 
 def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGraph:
-    """The machine that `machine_options` ask for."""
+    """The machine of `machine_options`."""
     overrides: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -44,7 +44,7 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
             raise UsageError(
                 f"--set takes KEY=VALUE, not '{setting}'", hint="write for example --set system.sips.count=4"
             )
-        overrides.pop(key.strip(), None)  # the last one rules, also over what was set below it in between
+        overrides.pop(key.strip(), None)  # the last one wins, also over settings below it in between
         overrides[key.strip()] = value
     if topology is not None and not topology.strip():
         raise UsageError("--topology takes a file, not an empty name", hint="leave it out for the shipped machine")
@@ -52,7 +52,7 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
 
 
 def refuse_two_scopes(launch: int | None, whole: bool) -> None:
-    """`--launch N` and `--whole` name two scopes of a saved run."""
+    """Raise UsageError if both `--launch N` and `--whole` are given."""
     if whole and launch is not None:
         raise UsageError("--launch and --whole together", hint="give one of them, or neither: the launches, from "
                          "the first one's begin to the last one's end")  # fmt: skip
@@ -60,7 +60,7 @@ def refuse_two_scopes(launch: int | None, whole: bool) -> None:
 
 @contextmanager
 def stdout_for_json(as_json: bool) -> Iterator[None]:
-    """While a user's code runs: what it prints goes to standard error if standard output is to be JSON alone."""
+    """While user code runs, redirect its output to standard error if standard output is JSON."""
     if as_json:
         with redirect_stdout(sys.stderr):
             yield
@@ -69,5 +69,5 @@ def stdout_for_json(as_json: bool) -> Iterator[None]:
 
 
 def print_json(data: Any) -> None:
-    """JSON on standard output: same input, same bytes. It knows no infinity and no NaN: those are null."""
+    """Print deterministic JSON on standard output; infinity and NaN are null."""
     click.echo(json.dumps(plain_json(data), indent=2, allow_nan=False))

@@ -34,7 +34,7 @@ _SIZE = re.compile(r"(\d{1,12})\s*(?:(k|m)(?:i?b)?|b)?", re.IGNORECASE | re.ASCI
     show_default=True,
     help="Of each transfer: 32768, 32KiB, 1MiB.",
 )
-@click.option("--sweep/--no-sweep", default=True, help="Also measure the lone cases at 4 KiB to 1 MiB.")
+@click.option("--sweep/--no-sweep", default=True, help="Also measure the uncontended cases at 4 KiB to 1 MiB.")
 @click.option(
     "--detail/--no-detail", default=None, help="Show routes hop by hop; the default for cases by name, not for all."
 )
@@ -54,9 +54,9 @@ def probe(
     as_json: bool,
     plot: str | None,
 ) -> int:
-    """Measure how long bytes take between places of a machine, alone and under load.
+    """Measure transfers between places of a machine, uncontended and under load.
 
-    Every lone transfer is compared with the textbook formula, and what must hold of any machine is checked.
+    Every uncontended transfer is compared with the textbook formula, and invariants of any machine are checked.
     """
     size = read_size(nbytes)
     if plot is not None and not plot.strip():
@@ -98,6 +98,6 @@ def read_size(text: str) -> int:
 
 
 def _plot(report: ProbeReport, folder: str) -> list[Path]:
-    from kernbench.probes.charts import write_charts  # matplotlib is wanted here only
+    from kernbench.probes.charts import write_charts  # needs matplotlib
 
     return write_charts(report, Path(folder))

@@ -19,8 +19,8 @@ SCHEMA = 1
 def report(folder: str, out: str | None, as_json: bool) -> int:
     """Make one self-contained HTML file of the results that an evaluation wrote to DIR.
 
-    Figures are inline, tables sort by a click on a column's name; the machine is summed up, and what the model leaves
-    out is said.
+    Figures are inline, tables sort by a click on a column's name; the machine is summarised, and the limits of the
+    model are listed.
     """
     from kernbench.evaluation.page import write_page
 

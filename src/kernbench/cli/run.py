@@ -1,4 +1,4 @@
-"""`kernbench run`: a bench on a machine, and what came of it."""
+"""`kernbench run`: runs a bench on a machine and prints its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BINS = 4096
     "--device",
     default=None,
     metavar="DEVICE",
-    help="all (once for each SIP), whole (once, with the whole tray), or one SIP: sip:0.  [default: as the bench says]",
+    help="all (once for each SIP), whole (once, with the whole tray), or one SIP: sip:0.  [default: set by the bench]",
 )
 @click.option(
     "--param",
@@ -72,7 +72,7 @@ BINS = 4096
 @click.option(
     "--check-races",
     is_flag=True,
-    help="Look for kernels that touch the same bytes of memory in no order; exit with 1 if some do.",
+    help="Detect races: unordered accesses of kernels to the same bytes of memory; exit with 1 if there are any.",
 )
 @click.option(
     "--check-fast",
@@ -83,12 +83,14 @@ BINS = 4096
     help="Run it again with all fast paths off and compare times, op log, counters and numbers; exit with 1 if they "
     "differ. With =each, also switch them off one at a time.",
 )
-@click.option("--stats", is_flag=True, help="Say what was replayed, what was simulated and why, and how long it took.")
+@click.option(
+    "--stats", is_flag=True, help="Print what was replayed, what was simulated and why, and how long it took."
+)
 @click.option(
     "--max-time",
     metavar="TIME",
     default=None,
-    help="End a run that needs more simulated time than TIME, 1ms say, and say where every PE stands; exit with 2.",
+    help="End a run that exceeds TIME of simulated time, such as 1ms, and report where every PE is; exit with 2.",
 )
 @click.option(
     "--oplog",
@@ -113,13 +115,13 @@ BINS = 4096
     "--save",
     metavar="DIR",
     default=None,
-    help="Save the run as a folder for explain, trace, diff and web. Every flit is watched: the same times, but "
+    help="Save the run as a folder for explain, trace, diff and web. Every flit is recorded: the same times, but "
     "slower.",
 )
 @click.option(
     "--bins",
     type=click.IntRange(256, 1 << 20),
-    help="With --save: at most so many bins for what links do over time.  [default: 4096]",
+    help="With --save: the maximum number of bins for link activity over time.  [default: 4096]",
 )
 @click.option("--full", is_flag=True, help="Also print engines, roofline, links and energy.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -165,7 +167,7 @@ def run(
     of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
     of_runs |= {"--max-time": max_time is not None}
     if bins is not None and save is None:
-        raise UsageError("--bins without --save", hint="give --save DIR: bins are of what a saved run says of links")
+        raise UsageError("--bins without --save", hint="give --save DIR: bins are for the link activity of a saved run")
     if is_evaluated(spec, of_evaluations, of_runs):
         spec.device_for(device)
         evaluation = EvaluationOptions(
@@ -208,7 +210,7 @@ def _command(
     settings_of_bench: Sequence[str],
     verify_data: bool,
 ) -> list[str]:
-    """The words of a command that runs the same."""
+    """The command that repeats this run."""
     words = ["kernbench", "run", "--bench", identifier]
     words += [] if topology is None else ["--topology", topology]
     words += [] if device is None else ["--device", device]
@@ -218,7 +220,7 @@ def _command(
 
 
 def _limit_ns(text: str | None) -> float | None:
-    """A time as the command line has it; raises UsageError for what is none."""
+    """The time of `--max-time` in ns; raises UsageError if it is not a time."""
     if text is None:
         return None
     limit_ns = parse_ns(text)
@@ -228,7 +230,7 @@ def _limit_ns(text: str | None) -> float | None:
 
 
 class OneRun(NamedTuple):
-    """A run that is no evaluation: `identifier` is how the user names the bench."""
+    """A single run, not an evaluation: `identifier` is the name of the bench as given by the user."""
 
     identifier: str
     spec: BenchSpec
@@ -241,7 +243,7 @@ def _run_recorded(
     one: OneRun, oplog: str | None, save: str | None, bins: int, settings_of_bench: Sequence[str]
 ) -> BenchResult:
     """Run it with its log in memory, in a file, or in a run folder."""
-    devices_of(one.options.device, one.graph.spec.n_sips)  # what is wrong is said before a file is begun
+    devices_of(one.options.device, one.graph.spec.n_sips)  # errors are reported before a file is created
     if save is None:
         with _op_log(oplog) as log:
             return _run(one, op_log=log)
@@ -251,7 +253,7 @@ def _run_recorded(
 
 
 def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
-    """Whether all is well; raises UsageError where there was nothing to verify."""
+    """0 for success, else 1; raises UsageError if there was nothing to verify."""
     if result.completion.error_code == NO_REFERENCE:
         raise UsageError(
             f"{result.completion.error_message}",
@@ -262,7 +264,7 @@ def _exit_code(spec: BenchSpec, result: BenchResult) -> int:
 
 
 def _show(figures: RunFigures, command: RunCommand, oplog: str | None, *, full: bool, stats: bool) -> None:
-    """The run as text: the answer, the launches, one chart; all there is if it is wanted."""
+    """Print the run: the answer, the launches, one chart; with `full`, all details."""
     from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.rows import rows_as_text
     from kernbench.report.run_answer import answer_lines, path_chart
@@ -291,7 +293,7 @@ def _show(figures: RunFigures, command: RunCommand, oplog: str | None, *, full: 
 
 
 def _explained(result: BenchResult, saved: str | None) -> Explanation | None:
-    """Where the time of the launches went, where it is cheap to say."""
+    """The explanation of the launches, or None if it would take too long."""
     from kernbench.report.explain.headline import main_scope
     from kernbench.report.runs.live_run import live_run
     from kernbench.report.runs.saved_run import open_run
@@ -329,7 +331,7 @@ def _announce(seconds: float) -> None:
 
 
 def _run(one: OneRun, op_log: OpLog, activity: Activity | None = None) -> BenchResult:
-    """Run it, with a line of progress on a terminal. What a bench raises by itself becomes an error that says so."""
+    """Run it, with a line of progress on a terminal. An exception of the bench becomes a KernBench error."""
     spec, bar = one.spec, ProgressLine()
     options = replace(one.options, op_log=op_log, activity=activity)
     if bar.wanted:

@@ -51,7 +51,7 @@ def runs(folder: str, as_json: bool) -> int:
 
 
 def _row(path: Path) -> dict[str, object]:
-    """A run, or what is wrong with its folder."""
+    """A run, or the error of its folder."""
     try:
         run = open_run(path)
         about, launches_ns = run.manifest, main_scope(run).scope.total_ns

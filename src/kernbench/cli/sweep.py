@@ -16,7 +16,7 @@ from kernbench.sweep.driver import Progress
 from kernbench.sweep.request import SweepReport, SweepRequest, run_sweep
 from kernbench.sweep.rows import SweepRow
 
-STOPPED = 130  # as a shell says it of a command that Ctrl-C ended
+STOPPED = 130  # the exit code of a command ended by Ctrl-C
 
 
 @click.command()
@@ -59,9 +59,9 @@ STOPPED = 130  # as a shell says it of a command that Ctrl-C ended
 @click.option("--plot/--no-plot", default=True, help="Draw the sweep as PNG and SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sweep(as_json: bool, settings: tuple[str, ...], allow_failures: bool, **options: Any) -> int:
-    """Run a bench over values of its parameters and of the machine; keep every row, and say which are best.
+    """Run a bench over values of its parameters and of the machine; store every row, and print the best.
 
-    Rows are kept in a folder as they come: a sweep that was stopped goes on where it was, by the same command.
+    Rows are stored in a folder as they are computed: the same command resumes an interrupted sweep.
     """
     with stdout_for_json(as_json):
         given = SweepOptions(**{name: options[name] for name in _NAMES if name != "set"}, set=settings)
@@ -87,7 +87,7 @@ _NAMES = [part.name for part in fields(SweepOptions)]
 
 
 def _run(request: SweepRequest) -> SweepReport | None:
-    """None when it was stopped."""
+    """Run the sweep; None if it was interrupted."""
     bar = ProgressLine(on_pipe=True)
     latest: list[Progress] = []
 

@@ -18,7 +18,7 @@
     cluster: tcp://host:8786
     out: results
 
-Faults are named with their line.
+Faults are reported with their line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernbench.sweep.points import Value, plain_value
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
 
 TEXTS = ("bench", "topology", "cost", "device", "cluster", "out", "mode")
-KEYS = {  # what each is
+KEYS = {  # key -> meaning
     "bench": "a name or number of `kernbench list`, or FILE.py:NAME",
     "topology": "the machine's YAML file; the shipped machine without it",
     "cost": "MODULE:FUNCTION that gives a machine's cost, for the objective `cost`",
@@ -55,7 +55,7 @@ SEARCH_KEYS = ("method", "trials", "seed", "batch", "storage")
 
 @dataclass(slots=True)
 class SweepFile:
-    """What a file says. `over` has a list of values or a text for each axis; `places` say where each key stands."""
+    """The content of a file. `over` has a list of values or a text for each axis; `places` has the line of each key."""
 
     path: Path
     texts: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""From the options and the file of `kernbench sweep` to what is to be run. Options go over what the file says."""
+"""Builds the request of `kernbench sweep` from its options and file. Options override the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kernbench.topology.yaml_marks import parse_yaml, plain_scalar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """The command line, as it was typed. What was left out is None or empty."""
+    """The options of the command line; those left out are None or empty."""
 
     file: str | None
     bench: str | None
@@ -52,7 +52,7 @@ class SweepOptions:
 
 
 def request_of(options: SweepOptions) -> SweepRequest:
-    """Raises UsageError for what is wrong with either, before anything is run or written."""
+    """The request; raises UsageError for invalid options or files before anything is run or written."""
     file = read_sweep_file(options.file) if options.file is not None else SweepFile(Path("."))
     texts = file.texts
     identifier = options.bench or (file.near(texts["bench"]) if "bench" in texts else None)
@@ -162,7 +162,7 @@ def _value(name: str, value: Value, known: Mapping[str, Param], where: str) -> V
 
 
 def _shared(options: SweepOptions, file: SweepFile, spec: BenchSpec, always: Sequence[str]) -> dict[str, Value]:
-    """The parameters that the points do not all set themselves."""
+    """The parameters that not all points set."""
     settings = [f"{name}={value}" for name, value in file.param.items()] + list(options.param)
     for setting in settings:
         name = setting.partition("=")[0].strip().replace("-", "_")

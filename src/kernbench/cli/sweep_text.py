@@ -1,4 +1,4 @@
-"""A sweep for people: how many points, the best of them, the front, what failed, where it was written."""
+"""A sweep as text: the number of points, the best, the Pareto front, failures, files."""
 
 from __future__ import annotations
 

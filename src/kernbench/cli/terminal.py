@@ -1,4 +1,4 @@
-"""What is shown in addition to the output: colour where it is wanted, and one line of progress; lines on a pipe."""
+"""Terminal output: colour if it is wanted, and a progress line, or progress lines on a pipe."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import click
 
 from kernbench.report.paint import Paint, plain
 
-PATIENCE_S = 2.0  # a run longer than this shows how far it is
-PIPE_S = 10.0  # between two lines where they stay: a log file, another program
+PATIENCE_S = 2.0  # a run longer than this shows its progress
+PIPE_S = 10.0  # between two lines on a pipe or in a log file
 LINE_WIDTH = 79
 
 
 def painter() -> Paint:
-    """What marks text by its role here: by colour on a terminal, unless the user wants none."""
+    """The function that marks text by its role: by colour on a terminal, unless the user disables it."""
     return paint if _in_colour() else plain
 
 
@@ -31,13 +31,13 @@ def paint(text: str, role: str) -> str:
 
 
 def indented(error: str) -> list[str]:
-    """The lines of an error below the line that says whose it is."""
+    """The indented lines of an error, below the line that names its source."""
     return [f"     {line}" for line in error.splitlines()]
 
 
 class ProgressLine:
-    """One line on a terminal that says how far a long run is, and is wiped when it is over. Elsewhere nothing is shown,
-    or with `on_pipe` a plain line now and then, for who reads a log.
+    """A progress line on a terminal, erased at the end. Elsewhere nothing is shown, or with `on_pipe` a plain line
+    every few seconds, for logs.
     """
 
     def __init__(self, *, on_pipe: bool = False) -> None:

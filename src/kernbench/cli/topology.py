@@ -1,4 +1,4 @@
-"""`kernbench topology`: what a machine adds up to, and its pictures."""
+"""`kernbench topology`: totals of a machine, and its diagrams."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from kernbench.common.errors import UsageError
 def web(
     folders: tuple[str, ...], topology: str | None, settings: tuple[str, ...], port: int, host: str, no_open: bool
 ) -> int:
-    """Look at runs (`kernbench run --save`), sweeps and evaluations in the browser, or at a machine alone.
+    """Look at runs (`kernbench run --save`), sweeps and evaluations in the browser, or at a machine only.
 
     A folder that holds such folders gives all of them. Ctrl-C ends it.
     """

@@ -1,1 +1,1 @@
-"""The page: a server on the run folders it is given, and the browser's own code under `static/`."""
+"""The web page: a server for run folders, and the browser code under `static/`."""

@@ -1,4 +1,4 @@
-"""What the server sends: JSON, arrays, errors. Answers of a run never change, so each has a tag made from its bytes.
+"""Responses of the server: JSON, arrays, errors. Responses of a run never change, so each has an ETag of its bytes.
 
 Arrays travel as: u32 length of the header, the header (JSON: for each field its dtype, shape, and offset), then the
 little-endian arrays, each at a multiple of 8 bytes from the start of the answer.
@@ -19,7 +19,7 @@ from kernbench.common.errors import KernBenchError
 from kernbench.common.plain_json import plain_json
 
 _STEP = 8
-_KEEP = {"Cache-Control": "no-cache"}  # ask again, and be told that nothing has changed
+_KEEP = {"Cache-Control": "no-cache"}  # revalidate; an unchanged response is 304
 
 
 def json_answer(request: Request, data: object) -> Response:
@@ -51,7 +51,7 @@ def packed(about: Mapping[str, object], arrays: Mapping[str, np.ndarray[Any, Any
         fields[name] = {"dtype": array.dtype.str[1:], "shape": list(array.shape), "offset": at}
         at += -(-array.nbytes // _STEP) * _STEP
     header = json.dumps(plain_json({**about, "fields": fields}), separators=(",", ":"), allow_nan=False).encode()
-    header += b" " * (-(len(header) + 4) % _STEP)  # so that the first array stands at a multiple of 8
+    header += b" " * (-(len(header) + 4) % _STEP)  # so that the first array is aligned to 8 bytes
     parts = [len(header).to_bytes(4, "little"), header]
     for array in plain.values():
         data = array.tobytes()

@@ -1,4 +1,4 @@
-"""The data interface: what each address under `/api` answers. docs/guides/look-at-a-run.md has it as a table."""
+"""The data interface: the handlers of the routes under `/api` (docs/guides/look-at-a-run.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
 
 
 class NotThere(UsageError):
-    """What was asked for does not exist: 404, not 400."""
+    """The requested object does not exist: 404, not 400."""
 
 
 def _runs(shelf: Shelf, request: Request) -> Json:
@@ -124,7 +124,7 @@ def _totals(shelf: Shelf, request: Request) -> Json:
 
 
 def _flows(shelf: Shelf, request: Request) -> Json:
-    """`closed=sip0.cube1,...`: cubes whose PEs are drawn as one row."""
+    """`closed=sip0.cube1,...`: cubes drawn as one row."""
     view = _view(shelf, request)
     closed = frozenset(request.query_params.get("closed", "").split(","))
     px = int(_number(request, "px", 1024))

@@ -1,8 +1,8 @@
-"""Messages between PEs, as flows of the timeline: those that lie together on screen are one bundle.
+"""Messages between PEs as flows of the timeline; messages that are close on screen form one bundle.
 
 A collective has a message for each pair of PEs and step: drawn one by one they hide the lanes. Messages from one row to
 another whose ends are within some pixels of each other are sent as one flow with their number; zoomed in, or with the
-PEs of a cube opened, a bundle falls apart into its messages. So an answer is bounded, whatever the collective.
+PEs of a cube opened, a bundle splits into its messages. So a response is bounded for any collective.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kernbench.web.machine_map import Json
 from kernbench.web.op_view import brief, selected_rows
 from kernbench.web.run_view import RunView
 
-BUNDLE_PX = 12  # ends of messages that are nearer to each other than about that are one
-WANTED_BUNDLES = 48  # where there are more, they are made of what lies farther apart
+BUNDLE_PX = 12  # messages whose ends are about that close are bundled
+WANTED_BUNDLES = 48  # with more, the distance is doubled
 MAX_BUNDLES = 200  # in an answer
 MOST_LINKS = 400
 MOST_NAMED = 8
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Messages:
-    """Every message of a run: rows of its send and of its receive, when it left and when it was there."""
+    """Every message of a run: rows of its send and receive, departure and arrival."""
 
     sent: Ints
     received: Ints
@@ -44,7 +44,7 @@ class Messages:
 
 
 def messages(view: RunView) -> Messages:
-    """All of them, found once."""
+    """All messages of a run, computed once."""
 
     def make() -> Messages:
         ops, lanes = view.run.ops, view.run.lanes
@@ -64,7 +64,7 @@ def messages(view: RunView) -> Messages:
 
 
 def selected_messages(view: RunView, selection: str | None) -> Messages:
-    """Those that a selection sent or received; without one, all."""
+    """The messages that a selection sent or received; all without a selection."""
     every = messages(view)
     if not selection:
         return every
@@ -73,7 +73,7 @@ def selected_messages(view: RunView, selection: str | None) -> Messages:
 
 
 def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, closed: frozenset[str]) -> Json:
-    """Bundles of messages that meet a window of `px` pixels; the PEs of `closed` cubes are drawn as one row."""
+    """Bundles of messages that intersect a window of `px` pixels; the PEs of `closed` cubes are drawn as one row."""
     if not 0 < px <= 8192:
         raise UsageError(f"flows of {px} px are not served", hint="ask for px from 1 to 8192")
     some = selected_messages(view, selection)
@@ -81,10 +81,10 @@ def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, c
     step = 2.0 ** ceil(log2((t1 - t0) / px * BUNDLE_PX))  # a power of two, so that bundles stay while the window moves
     row_of, lanes = _rows(view, closed), view.run.ops.lane
     ends = row_of[lanes[some.sent]], row_of[lanes[some.received]]
-    bundle, counts = _together(some, ends, step)
+    bundle, counts = _bundled(some, ends, step)
     while len(counts) > WANTED_BUNDLES and step < t1 - t0:
         step *= 2
-        bundle, counts = _together(some, ends, step)
+        bundle, counts = _bundled(some, ends, step)
     middle = np.bincount(bundle, some.left + some.arrived, minlength=len(counts)) / np.maximum(2 * counts, 1)
     far = np.abs(middle - (t0 + t1) / 2)
     drawn = sorted(range(len(counts)), key=lambda n: (-counts[n], far[n], n))[:MAX_BUNDLES]
@@ -95,8 +95,8 @@ def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, c
     }  # fmt: skip
 
 
-def _together(some: Messages, ends: tuple[Ints, Ints], step: float) -> tuple[Ints, Ints]:
-    """Of every message the number of its bundle, and how many each bundle has."""
+def _bundled(some: Messages, ends: tuple[Ints, Ints], step: float) -> tuple[Ints, Ints]:
+    """The bundle of every message, and the size of each bundle."""
     times = (np.floor(time / step).astype(np.int64) for time in (some.left, some.arrived))
     _, bundle, counts = np.unique(np.stack([*ends, *times]), axis=1, return_inverse=True, return_counts=True)
     return bundle.ravel(), counts
@@ -117,7 +117,7 @@ def _bundle(view: RunView, some: Messages) -> Json:
 
 
 def _rows(view: RunView, closed: frozenset[str]) -> Ints:
-    """Of every lane, the number of the row it is drawn in: its PE's, or its cube's where that is closed."""
+    """The row in which each lane is drawn: that of its PE, or of its cube if that is closed."""
     numbers: dict[str, int] = {}
     found = []
     for lane in view.run.lanes:
@@ -127,7 +127,7 @@ def _rows(view: RunView, closed: frozenset[str]) -> Ints:
 
 
 def message_totals(view: RunView, selection: str) -> Json | None:
-    """What the messages of a selection add up to, the links they take, and those that were longest under way."""
+    """Totals of the messages of a selection, their links, and the slowest messages."""
     some = selected_messages(view, selection)
     if not len(some):
         return None

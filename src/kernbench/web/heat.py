@@ -1,9 +1,9 @@
 """The heat map: for every drawn link, memory channel and block, utilisation and queue over time.
 
-Utilisation is bytes / (bandwidth x bin); of a block or a link that stands for several, their bytes over their
+Utilisation is bytes / (bandwidth x bin); of a block or a link that represents several, their bytes over their
 bandwidths, and `peak` is its busiest single link. Queue is the mean number of flits that waited for flits of other ops:
-the sum over what a block or drawn link stands for. Bins are those of the run folder, merged so that there are 512 at
-most. Values are sent as 0 to 255 of `scale`.
+the sum over the links that a block or drawn link represents. Bins are those of the run folder, merged so that there are
+512 at most. Values are sent as 0 to 255 of `scale`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays
 
 MOST_BINS = 512
-SPARK_BINS = 256  # of the small curves beside a link's figures
+SPARK_BINS = 256  # of the sparklines beside a link's figures
 _IDLE = 0
 
 
 @dataclass(slots=True)
 class _Row:
-    """A thing that has a colour: `link`, `channel` or `block`."""
+    """A coloured item: `link`, `channel` or `block`."""
 
     id: str
     kind: str
@@ -103,7 +103,9 @@ def totals_of_link(view: RunView, drawn: str, t0: float, t1: float) -> Json:
 
 
 def places_of(view: RunView, drawn: str) -> list[SavedPlace]:
-    """The links and channels that `A>B`, `CTRL#3` or the name of a node stands for; blocks are all inside them."""
+    """The links and channels that `A>B`, `CTRL#3` or the name of a node represents; a block represents all links inside
+    it.
+    """
     src, is_link, dst = drawn.partition(">")
     if is_link:
         return [p for p in view.run.places if p.kind == "link" and _in(p.src, src) and _in(p.dst, dst)]
@@ -119,7 +121,7 @@ def _in(node: str, block: str) -> bool:
 
 
 def _rows(view: RunView, root: str) -> list[_Row]:
-    """What has a colour at this level, and carried bytes."""
+    """The coloured items of this level that carried bytes."""
     owners = {node.id for node in view.machine.boxes(root)}
     composite = {node.id for node in view.machine.boxes(root) if node.kind in ("sip", "cube")}
     drawn = {link_id(edge): link for link in view.machine.links(root) for edge in link.members}
@@ -149,7 +151,7 @@ def _rows(view: RunView, root: str) -> list[_Row]:
 
 
 def _bin_range(view: RunView, t0: float, t1: float, most: int) -> tuple[int, int, int]:
-    """The first bin, how many are merged into one, and how many there are then."""
+    """The first bin, the number of bins merged into one, and the resulting number."""
     activity = view.run.activity
     if not (0 <= t0 < t1 and most > 0):
         raise UsageError(f"no time from {t0} to {t1} ns", hint="ask for a window inside the run")
@@ -168,7 +170,7 @@ def _merged(values: Floats, first: int, merged: int, count: int) -> Floats:
 
 
 def _bytes(values: Floats, scale: float) -> NDArray[np.uint8]:
-    """0 to 255 of `scale`; what is more than nothing is at least 1."""
+    """0 to 255 of `scale`; positive values are at least 1."""
     clipped = np.clip(np.rint(255 * values / scale), 0, 255)
     return np.where(values > 0, np.maximum(clipped, 1), 0).astype(np.uint8)
 

@@ -1,6 +1,6 @@
 """A machine as the page draws it: one level at a time, boxes and directed links in mm, and routes between nodes.
 
-The geometry is that of `report.diagrams`. A box may stand for many nodes (a PE, a cube, a SIP): it *owns* them. A drawn
+The geometry is that of `report.diagrams`. A box may represent many nodes (a PE, a cube, a SIP): it *owns* them. A drawn
 link is all links of the graph from what one box owns to what another owns; its bandwidth is their sum. Control wires
 between two boxes are left out where data links join them.
 """
@@ -27,7 +27,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class DrawnLink:
-    """One direction between two boxes; `members` are the graph's links that it stands for."""
+    """One direction between two boxes; `members` are the links of the graph that it represents."""
 
     src: str
     dst: str
@@ -49,7 +49,7 @@ def link_id(edge: Edge) -> str:
 
 
 class MachineMap:
-    """The levels of one machine; each is made when it is first asked for."""
+    """The levels of one machine, each computed on first use."""
 
     def __init__(self, graph: TopologyGraph) -> None:
         self.graph = graph
@@ -105,7 +105,7 @@ class MachineMap:
         return ViewNode(name, node.kind, node.label, node.detail, node.x_mm, node.y_mm, node.w_mm, node.h_mm, node.role)
 
     def boxes(self, root: str) -> tuple[ViewNode, ...]:
-        """The boxes of a level that stand for nodes: outlines and areas do not."""
+        """The boxes of a level that represent nodes, without outlines and areas."""
         return tuple(node for node in self.view(root).nodes if not is_outline(node) and not is_zone(node))
 
     def _links(self, root: str) -> tuple[DrawnLink, ...]:
@@ -122,7 +122,7 @@ class MachineMap:
         return tuple(links)
 
     def as_json(self, root: str) -> Json:
-        """What the page needs to draw a level."""
+        """The data with which the page draws a level."""
         view = self.view(root)
         lines = self._lines(root)
         return {
@@ -171,7 +171,7 @@ class MachineMap:
         }
 
     def _lines_of(self, root: str) -> Mapping[tuple[str, str], Points]:
-        """How links run, in mm; there and back share one line, which the page draws as two."""
+        """The lines of links, in mm; both directions share one line, which the page draws as two."""
         view = self.view(root)
         scale = scale_px_per_mm(view)
         frame = Frame(scale, 0.0, 0.0)
@@ -183,21 +183,21 @@ class MachineMap:
             if (link.dst, link.src) in lines:
                 lines[link.src, link.dst] = lines[link.dst, link.src][::-1]
                 continue
-            turn = in_cube and link.src not in routers
-            ends = (link.dst, link.src) if turn else (link.src, link.dst)
+            is_reversed = in_cube and link.src not in routers
+            ends = (link.dst, link.src) if is_reversed else (link.src, link.dst)
             others = [rect for name, rect in rects.items() if name not in ends]
-            way = link_points(rects[ends[0]], rects[ends[1]], others, from_corner=in_cube)
-            points = tuple((x / scale, y / scale) for x, y in way)
-            lines[link.src, link.dst] = points[::-1] if turn else points
+            line = link_points(rects[ends[0]], rects[ends[1]], others, from_corner=in_cube)
+            points = tuple((x / scale, y / scale) for x, y in line)
+            lines[link.src, link.dst] = points[::-1] if is_reversed else points
         return lines
 
     # -------------------------------------------------------------------------------------------------------- routes
 
     def route(self, src: str, dst: str) -> Json:
-        """The way from one block to another: its nodes and links, its latency with nothing else on it, its narrowest
-        link. Raises RoutingError for a block that is not there or cannot be reached.
+        """The path from one block to another: its nodes and links, its uncontended latency, its narrowest link. Raises
+        RoutingError for a block that does not exist or cannot be reached.
         """
-        start, end = self._stands_for(src, is_source=True), self._stands_for(dst, is_source=False)
+        start, end = self._end_node(src, is_source=True), self._end_node(dst, is_source=False)
         traffic, path = self._path(start, end)
         links = self._router.links(path)
         ns_per_mm = self.graph.spec.system.ns_per_mm
@@ -221,8 +221,8 @@ class MachineMap:
             "narrowest": None if narrowest is None else {"id": link_id(narrowest), "gbs": narrowest.bw_gbs},
         }
 
-    def _stands_for(self, block: str, is_source: bool) -> str:
-        """The node that a route to or from a block ends at: of a PE its DMA, of a larger block its first PE or HBM."""
+    def _end_node(self, block: str, is_source: bool) -> str:
+        """The node at which a route to or from a block ends: of a PE its DMA, of a larger block its first PE or HBM."""
         place = Place.of(block)
         if block in self.graph.nodes:
             return block
@@ -235,7 +235,7 @@ class MachineMap:
         return self.graph.node(cube.hbm_ctrl(0)).id
 
     def _path(self, start: str, end: str) -> tuple[str, list[str]]:
-        """As data goes if it can, else as host traffic, else as commands go."""
+        """The path of data if there is one, else of host traffic, else of commands."""
         self.graph.node(start), self.graph.node(end)
         pe, place = start.rpartition(".")[0], Place.of(start)
         if place.pe >= 0 and start == f"{pe}.pe_dma":
@@ -251,7 +251,7 @@ class MachineMap:
         return "control", self._router.find_node_path(start, end)
 
     def about(self, name: str) -> Json:
-        """A node's attributes, or what a block holds; raises RoutingError when there is none."""
+        """The attributes of a node, or the content of a block; raises RoutingError if there is none."""
         node = self.graph.nodes.get(name)
         if node is not None:
             return {"schema": 1, "id": name, "kind": node.kind, "impl": node.impl, "attrs": dict(node.attrs)}
@@ -288,7 +288,7 @@ def owner_of(node: str, owners: set[str]) -> str | None:
 
 
 def _crumbs(root: str) -> list[Json]:
-    """The way down to a level, by id and label."""
+    """The path from the tray to a level, by id and label."""
     crumbs: list[Json] = [{"id": TRAY, "label": "tray"}]
     if root != TRAY:
         parts = root.split(".")

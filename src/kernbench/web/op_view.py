@@ -1,4 +1,4 @@
-"""Details: one op with what let it start and what it let start; a window, a line or a block with its totals."""
+"""Details: one op with its releases in both directions; a window, a line or a block with its totals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_ROWS = 500  # of a table
 
 
 def op_details(view: RunView, op: int) -> Json:
-    """All that is known of an op; raises UsageError when there is none of that id."""
+    """All data of an op; raises UsageError if there is no such id."""
     ops = view.run.ops
     if not 0 <= op < len(ops):
         raise UsageError(f"the run has no op {op}", hint=f"ops are 0 to {len(ops) - 1}")
@@ -113,7 +113,7 @@ def _neighbour(view: RunView, row: int, step: int) -> int | None:
 
 
 def _chain(view: RunView, row: int) -> list[Json]:
-    """What let it start, what let that start, and so on."""
+    """The op that released it, the op that released that one, and so on."""
     ops = view.run.ops
     found: list[Json] = []
     before = int(ops.released_by[row])
@@ -151,7 +151,7 @@ def route_of(view: RunView, row: int) -> list[str] | None:
 
 
 def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_] | None = None) -> list[Json]:
-    """A row per kind of engine: how many ops met the window, how long they were busy in it, how long they took.
+    """A row per kind of engine: ops that intersect the window, their busy time in it, their durations.
 
     `chosen` limits it to some rows of ops.
     """
@@ -186,7 +186,7 @@ def window_totals(view: RunView, t0: float, t1: float, chosen: NDArray[np.bool_]
 
 
 def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
-    """Of every row of ops, whether it belongs to a selection.
+    """A mask over the rows of ops: whether each belongs to a selection.
 
     That is `op:16`, `line:flash.py:8`, `lane:4`, `launch:0`, `kind:G`, `class:queue@launch:0` (on that path),
     `node:sip0.cube0.pe3`, `link:A>B` or `q:WORDS`. A line that issued nothing is a selection of no rows.
@@ -221,7 +221,7 @@ def selected_rows(view: RunView, selection: str) -> NDArray[np.bool_]:
 
 
 def matching(view: RunView, words: str) -> NDArray[np.bool_]:
-    """Of every row, whether the op's name, one of its tensors or its number has all the words."""
+    """A mask: whether the op's name, one of its tensors or its number has all the words."""
     wanted, ops = words.lower().split(), view.run.ops
 
     def fits(text: str) -> bool:
@@ -249,7 +249,7 @@ def tensor_codes(view: RunView) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def passed(view: RunView, name: str) -> NDArray[np.bool_]:
-    """Of every row, whether its bytes passed a link, a node, or a channel's controller."""
+    """A mask: whether the op's bytes passed a link, a node, or a channel's controller."""
     block = name.partition("#")[0]
     links = [place.index for place in places_of(view, block) if place.kind == "link"]
     if not links:
@@ -294,7 +294,7 @@ def longest_ops(view: RunView, t0: float, t1: float) -> Json:
 
 
 def totals(view: RunView, t0: float, t1: float, selection: str | None) -> Json:
-    """What a window, or a selection in it, adds up to."""
+    """The totals of a window, or of a selection in it."""
     data: Json = {"schema": 1, "t0": t0, "t1": t1, "sel": selection}
     chosen = selected_rows(view, selection) if selection else None
     data["engines"] = window_totals(view, t0, t1, chosen)

@@ -1,7 +1,7 @@
-"""The critical path and the explanation of a scope, as the page shows them; all of it from `report.explain`.
+"""The critical path and the explanation of a scope for the page, from `report.explain`.
 
-Pieces of the path are sent whole where there are few. Of a long path, the pieces of a window are sent: those that are
-two pixels wide as themselves, shorter ones as shares of each pixel column.
+A path of few segments is sent whole. Of a long path, the segments of a window are sent: those of two pixels or more
+individually, shorter ones as shares of each pixel column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernbench.web.run_view import RunView
 from kernbench.web.tiles import ON_PATH
 
 MOST_SEGMENTS = 20_000
-# Letter and colour of a class, and what its part of a bar is called.
+# The letter (and colour) of a class, and its label.
 STYLE = {
     "gemm": ("G", "GEMM"),
     "math": ("M", "Math"),
@@ -44,7 +44,7 @@ STYLE = {
 
 
 class PathColumns:
-    """The pieces of a path as columns."""
+    """The segments of a path as columns."""
 
     def __init__(self, found: Explanation) -> None:
         segments = found.path
@@ -58,7 +58,7 @@ class PathColumns:
 
 
 def explained(view: RunView, scope: str | None) -> Explanation:
-    """The explanation of a scope, made once."""
+    """The explanation of a scope, computed once."""
     name = scope or "run"
     view.scope(name)
 
@@ -75,7 +75,7 @@ def columns(view: RunView, scope: str | None) -> PathColumns:
 
 
 def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
-    """Of every row of ops, whether it is on the path of the scope."""
+    """Flags of every row of ops: whether it is on the path of the scope."""
 
     def make() -> NDArray[np.uint8]:
         flags = np.zeros(len(view.run.ops), np.uint8)
@@ -87,7 +87,7 @@ def flags_of(view: RunView, scope: str | None) -> NDArray[np.uint8]:
 
 
 def of_class(view: RunView, scope: str | None, cls: str) -> NDArray[np.bool_]:
-    """Of every row of ops, whether the path of the scope has a piece of the class for it."""
+    """A mask over the rows of ops: whether the path of the scope has a segment of the class for each."""
     if cls not in CLASSES:
         raise UsageError(f"no class '{cls[:30]}'", hint=f"use one of {', '.join(CLASSES)}")
     found = columns(view, scope)
@@ -98,7 +98,7 @@ def of_class(view: RunView, scope: str | None, cls: str) -> NDArray[np.bool_]:
 
 
 def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Json:
-    """Pieces from `t0` to `t1`, and what they add up to."""
+    """The segments from `t0` to `t1`, and their sums."""
     if not 0 < px <= 8192:
         raise UsageError(f"a path of {px} px is not served", hint="ask for px from 1 to 8192")
     found = columns(view, scope)
@@ -147,11 +147,11 @@ def path_sums(view: RunView, scope: str | None, t0: float, t1: float) -> list[Js
 
 
 def _shares(found: PathColumns, rows: NDArray[np.int64], t0: float, bin_ns: float, px: int) -> list[list[float]]:
-    """For each class, the share of every pixel column that short pieces take."""
+    """For each class, the share of short segments in every pixel column."""
     begin = np.clip((found.t0[rows] - t0) / bin_ns, 0, px)
     end = np.clip((found.t1[rows] - t0) / bin_ns, 0, px)
     shares = np.zeros((len(CLASSES), px + 3))
-    for step in range(3):  # a piece of less than two columns is in three at most
+    for step in range(3):  # a segment shorter than two columns intersects at most three
         column = begin.astype(np.int64) + step
         inside = np.maximum(np.minimum(end, column + 1) - np.maximum(begin, column), 0)
         np.add.at(shares, (found.cls[rows], column), inside)
@@ -169,7 +169,7 @@ def _place_sums(view: RunView, found: PathColumns, rows: NDArray[np.int64], ns: 
 
 
 def line_shares(view: RunView, scope: str | None, t0: float, t1: float) -> dict[int, Json]:
-    """Of each line, its part of the path in a window: total and by class; line -1 is what no line issued."""
+    """Of each line, its part of the path in a window: total and by class; line -1 is time without a line."""
     found = columns(view, scope)
     rows = np.flatnonzero((found.t1 > t0) & (found.t0 < t1))
     inside = np.minimum(found.t1[rows], t1) - np.maximum(found.t0[rows], t0)
@@ -181,7 +181,7 @@ def line_shares(view: RunView, scope: str | None, t0: float, t1: float) -> dict[
 
 
 def answer(view: RunView, scope: str | None) -> Json:
-    """The strip: total, sentence, what to try, the bar."""
+    """The answer strip: total, sentence, what to try, the bar."""
     found = explained(view, scope)
     bound = bound_of(found)
     path_columns = columns(view, scope)
@@ -202,7 +202,7 @@ def answer(view: RunView, scope: str | None) -> Json:
 
 
 def _main_lane(view: RunView, found: PathColumns) -> int | None:
-    """Of the lanes of PEs, the one that the path is on longest: Timeline opens its PE, Machine its cube."""
+    """The PE lane with most of the path: Timeline opens its PE, Machine its cube."""
     of_pe = [lane.index for lane in view.run.lanes if lane.pe >= 0]
     sums = np.bincount(found.lane[found.lane >= 0], (found.t1 - found.t0)[found.lane >= 0], len(view.run.lanes))
     best = max(of_pe, key=lambda lane: sums[lane], default=None)
@@ -212,7 +212,7 @@ def _main_lane(view: RunView, found: PathColumns) -> int | None:
 def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()) -> Json:
     """Everything of the Explain view: tables that each sum to the total, stalls, idle time of lanes.
 
-    `others` are runs that may be measurements of what the path says of a free component.
+    `others` are runs that may measure a what-if estimate.
     """
     found = explained(view, scope)
     return {
@@ -254,7 +254,7 @@ def difference(a: RunView, b: RunView, scope: str | None) -> Json:
 
 
 def same_scope(a: RunView, b: RunView, scope: str) -> str:
-    """What of B a scope of A is compared with."""
+    """The scope of B that is compared with a scope of A."""
     a.scope(scope)
     kind, _, number = scope.partition(":")
     if kind == "launch":
@@ -263,7 +263,7 @@ def same_scope(a: RunView, b: RunView, scope: str) -> str:
         except UsageError:
             if scope != a.main_scope:
                 raise
-            return b.main_scope  # each is judged by what it is for
+            return b.main_scope  # each run has its own main scope
     return scope if kind == "run" or len(b.run.launches) > 1 else b.main_scope
 
 
@@ -283,8 +283,9 @@ def _lane_counts(found: Explanation) -> dict[str, int]:
 
 
 def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunView]) -> list[Json]:
-    """What of this path would be gone if a component were free, and what a run on such a machine took, where one is
-    open; largest first."""
+    """Estimated gains along this path if a component were free, with the time of a run on that machine if one is open;
+    largest first.
+    """
     about = view.run.manifest
     same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}

@@ -1,4 +1,4 @@
-"""Results: a folder of a sweep or an evaluation as one table, whatever wrote it."""
+"""Results: a folder of a sweep or an evaluation as one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernbench.web.machine_map import Json
 
 RESULTS_FILES = ("results.json", "sweep.json")
 _MOST_ROWS = 20_000
-_SETTING = "machine:"  # what an evaluation changed of the machine
+_SETTING = "machine:"  # prefix of a machine value that an evaluation set
 
 
 class ResultsView:
@@ -65,7 +65,7 @@ class ResultsView:
         }
 
     def _base(self) -> list[Any]:
-        """Points on the machine that the sweep started from, where it went through others too."""
+        """Points on the base machine of the sweep, if it also used others."""
         rows, machine = self.data["rows"], self.data.get("machine")
         if len({row.get("machine_hash") for row in rows}) < 2:
             return []
@@ -76,7 +76,7 @@ class ResultsView:
 
 
 def _as_given(rows: list[dict[str, Any]], machine: dict[str, Any]) -> list[Any]:
-    """Hashes of machines that differ from the one an evaluation was given in nothing but what all rows set."""
+    """Hashes of machines that differ from the given one only in values that all rows set."""
     settings = [{name: value for name, value in row.items() if name.startswith(_SETTING)} for row in rows]
     common = [(name, value) for name, value in settings[0].items() if all(own.get(name) == value for own in settings)]
     return [
@@ -94,7 +94,7 @@ def _at(machine: Any, name: str) -> Any:
 
 
 def _name(machine: object) -> str | None:
-    """A machine that is given by its name or hash; an evaluation has the whole description there."""
+    """A machine given by name or hash; an evaluation stores the whole description instead."""
     return machine if isinstance(machine, str) else None
 
 

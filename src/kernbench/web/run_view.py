@@ -1,4 +1,4 @@
-"""A saved run as the page asks for it: lanes, scopes and machine, each made when it is first needed."""
+"""A saved run for the page: lanes, scopes and machine, each computed on first use."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kernbench.report.runs.saved_run import SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 
 Made = TypeVar("Made")
-LETTERS = "".join(KINDS)  # a kind's number in binary answers is its place here
+LETTERS = "".join(KINDS)  # the number of a kind in binary responses is its index here
 
 
 class RunView:
-    """A run with what the answers share. Its parts are made once, by whichever request comes first."""
+    """A run with the data that responses share. Each part is computed once, by the first request."""
 
     def __init__(self, run: SavedRun) -> None:
         self.run = run
@@ -32,7 +32,7 @@ class RunView:
         self._kept: defaultdict[str, dict[object, Any]] = defaultdict(dict)
 
     def keep(self, kind: str, key: object, most: int, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made once for a key; of each kind the `most` recent are kept."""
+        """The result of `make`, cached by key; of each kind the `most` recently used are kept."""
         with self._locks[kind]:
             own = self._kept[kind]
             if key in own:
@@ -60,14 +60,14 @@ class RunView:
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
-        """Of every op, its kind's number."""
+        """The number of each op's kind."""
         words = self.run.ops.kind
         numbers = np.array([LETTERS.index(word) for word in words.words] or [0], np.uint8)
         return numbers[words.codes]
 
     @cached_property
     def busy_before(self) -> Floats:
-        """Of every row of ops, the sum of all durations before it; lanes are contiguous, so differences count."""
+        """For each row of ops, the sum of all durations before it; lanes are contiguous, so differences are sums."""
         ops = self.run.ops
         return np.concatenate(([0.0], np.cumsum(ops.t_end - ops.t_start)))
 
@@ -94,7 +94,7 @@ class RunView:
         return [float(np.diff(self.busy_until(lane.index, times))[0]) for lane in self.run.lanes]
 
     def scope(self, text: str | None) -> tuple[float, float]:
-        """From when to when a scope is: `run`, `kernels` (from the first launch to the end of the last), `launch:N`."""
+        """Begin and end of a scope: `run`, `kernels` (from the first launch to the end of the last), `launch:N`."""
         if not text or text == "run":
             return 0.0, self.t_end
         if text == "kernels" and self.run.launches:
@@ -109,7 +109,7 @@ class RunView:
 
     @property
     def main_scope(self) -> str:
-        """What a run is judged by, as `kernbench run` does: its launch, or the time from first to last."""
+        """The main scope, as for `kernbench run`: its launch, or the time from the first launch to the last."""
         return ("run", "launch:0")[len(self.run.launches)] if len(self.run.launches) < 2 else "kernels"
 
     def _scopes(self) -> list[Json]:

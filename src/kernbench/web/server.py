@@ -1,8 +1,8 @@
-"""The server: the page's own files and the data interface, by GET alone.
+"""The server: the files of the page and the data interface, by GET only.
 
-It listens on 127.0.0.1 unless told otherwise, and answers only to the names it is known by: a page of another site that
-makes a browser resolve its name to this address gets a refusal. Files of the package are read once, by name; nothing
-else of the disk can be asked for, but what a run folder that was given holds.
+It listens on 127.0.0.1 by default, and accepts only its own names in the Host header: a page of another site whose name
+resolves to this address is rejected (DNS rebinding). Files of the package are read once, by name; nothing else on the
+disk can be requested except the content of the given folders.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _SAFE = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )  # fmt: skip
-_WORKERS = 4  # answers that are made at a time: each may need columns of its own for a while
+_WORKERS = 4  # concurrent responses: each may hold its own columns for a while
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class KnownHosts:
-    """Refuses requests whose Host header is no name of this server; adds headers that keep the page to itself."""
+    """Rejects requests whose Host header is not a name of this server; adds security headers."""
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self._app = app
@@ -120,7 +120,7 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
 
 
 def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that runs in a thread, and says what is wrong with what it was asked."""
+    """An endpoint that runs in a thread and turns errors into responses."""
 
     def answer(request: Request) -> Response:
         try:
@@ -134,7 +134,7 @@ def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Call
     async def endpoint(request: Request) -> Response:
         try:
             return await to_thread.run_sync(answer, request, limiter=workers, abandon_on_cancel=True)
-        except CancelledError:  # Ctrl-C while it was being made
+        except CancelledError:  # Ctrl-C while the response was computed
             return error_answer(UsageError("the server is closing", hint="start `kernbench web` again"), 503)
 
     return endpoint
@@ -152,25 +152,25 @@ def _failed(request: Request, error: Exception) -> Response:
 
 
 def static_files() -> dict[str, bytes]:
-    """The page's files by name, as they stand in the package."""
+    """The files of the page in the package, by name."""
     folder = files("kernbench.web") / "static"
     pages = {
         entry.name: entry.read_bytes()
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES
     }
-    # Modules are asked for together: found one by one through their imports, each would wait for the one before.
+    # Modules are preloaded together: found one by one through imports, each would wait for the one before.
     links = "\n".join(f'<link rel="modulepreload" href="{name}">' for name in pages if name.endswith(".js"))
     pages["index.html"] = pages["index.html"].replace(b"<!-- modules -->", links.encode())
     return pages
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; raises UsageError when that cannot be."""
+    """A socket bound to that address; raises UsageError if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # With its protocol named, asyncio sends what is written at once. Else the body of each answer would wait until
-        # the client acknowledges its head, 40 ms later.
+        # With an explicit protocol, asyncio sets TCP_NODELAY. Otherwise the body of each response would wait for the
+        # acknowledgement of its head, 40 ms.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -188,11 +188,11 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None]) -> None:
-    """Answer until Ctrl-C or SIGTERM; `ready` is called once requests are taken."""
+    """Serve until Ctrl-C or SIGTERM; `ready` is called when requests are accepted."""
     config = uvicorn.Config(
         make_app(shelf, host), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
     )
-    # Ctrl-C while an answer is being made is no error.
+    # Ctrl-C while a response is computed is not an error.
     getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
     server = _Server(config, ready)
     try:

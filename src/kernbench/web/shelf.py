@@ -1,8 +1,8 @@
-"""What the server was given: run folders, folders of sweeps and evaluations, and a machine for when there is no run.
+"""The folders given to the server: runs, sweeps and evaluations, and a machine for the case without runs.
 
-Folders are looked at each time the page asks what there is, so a run that was saved since then is found. A folder that
-cannot be read is an entry with an error; the others work. Nothing outside the given folders can be named: the page asks
-by id, and ids are of what was found here.
+Folders are scanned each time the page requests the list, so newly saved runs are found. A folder that cannot be read is
+an entry with an error; the others work. Nothing outside the given folders can be requested: requests use ids, and only
+entries found here have ids.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kernbench.web.machine_map import Json, MachineMap
 from kernbench.web.results_view import RESULTS_FILES, ResultsView
 from kernbench.web.run_view import RunView
 
-_DEEPEST = 3  # so many levels below a given folder are looked at
-_COMPARED = 2  # runs that stay open, whatever their size
-_MOST_OPS = 500_000  # of further runs that stay open
+_DEEPEST = 3  # levels below a given folder that are searched
+_COMPARED = 2  # most recent runs that stay open at any size
+_MOST_OPS = 500_000  # total ops of other runs that stay open
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A folder that cannot be shown, and why."""
+    """A folder that cannot be shown, with its error."""
 
     id: str
     dir: Path
@@ -41,7 +41,7 @@ Entry = RunView | ResultsView | Damaged
 
 
 class Shelf:
-    """Entries by id. Raises UsageError for a folder that is not there at all."""
+    """Entries by id. Raises UsageError for a folder that does not exist."""
 
     def __init__(self, folders: Sequence[Path], machine: TopologyGraph) -> None:
         for folder in folders:
@@ -53,14 +53,14 @@ class Shelf:
         self._folders = tuple(folders)
         self._lock = RLock()
         self._seen: dict[Path, tuple[tuple[int, int], Entry]] = {}
-        self._used: list[RunView] = []  # last used last
+        self._used: list[RunView] = []  # most recently used last
         self.machine = MachineMap(machine)
         self.machine_id = machine_hash(machine.spec)[:12]
         self._entries: list[Entry] = []
         self.entries()
 
     def entries(self) -> list[Entry]:
-        """What there is now, in the order given."""
+        """The current entries, in the order given."""
         with self._lock:
             found: dict[Path, Entry] = {}
             for folder in self._folders:
@@ -77,8 +77,8 @@ class Shelf:
         try:
             entry = RunView(open_run(path)) if not _is_results(path) else ResultsView(path)
             entry.listed()
-        except Exception as error:  # whatever is wrong with one folder, the others are shown
-            return Damaged(sha256(os.fsencode(path)).hexdigest()[:12], path, _as_told(error, path))
+        except Exception as error:  # an error in one folder must not hide the others
+            return Damaged(sha256(os.fsencode(path)).hexdigest()[:12], path, _as_error(error, path))
         self._seen[path] = (mark, entry)
         return entry
 
@@ -91,11 +91,11 @@ class Shelf:
     def find(self, entry_id: str) -> Entry | None:
         found = next((entry for entry in self._entries if entry.id == entry_id), None)
         if isinstance(found, RunView):
-            self._let_go(found)
+            self._close_old_runs(found)
         return found
 
-    def _let_go(self, used: RunView) -> None:
-        """Runs that were looked at longer ago are closed, as far as they are large: their columns are read again."""
+    def _close_old_runs(self, used: RunView) -> None:
+        """Close large runs that were not used recently; their columns are read again when needed."""
         with self._lock:
             self._used = [view for view in self._used if view is not used] + [used]
             while sum(view.run.manifest.ops for view in self._used[:-_COMPARED]) > _MOST_OPS:
@@ -106,7 +106,7 @@ class Shelf:
                     self._entries = [self._entry(path) if entry is old else entry for entry in self._entries]
 
     def summary(self) -> str:
-        """What was found, in one line."""
+        """The number of runs and results, in one line."""
         runs = len(self.runs())
         results = sum(isinstance(entry, ResultsView) for entry in self._entries)
         parts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((runs, "run"), (results, "result folder")) if n]
@@ -116,7 +116,7 @@ class Shelf:
         return [_entry_json(entry) for entry in self.entries()]
 
 
-def _as_told(error: Exception, path: Path) -> KernBenchError:
+def _as_error(error: Exception, path: Path) -> KernBenchError:
     if isinstance(error, KernBenchError):
         return error
     return UsageError(f"cannot be read: {type(error).__name__}: {error}", where=str(path), hint="write it again")
@@ -135,13 +135,13 @@ def _is_results(path: Path) -> bool:
 
 
 def _folders_to_open(folder: Path, deep: int) -> Iterator[Path]:
-    """The folder itself if it is one to open, else those below it; itself again, to say why, if there are none."""
+    """The folder itself if it is a run or results, else those below it; itself, for its error, if there are none."""
     found = list(_below(folder, deep)) if folder.is_dir() else []
     yield from found or [folder]
 
 
 def _below(folder: Path, deep: int, *, is_part: bool = False) -> Iterator[Path]:
-    """Folders to open; `is_part` below one of results, where an evaluation keeps the points it has so far."""
+    """Folders to open; `is_part`: below a results folder, where an evaluation stores its points."""
     is_run, is_results = (folder / MANIFEST).is_file(), _is_results(folder)
     if is_run or (is_results and not (is_part and not (folder / "results.json").is_file())):
         yield folder
@@ -151,7 +151,7 @@ def _below(folder: Path, deep: int, *, is_part: bool = False) -> Iterator[Path]:
 
 
 def _mark(path: Path) -> tuple[int, int]:
-    """Changes when a folder was written again."""
+    """A stamp that changes when a folder is written again."""
     for name in (MANIFEST, *RESULTS_FILES):
         try:
             stat = (path / name).stat()

@@ -9,7 +9,7 @@ from kernbench.web.op_view import brief, selected_rows, tensor_codes
 from kernbench.web.path_view import line_shares
 from kernbench.web.run_view import LETTERS, RunView
 
-SEARCH_HITS = 50  # that are sent of each group
+SEARCH_HITS = 50  # sent per group
 
 
 def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:

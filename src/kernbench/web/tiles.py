@@ -1,8 +1,8 @@
-"""Lanes over time in an amount that does not depend on the number of ops: tiles of slices and bins, and group rows.
+"""Lanes over time, in an amount of data that does not depend on the number of ops: tiles and group rows.
 
-A tile is 1024 bins of 2^k ns. A slice of three bins or longer is sent as itself, so there are at most 343 in a tile of
-a lane. Shorter ones are cut at the edges of bins and summed: how much of a bin they take, the kind that takes most of
-it, and whether one of them is marked. Group rows are means over lanes, from each lane's busy time at the bins' edges.
+A tile is 1024 bins of 2^k ns. A slice of three bins or longer is sent individually, so there are at most 343 in a tile
+of a lane. Shorter ones are cut at bin edges and summed: the busy share of a bin, its largest kind, and whether one of
+them is marked. Group rows are means over lanes, from each lane's busy time at the bin edges.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kernbench.report.runs.parts import Floats
 from kernbench.web.run_view import LETTERS, RunView
 
 BINS = 1024
-WHOLE = 3  # bins: a slice that long is sent as itself
-NAMED = 16  # bins: a slice that long is sent with its name
+WHOLE = 3  # bins: a slice of that length is sent individually
+NAMED = 16  # bins: a slice of that length is sent with its name
 MOST_LANES = 64
 MOST_TILES = 4
 ON_PATH, MARKED = 1, 2
@@ -33,7 +33,7 @@ _BINNED = {"index": "u2", "busy": "u1", "bkind": "u1", "bflags": "u1"}
 def tiles(
     view: RunView, k: int, numbers: Sequence[int], lanes: Sequence[int], flags: NDArray[np.uint8]
 ) -> tuple[dict[str, object], Arrays]:
-    """The tiles `numbers` of some lanes, one after the other, lane by lane; `flags` are of every row of ops."""
+    """The tiles `numbers` of some lanes, in order, lane by lane; `flags` has an entry for every row of ops."""
     if not -12 <= k <= 30 or len(lanes) > MOST_LANES or len(numbers) > MOST_TILES:
         raise UsageError(
             f"tiles of 2^{k} ns, {len(numbers)} of them for {len(lanes)} lanes, are not served",
@@ -89,7 +89,7 @@ def _tile(view: RunView, k: int, number: int, lane: int, flags: NDArray[np.uint8
 
 
 def _bins(view: RunView, rows: NDArray[np.int64], begin: float, width: float, flags: NDArray[np.uint8]) -> Arrays:
-    """Short slices, cut at the edges of bins: a slice meets at most four."""
+    """Short slices, cut at bin edges: a slice intersects at most four bins."""
     ops = view.run.ops
     starts, ends = ops.t_start[rows], ops.t_end[rows]
     first = np.floor((starts - begin) / width).astype(np.int64)
@@ -122,7 +122,7 @@ def _bins(view: RunView, rows: NDArray[np.int64], begin: float, width: float, fl
 
 
 def label_of(view: RunView, row: int) -> str:
-    """What is written into a slice: `load k`, `exp`."""
+    """The label of a slice: `load k`, `exp`."""
     ops = view.run.ops
     name = ops.name[row].rpartition("/")[2].lower()
     word = {"dma_read": "load", "dma_write": "store"}.get(name, name)

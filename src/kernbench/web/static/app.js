@@ -66,7 +66,7 @@ function pickers() {
   show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
 }
 
-// Runs of one name are told apart by their folders.
+// Runs of one name are distinguished by their folders.
 const nameOf = entry => [entry.name, entry.device, run.list.filter(one => one.name === entry.name).length > 1 && entry.dir?.split('/').pop()].filter(Boolean).join(', ');
 
 function pick(key, id) {

@@ -1,4 +1,4 @@
-// What the server says. Answers of a run never change, so each is asked for once. Shows a thin bar while waiting, and a
+// Requests to the server. Responses of a run never change, so each is requested once. Shows a thin bar while waiting, and a
 // banner with retries when the server has gone.
 import {$} from './dom.js';
 

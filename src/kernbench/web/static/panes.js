@@ -1,4 +1,4 @@
-// Panes: splitters, focus by number, one pane alone, the sheet of a narrow page.
+// Panes: splitters, focus by number, a single pane, the sheet of a narrow page.
 import {$, isNarrow} from './dom.js';
 import {onKey} from './keys.js';
 import {change, state, subscribe} from './state.js';

@@ -2,7 +2,7 @@
 import {h} from './dom.js';
 import {ns, pct} from './units.js';
 
-// Parts of one letter and colour are told apart: what is too narrow for its name has these.
+// Letters of narrow parts, distinct for parts of one letter and colour.
 const SHORT = {Transfer: 'T', Launch: 'La', Host: 'Ho', Credit: 'Cr'};
 
 export function partsBar(parts, total, {onpick = null, small = false, width = 1200, title = 'Critical path'} = {}) {

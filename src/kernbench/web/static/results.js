@@ -80,7 +80,7 @@ function mostVaried(found, numeric) {
   const counted = set.filter(c => numeric.includes(c)).map(c => [c, new Set(found.table.map(r => r[c])).size]).filter(([, n]) => n > 1);
   return counted.sort((p, q) => q[1] - p[1])[0]?.[0];
 }
-// Words that tell a few groups of points apart; of those, what makes them do other work, so that one front for all says nothing.
+// Columns of text with few values, which group points; of those, what makes them do other work, so that one front for all says nothing.
 const valuesOf = (found, column) => [...new Set(found.table.map(r => r[column]))];
 function groupColumns(found) {
   return found.columns.filter(c => { const values = valuesOf(found, c); return values.length > 1 && values.length <= MOST_PLOTS && values.every(v => typeof v === 'string') && c !== 'bound' && !/hash$/.test(c); });

@@ -7,7 +7,7 @@ import {partsBar} from './parts.js';
 import {bytes, count, ns, pct} from './units.js';
 
 const WORDS = /("""|'''|#.*$|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\b(?:def|for|in|if|else|elif|while|return|import|from|as|with|and|or|not|None|True|False|lambda|yield|class)\b|\btl(?:\.\w+)+)/g;
-// The line that `flash.py:8` means in what the server says of sources: its file, by its name or the end of it, and the sums
+// The line that `flash.py:8` means in the server's response on sources: its file, by its name or the end of it, and the sums
 // of the line if it issued ops. Null where there is none.
 export function lineAt({files, lines}, name) {
   const at = name.lastIndexOf(':'), path = name.slice(0, at), number = Number(name.slice(at + 1));

@@ -72,7 +72,7 @@ export class Tiles {
     while (this.kept.size > MOST) this.kept.delete(this.kept.keys().next().value);
   }
 
-  // The op at a place of a lane: {id, t0, t1} of a slice, or {bin} where slices are too short to be told apart.
+  // The op at a place of a lane: {id, t0, t1} of a slice, or {bin} where slices are too short to be distinguished.
   at(k, lane, t) {
     const i = Math.floor(t / (BINS * 2 ** k)), tile = this.get(k, i, lane);
     if (!tile) return null;

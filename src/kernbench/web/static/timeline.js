@@ -84,7 +84,7 @@ async function rebuild() {
   await selected().catch(() => {});
   draw();
   tl.redrawOverview?.();
-  // What the first click asks for is read from disk then: better now, while nobody waits.
+  // What the first click asks for is read from disk then: prefetch it now, while the page is idle.
   const op = tl.path?.pieces.op.find(id => id >= 0), {id} = tl;
   if (op !== undefined) setTimeout(() => { if (tl.id === id) getJson(`/runs/${id}/op/${op}`).catch(() => {}); }, 500);
 }

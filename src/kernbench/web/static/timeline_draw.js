@@ -70,7 +70,7 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
   }
 }
 
-// From when an op was asked for to its start: a thin hatched line.
+// From the request of an op to its start: a thin hatched line.
 function waited(pen, x0, x1, y, view) {
   const from = Math.max(x0, view.left);
   if (x1 - from < 1) return;

@@ -1,5 +1,5 @@
-// Flows: of the selected op, from what let it start and what it needs to what takes its result; of a selected launch, or
-// of all, the messages between PEs, in bundles that fall apart as one zooms in.
+// Flows: of the selected op, from its release and inputs to the users of its result; of a selected launch, or
+// of all, the messages between PEs, in bundles that split when zooming in.
 import {getJson, query} from './data.js';
 import {run} from './run.js';
 import {state} from './state.js';

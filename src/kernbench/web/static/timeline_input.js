@@ -133,7 +133,7 @@ export function startInput(canvas, tl, draw) {
     say(`op ${id} selected`);
   }
 
-  // A launch alone, with its messages; again, and it is all that the page opened on, or the whole run.
+  // Only this launch, with its messages; again, and it is all that the page opened on, or the whole run.
   function chooseLaunch(id) {
     const isHere = scopeOf().id === id, all = run.a.main === id ? 'run' : '';
     change({scope: isHere ? all : id, sel: isHere ? null : id, w: null, range: null});

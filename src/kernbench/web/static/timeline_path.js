@@ -2,7 +2,7 @@
 import {colour, hatch, rgb} from './theme.js';
 import {label, xOf} from './timeline_parts.js';
 
-// What the server says of a path, with letters for its classes. Short pieces of a long path come as shares of the pixel
+// The server's response on a path, with letters for its classes. Short pieces of a long path come as shares of the pixel
 // columns they were asked for, by class: here by letter, all columns of a letter after each other.
 export function readPath(found) {
   if (found.letters) return found;
