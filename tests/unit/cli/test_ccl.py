@@ -21,8 +21,8 @@ SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "c
 def ccl(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as stopped:
         main(["ccl", *args, *SMALL])
-    said = capsys.readouterr()
-    return int(stopped.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(stopped.value.code or 0), output.out, output.err
 
 
 def test_a_table_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_without_a_check_nothing_is_counted(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["all_redoce"], "no collective 'all_redoce'"),
         (["-b", "many"], "-b takes a size, not 'many'"),
@@ -85,10 +85,10 @@ def test_without_a_check_nothing_is_counted(capsys: pytest.CaptureFixture[str]) 
         (["-b", "8", "-f", "1"], "a factor of 1"),
     ],
 )
-def test_wrong_input_is_refused(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_is_refused(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ccl(capsys, *args)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert "hint:" in err
 
 

@@ -115,9 +115,9 @@ def run(torch):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
-    ("then", "said"), [("raise ValueError('no good')", b"no good"), ("return", b"No space left on device")]
+    ("then", "message"), [("raise ValueError('no good')", b"no good"), ("return", b"No space left on device")]
 )
-def test_what_a_bench_prints_to_a_full_disc(then: str, said: bytes, tmp_path: Path) -> None:
+def test_what_a_bench_prints_to_a_full_disc(then: str, message: bytes, tmp_path: Path) -> None:
     """It is in a buffer until the end."""
     (tmp_path / "noisy.py").write_text(NOISY.format(then=then))
     args = ("run", "--bench", str(tmp_path / "noisy.py"), "--device", "0")
@@ -125,7 +125,7 @@ def test_what_a_bench_prints_to_a_full_disc(then: str, said: bytes, tmp_path: Pa
         done = command(*args, stdout=full, stderr=subprocess.PIPE)
         silent = command(*args, stdout=full, stderr=full)
     assert (done.returncode, silent.returncode) == (2, 2)
-    assert said in done.stderr
+    assert message in done.stderr
     assert b"Exception ignored" not in done.stderr
 
 

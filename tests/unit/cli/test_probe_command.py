@@ -41,7 +41,7 @@ def test_tables_of_all_cases_hold_every_category_and_no_escape_codes(capsys):
     code, out, err = probe(capsys, "--nbytes", "1k", "--no-sweep")
     assert code == 0
     assert "\x1b" not in out + err
-    assert err == ""  # no progress where nobody watches
+    assert err == ""  # no progress without a terminal
     for text in ("H2D", "D2H", "PE DMA", "PE SRAM", "Contention", "where the time went", "[v] PASS"):
         assert text in out
     assert "Route of" not in out

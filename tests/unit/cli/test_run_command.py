@@ -283,7 +283,7 @@ def test_without_verification_the_summary_says_how_to_ask_for_it(capsys):
 def test_progress_is_for_long_runs_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(terminal, "PATIENCE_S", 0.0)
     monkeypatch.setattr("kernbench.sim_engine.engine.STEPS_PER_REPORT", 1)
-    assert run_small(capsys, *GEMM)[2] == ""  # nobody watches
+    assert run_small(capsys, *GEMM)[2] == ""  # no progress without a terminal
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     code, _, err = run_small(capsys, *GEMM)
     assert code == 0
@@ -306,7 +306,7 @@ def test_wrong_data_is_exit_code_1(capsys, mine):
     assert "[x] FAIL  out  f16  max error 4" in out  # 3 against 7
     code, out, _ = run_small(capsys, "--bench", "mine.py:wrong-copy", "--verify-data", "--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
-    assert run_small(capsys, "--bench", "mine.py:wrong-copy")[0] == 0  # nobody looked
+    assert run_small(capsys, "--bench", "mine.py:wrong-copy")[0] == 0  # without --verify-data
 
 
 def test_a_kernels_mistake_is_one_message_with_its_pe_and_line(capsys, mine):
@@ -362,7 +362,7 @@ def test_a_bench_that_states_nothing_cannot_be_verified(capsys, mine, flag):
     code, out, _ = run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4", flag, "--json")
     data = json.loads(out)
     assert (code, data["ok"], data["error"]["code"], data["data"]) == (2, False, "NO_REFERENCE", [])
-    assert run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4")[0] == 0  # nobody asked
+    assert run_small(capsys, "--bench", "mine.py:too-far", "--param", "n=4")[0] == 0  # without the check
 
 
 def test_infinity_is_null_in_json(capsys, tmp_path):
@@ -399,8 +399,8 @@ def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
     }  # fmt: skip
     lines = run_small(capsys, "--bench", "mine.py:uneven", "--full")[1].splitlines()
     at = lines.index("PEs of uneven, the slowest launch")
-    told = [line.split() for line in lines[at + 2 : at + 5]]
-    assert [(line[0], line[-1]) for line in told] == [
+    shown = [line.split() for line in lines[at + 2 : at + 5]]
+    assert [(line[0], line[-1]) for line in shown] == [
         ("slowest", "sip0.cube0.pe3"),
         ("median", "sip0.cube0.pe1"),
         ("fastest", "sip0.cube0.pe0"),
@@ -545,8 +545,8 @@ def test_list_of_one_bench_shows_its_parameters(capsys):
     code, out, _ = run(capsys, "list", "matmul-composite")
     assert code == 0
     (variant,) = (line for line in out.splitlines() if line.startswith("variant"))
-    told = "variant load-ref load | load-ref | ref MATMUL_VARIANT operands in TCM: both, the left one, none"
-    assert " ".join(variant.split()) == told
+    shown = "variant load-ref load | load-ref | ref MATMUL_VARIANT operands in TCM: both, the left one, none"
+    assert " ".join(variant.split()) == shown
     (m,) = (line for line in out.splitlines() if line.startswith("m "))
     assert " ".join(m.split()) == "m 128 int, 1 or more MATMUL_M rows of a and c"
 

@@ -159,7 +159,7 @@ def test_wrong_data_is_exit_code_1(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ([], "no bench"),
         (["--bench", "no-such"], "no bench 'no-such'"),
@@ -186,18 +186,18 @@ def test_wrong_data_is_exit_code_1(capsys) -> None:
         (["none.yaml"], "cannot be read"),
     ],
 )
-def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, args: list[str], said: str) -> None:
+def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, args: list[str], message: str) -> None:
     monkeypatch.setattr("kernbench.sweep.cluster_pool.CONNECT_S", 0.5)
     code, out, err = sweep(capsys, *SMALL, *args)
     assert code == 2
     assert out == ""
-    assert said in err
+    assert message in err
     assert err.startswith("error: ")
     assert "--cluster" in args or [*Path.cwd().iterdir()] == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("bench: gemm-single-pe\novre: {m: [1]}\n", "f.yaml:2  ovre"),
         ("bench: [a]\n", "f.yaml:1  bench"),
@@ -228,11 +228,11 @@ def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, ar
         ("", "there is nothing in it"),
     ],
 )
-def test_faults_of_a_file_are_named_with_their_line(capsys, text: str, said: str) -> None:
+def test_faults_of_a_file_are_named_with_their_line(capsys, text: str, message: str) -> None:
     Path("f.yaml").write_text(text)
     code, _, err = sweep(capsys, "f.yaml", "--param", "k=64", "--param", "n=32")
     assert code == 2
-    assert said in err
+    assert message in err
     assert [file.name for file in Path.cwd().iterdir()] == ["f.yaml"]
 
 
@@ -288,7 +288,7 @@ def test_a_point_that_runs_past_its_time_limit_is_a_failed_row_and_the_others_ar
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--point-timeout", "0"], "the time limit of a point is 0"),
         (["--point-timeout", "-1"], "the time limit of a point is -1"),
@@ -296,10 +296,10 @@ def test_a_point_that_runs_past_its_time_limit_is_a_failed_row_and_the_others_ar
         (["--point-timeout", "5", "--cluster", "tcp://127.0.0.1:1"], "points that run on a cluster have no time limit"),
     ],
 )
-def test_a_time_limit_that_cannot_be_is_refused(capsys, args: list[str], said: str) -> None:
+def test_a_time_limit_that_cannot_be_is_refused(capsys, args: list[str], message: str) -> None:
     code, _, err = sweep(capsys, *SMALL, *GEMM, *args)
     assert code == 2
-    assert said in err
+    assert message in err
     assert [*Path.cwd().iterdir()] == []
 
 
@@ -334,5 +334,5 @@ def test_what_does_not_fit_its_memory_is_never_best(capsys) -> None:
     assert code == 0
     assert [row["fits"] for row in report["rows"]] == [True, True, False]
     assert (report["best"], report["front"], report["does_not_fit"]) == ([1, 0], [1], [2])
-    said = "note: 1 of 3 points do not fit the memory of their machine, and are not ranked"
-    assert said in sweep(capsys, *args, "--objective", "table:time_us[layer]")[1].splitlines()
+    message = "note: 1 of 3 points do not fit the memory of their machine, and are not ranked"
+    assert message in sweep(capsys, *args, "--objective", "table:time_us[layer]")[1].splitlines()

@@ -23,8 +23,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tune(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as stopped:
         main(["tune-ccl", *args])
-    said = capsys.readouterr()
-    return int(stopped.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(stopped.value.code or 0), output.out, output.err
 
 
 def test_the_table_holds_what_was_fastest_and_auto_takes_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_what_the_record_calls_out_of_scope_is_told():
 
 def test_what_blocks_say_they_leave_out_is_told():
     """A block of a PE that says "Not modelled" has its facts: named here by a word of its docstring and a topic."""
-    told = {
+    stated = {
         "pe_mmu": ("misses", "address translation"),
         "pe_dma": ("tile's narrow rows", "rows of a tile"),
         "pe_tcm": ("contention for a port", "TCM ports and the DMA"),
@@ -57,11 +57,11 @@ def test_what_blocks_say_they_leave_out_is_told():
     }
     topics = [fact.topic for fact in FACTS]
     for path in sorted(Path(builtin.__file__).parent.glob("pe_*.py")):
-        said = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
-        assert ("Not modelled" in said) == (path.stem in told), path.stem
-        if path.stem in told:
-            word, topic = told[path.stem]
-            assert word in said.partition("Not modelled")[2], path.stem
+        docstring = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+        assert ("Not modelled" in docstring) == (path.stem in stated), path.stem
+        if path.stem in stated:
+            word, topic = stated[path.stem]
+            assert word in docstring.partition("Not modelled")[2], path.stem
             assert topic in topics
 
 

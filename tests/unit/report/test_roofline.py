@@ -21,7 +21,7 @@ def test_peaks_come_from_the_machine() -> None:
 
 
 def test_the_peak_of_a_memory_is_what_the_ports_of_the_pes_reach() -> None:
-    """A slice of 512 GB/s behind a port of 256 each way: 256 for reads alone, 512 for as many writes."""
+    """A slice of 512 GB/s behind a port of 256 each way: 256 for reads only, 512 for as many writes."""
     twice = load_topology(None, {"cube.memory_map.hbm_channel_bw_gbs": 64.0}).spec
     assert peak_of(twice, 8).gbs == 8 * 256.0
     assert peak_of(twice, 8, read_share=0.5).gbs == 8 * 512.0

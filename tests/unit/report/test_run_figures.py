@@ -163,10 +163,10 @@ class TestTiles:
         shape = " x ".join(map(str, chosen.tile))
         text = run_summary_as_text(native)
         assert "  product: gemm 32 x 64 x 32 (128 tiles)" in text
-        told = (
+        shown = (
             f'    native tile 32 x 64 x 32; tile_shape="auto" would use {shape}, about {use.auto_gain:.1f} times faster'
         )
-        assert told in text
+        assert shown in text
         text = run_summary_as_text(auto)
         assert f"  product: gemm {shape} ({chosen.tiles:,} tiles)" in text
         assert "would use" not in text
@@ -180,9 +180,9 @@ class TestTiles:
         figures = figures_of(kernbench.run(products, tiny_machine()))
         launches = run_as_json(figures)["launches"]
         assert isinstance(launches, list)
-        (told,) = launches[0]["tiles"]
-        assert (told["op"], told["tile_shape"], told["tiles"]) == ("gemm", [32, 64, 32], 128)
-        assert told["auto_tile_shape"] == list(figures.tiles[0][0].auto_tile or ())
+        (shown,) = launches[0]["tiles"]
+        assert (shown["op"], shown["tile_shape"], shown["tiles"]) == ("gemm", [32, 64, 32], 128)
+        assert shown["auto_tile_shape"] == list(figures.tiles[0][0].auto_tile or ())
 
     def test_a_launch_without_composites_has_no_tiles(self, result: BenchResult) -> None:
         figures = figures_of(result)
@@ -191,8 +191,8 @@ class TestTiles:
 
     def test_the_log_says_the_tile_of_every_composite(self) -> None:
         records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]  # a run has a log
-        told = [record.params["tile_shape"] for record in records if record.op_name == "composite_gemm"]
-        assert told == [(32, 64, 32)] * 2
+        shown = [record.params["tile_shape"] for record in records if record.op_name == "composite_gemm"]
+        assert shown == [(32, 64, 32)] * 2
 
 
 def test_long_names_keep_their_beginning_and_their_end() -> None:

@@ -211,13 +211,13 @@ class _Splits:
     """The time of ops that move bytes, split into parts, by id."""
 
     def __init__(self, result: BenchResult, activity: Activity, rows: Mapping[int, int]) -> None:
-        self._alone = Alone(result.engine.fabric.network)
+        self._uncontended = Alone(result.engine.fabric.network)
         self._rows = rows  # of places
         self._spec = result.engine.graph.spec
-        self._errands: dict[int, Errand] = {}
+        self._transfers: dict[int, Errand] = {}
         log, requests = result.op_log, result.engine.host_records
         assert log is not None
-        for purpose, errand in activity.errands.items():
+        for purpose, transfers in activity.errands.items():
             number: int | None = None
             if isinstance(purpose, int):
                 number = log.id_of_stage(purpose)
@@ -227,35 +227,35 @@ class _Splits:
                 record = requests.get(purpose)
                 number = None if record is None else log.id_of_number(record)
             if number is not None:
-                self._errands[number] = errand
+                self._transfers[number] = transfers
 
     def of(self, number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
         if port == "recv":
             return received(self._spec, lasted_ns, nbytes)
-        errand = self._errands.get(number)
-        if errand is None or not errand.pieces:
+        transfers = self._transfers.get(number)
+        if transfers is None or not transfers.pieces:
             return None
-        queue_ns = on_grid(self._alone.queue_ns(errand)) if errand.waits else 0.0
+        queue_ns = on_grid(self._uncontended.queue_ns(transfers)) if transfers.waits else 0.0
         if port == "send":  # ends before its message arrives: queueing of the message is not part of the op
-            return Split(lasted_ns, 0.0, queue_ns, self._shared(errand, queue_ns), self._route(errand))
+            return Split(lasted_ns, 0.0, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
         queue_ns = min(queue_ns, lasted_ns)
-        transfer_ns = min(on_grid(self._alone.transfer_ns(errand)), lasted_ns - queue_ns)
+        transfer_ns = min(on_grid(self._uncontended.transfer_ns(transfers)), lasted_ns - queue_ns)
         latency_ns = lasted_ns - queue_ns - transfer_ns
-        return Split(transfer_ns, latency_ns, queue_ns, self._shared(errand, queue_ns), self._route(errand))
+        return Split(transfer_ns, latency_ns, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
 
-    def _route(self, errand: Errand) -> tuple[int, ...]:
+    def _route(self, transfers: Errand) -> tuple[int, ...]:
         """The links that its pieces passed, in order, each once."""
-        links = dict.fromkeys(link for piece in errand.pieces for link in piece.route.links)
+        links = dict.fromkeys(link for piece in transfers.pieces for link in piece.route.links)
         return tuple(self._rows[link] for link in links)
 
-    def _shared(self, errand: Errand, queue_ns: float) -> tuple[tuple[int, float], ...]:
+    def _shared(self, transfers: Errand, queue_ns: float) -> tuple[tuple[int, float], ...]:
         """The queueing by place, in proportion to how long flits waited at each."""
         if not queue_ns:
             return ()
-        total = sum(errand.waits.values())
+        total = sum(transfers.waits.values())
         found: list[tuple[int, float]] = []
         left = queue_ns
-        waits = sorted(errand.waits.items(), key=lambda item: (item[1], item[0]))
+        waits = sorted(transfers.waits.items(), key=lambda item: (item[1], item[0]))
         for place, ns in waits[:-1]:
             part = on_grid(queue_ns * (ns / total))
             found.append((self._rows[place], part))

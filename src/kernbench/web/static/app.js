@@ -89,10 +89,10 @@ async function load() {
   pickers();
   tabs();
   await loadRuns();
-  if (lost) tell(`The run of this link, ${lost}, is not here${good.length ? '; another is shown' : ''}.`, 'Start kernbench web with its folder, too.');
+  if (lost) showMessage(`The run of this link, ${lost}, is not here${good.length ? '; another is shown' : ''}.`, 'Start kernbench web with its folder, too.');
 }
 
-function tell(what, hint) {
+function showMessage(what, hint) {
   $('banner').hidden = false;
   show($('banner'), h('b', {}, what.slice(0, 400)), ` ${hint}`);
 }
@@ -148,7 +148,7 @@ async function main() {
 // The run cannot be read: says so in place; another can be chosen.
 function failed(error) {
   Object.assign(run, {a: null, b: null});
-  tell(error.message, `${error.where || ''} ${error.hint || 'Is the server still running?'}`);
+  showMessage(error.message, `${error.where || ''} ${error.hint || 'Is the server still running?'}`);
   change({loaded: `failed/${Date.now()}`});
 }
 

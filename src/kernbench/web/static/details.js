@@ -130,7 +130,7 @@ const lineRows = ({text, sums, total}, found) => [text && h('pre', {class: 'cmd'
     : empty('This line issued no op.', h('p', {}, 'Lines with a share in Source did: click one of them.'))];
 
 // Of a collective: what its PEs sent each other. The same is drawn as flows in Timeline and as routes in Machine.
-const messageRows = found => [row('messages', h('b', {}, count(found.count)), `, ${bytes(found.nbytes)} in all`),
+const messageRows = found => [row('messages', h('b', {}, count(found.count)), `, ${bytes(found.nbytes)} total`),
   row('under way', `${ns(found.mean_ns)} on average, ${ns(found.max_ns)} at most`),
   row('longest', found.slowest.slice(0, 3).map((one, i) => [i > 0 && ', ', h('button', {class: 'plain', title: `${one.from} → ${one.to}`, onclick: () => change({sel: `op:${one.received.id}`})}, `${peOf(one.from)} → ${peOf(one.to)}`), ` ${ns(one.ns)}`]))];
 const peOf = component => component.replace(/\.pe_\w+$/, '').replace(/^sip/, 'S').replace('.cube', ' C').replace('.pe', ' PE');

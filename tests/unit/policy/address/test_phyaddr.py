@@ -136,7 +136,7 @@ def test_ual_round_trips(sip: int, die: int, offset: int) -> None:
 
 
 def rebuilt(addr: PhysAddr) -> PhysAddr:
-    """The same address through the factory of its kind, from the fields alone."""
+    """The same address through the factory of its kind, from its fields only."""
     sip, die, unit, offset = addr.sip_id, addr.die_id, addr.sub_unit, addr.sub_offset
     if addr.hbm_offset is not None:
         return PhysAddr.hbm_addr(sip, die, addr.hbm_offset)

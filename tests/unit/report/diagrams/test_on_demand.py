@@ -1,4 +1,4 @@
-"""Pictures are made when somebody asks for them, and loading a machine asks for none."""
+"""Diagrams are made on demand; loading a machine makes none."""
 
 import subprocess
 import sys
