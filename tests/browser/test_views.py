@@ -288,7 +288,7 @@ def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened,
     shown = page.ask("kb.tl.messages.bundles")
     assert sorted((one["from"], one["to"]) for one in shown) == sorted((a["lane"], b["lane"]) for a, b in mine)
     text = page.page.inner_text("#pane-details")
-    assert f"{len(mine)}, {sum(a['nbytes'] for a, _ in mine) / 1024:.0f} KiB in all" in text
+    assert f"{len(mine)}, {sum(a['nbytes'] for a, _ in mine) / 1024:.0f} KiB total" in text
     page.change(root="tray")
     page.until("document.querySelectorAll('.level .way').length >= 2")  # from SIP to SIP by the switch
     page.page.keyboard.press("Escape")
