@@ -1,4 +1,4 @@
-"""What every hardware block has in common: a node, a context, and one of two natures.
+"""Base classes of every hardware block: a node, a context, and one of two kinds.
 
 A *transit* block (router, switch, UCIe) has parameters and no process: the fabric delays each flit by its rule. An
 *active* block takes whole packets: the fabric hands it each packet that is addressed to it or must stop there, and it
@@ -57,13 +57,11 @@ class Packet:
     is_reply: bool = False
     answer: Callable[[Packet], object] | None = None
     payload: object = None
-    on_left: OnLeft | None = (
-        None  # called as it sets out, with when its last byte will have left the block it came from
-    )
+    on_left: OnLeft | None = None  # called when it departs, with the time at which its last byte leaves the sender
     on_arrival: Callable[[], object] | None = None  # called when its bytes are in the memory at the end of its path
-    place: int = 0  # index in `path` of the node where it stands
+    place: int = 0  # index in `path` of the node where it is now
     legs: Legs = field(default=None, repr=False)
-    initiator: object = None  # of what an engine sends: for what, which watchers of the fabric ask
+    initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
 
     @property
     def node(self) -> str:
@@ -75,21 +73,21 @@ class Packet:
 
 
 class Served(NamedTuple):
-    """What a block that serves requests returns: the way that was taken, and what was answered."""
+    """What a block that serves requests returns: the path that was taken, and the payload of the answer."""
 
     path: tuple[str, ...]
     payload: object = None
 
 
 class Arrival(Protocol):
-    """What has arrived: `tag` is what the one who sent for it gave along."""
+    """A transfer that has arrived; `tag` is the object that its requester attached to it."""
 
     @property
     def tag(self) -> Any: ...
 
 
 class Initiator(Protocol):
-    """On whose behalf bytes move: the `tag` of a transfer."""
+    """The work on whose behalf bytes move: the `tag` of a transfer."""
 
     @property
     def request(self) -> Request: ...
@@ -99,11 +97,11 @@ OnArrival = Callable[[Arrival], None]
 
 
 class MemoryPort(Protocol):
-    """One memory as a DMA engine reaches it, whatever stands between them. Addresses count within that memory.
+    """One memory as a DMA engine reaches it over any path. Addresses are relative to that memory.
 
-    A transfer sets out at `at_ns`, now or later. `done` is called with its `tag` when the bytes of a read, or the
-    acknowledgement of a write, are back. There are two implementations, with the same times: one hands the transfer to
-    the fabric as a whole, the other sends packets that every active block on the path takes and passes on.
+    A transfer departs at `at_ns`, now or later. `done` is called with its `tag` when the bytes of a read, or the
+    acknowledgement of a write, are back. There are two implementations with the same times: one hands the transfer to
+    the fabric as a whole, the other sends packets that every active block on the path receives and forwards.
     """
 
     @property
@@ -112,10 +110,10 @@ class MemoryPort(Protocol):
 
     @property
     def burst_bytes(self) -> int:
-        """What one memory channel moves at least; 0 for a memory without channels."""
+        """The smallest access of one memory channel; 0 for a memory without channels."""
 
     def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
-        """Bring bytes."""
+        """Read bytes."""
 
     def write(
         self,
@@ -127,19 +125,19 @@ class MemoryPort(Protocol):
         payload: object = None,
         on_left: OnLeft | None = None,
     ) -> None:
-        """Send bytes. Listeners there (`Context.listen`) are called, with `payload`, when the last one is in. Without
-        `done` nobody waits for the acknowledgement. `on_left` is called as they set out, with the time at which the
-        last one will have left the engine.
+        """Write bytes. Listeners there (`Context.listen`) are called with `payload` when the last byte is in memory.
+        Without `done` the write is posted: its acknowledgement is dropped. `on_left` is called when the transfer
+        departs, with the time at which its last byte leaves the engine.
         """
 
     def update(
         self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
     ) -> None:
-        """Send bytes, call `apply` when the last one is there, and bring as many back: a read-modify-write."""
+        """A read-modify-write: send bytes, call `apply` when the last one is there, and return as many."""
 
 
 class Landed(NamedTuple):
-    """Bytes that a write has brought to a memory: which one, and where they lie as it counts."""
+    """Bytes that a write has brought to a memory: the memory's node, and their address in that memory."""
 
     node: str
     address: int
@@ -163,10 +161,10 @@ class Memory(Protocol):
         """Bytes from `addr` on hold `value` from now on."""
 
     def write_strided(self, addr: int, value: Value, strides_bytes: Sequence[int]) -> None:
-        """The same of strided bytes, no two elements of which share one."""
+        """Strided bytes hold `value` from now on; no two elements may share a byte."""
 
     def is_unknown(self, value: Value) -> bool:
-        """Whether a value depends on bytes of which nobody knows what they hold."""
+        """Whether a value depends on bytes with unknown contents."""
 
 
 class Context(Protocol):
@@ -177,39 +175,39 @@ class Context(Protocol):
     data: bool  # whether tensor contents are kept; without them memory reads as zeros
     router: PathRouter
     resolver: AddressResolver
-    kernels: dict[str, Kernel]  # by name, as launches know them
-    writers: Writers | None  # who wrote which byte last, where there is an op log
+    kernels: dict[str, Kernel]  # by the name that launches use
+    writers: Writers | None  # the op that wrote each byte last; None without an op log
     communicators: dict[str, Communicator]  # by name
 
     @property
     def composite_replayer(self) -> CompositeReplayer | None:
-        """Who knows the course of composites beforehand; None when all go tile by tile."""
+        """Replays recorded composites; None when every composite is simulated tile by tile."""
 
     @property
     def launch_replayer(self) -> LaunchReplayer | None:
-        """Who knows the course of launches beforehand; None when all kernels are run."""
+        """Replays recorded launches; None when every kernel is run."""
 
     @property
     def races(self) -> Races | None:
-        """What looks for races; None when it is off."""
+        """The race detector; None when it is off."""
 
     @property
     def memory(self) -> Memory:
-        """What every memory of the tray holds."""
+        """The contents of every memory of the tray."""
 
     @property
     def log(self) -> Recorder | None:
-        """The op log; None when nothing is written down."""
+        """The op log; None when no ops are recorded."""
 
     @property
     def env(self) -> simpy.Environment:
         """The clock, for processes, events and time-outs."""
 
     def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
-        """Have `action` called with `subject` at a time of now or later, before what processes do then."""
+        """Call `action` with `subject` at a time of now or later, before the processes that resume at that time."""
 
     def send(self, packet: Packet) -> None:
-        """Let a packet travel from where it stands to the next active block on its path."""
+        """Send a packet from its present node to the next active block on its path."""
 
     def latency_ns(self, path: Sequence[str]) -> float:
         """How long a control message takes along `path`."""
@@ -218,32 +216,32 @@ class Context(Protocol):
         """The memory at the end of `path`, for an engine at its start."""
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Have `listener` called for every write that brings bytes of that range, when its last byte is in memory;
-        returns what ends that.
+        """Call `listener` for every write to that range, when its last byte is in memory; returns a function that
+        removes the listener.
         """
 
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
-        """What a block has moved to and from HBM, by controller; of transfers that are done."""
+        """The finished transfers of a block to and from HBM, by controller."""
 
     def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
-        """A PE begins with a launch: what its engines do for that stream from now on, they do for it."""
+        """A PE begins a launch: from now on its engines' work in that stream is attributed to it."""
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
-        """Lend a kernel TCM of a PE, until `end_lease`: what is free there, or for communication what is reserved for
-        it. Raises AllocationError where nothing is reserved.
+        """Give a kernel TCM of a PE until `end_lease`: the free part, or for communication the part reserved for it.
+        Raises AllocationError where nothing is reserved.
         """
 
     def tcm_holders(self, sip: int, cube: int, pe: int) -> list[tuple[str, int]]:
-        """What of a PE's TCM is not for its kernels, and how many bytes each takes."""
+        """The parts of a PE's TCM that its kernels cannot use: name and bytes of each."""
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
-        """The kernel is over, if there was one."""
+        """End the lease of a kernel, if there is one."""
 
     def component(self, node_id: str) -> Component:
         """Another block of the same unit, say the MMU of a DMA engine's PE."""
 
     def component_so_far(self, node_id: str) -> Component | None:
-        """That block, if anything has needed it yet."""
+        """That block, if it has been created yet."""
 
 
 class Component:
@@ -251,7 +249,7 @@ class Component:
 
     __slots__ = ("ctx", "env", "node")
 
-    stores_and_forwards = False  # whether a packet that only passes is taken whole here before it goes on
+    stores_and_forwards = False  # whether a packet in transit is received whole here before it is forwarded
 
     def __init__(self, node: Node, ctx: Context) -> None:
         self.node = node
@@ -264,11 +262,11 @@ class Component:
         return self.node.overhead_ns
 
     def start(self) -> None:
-        """Called once before time begins; a block with processes of its own starts them here."""
+        """Called once before time begins; a block that has processes starts them here."""
 
     def sibling(self, node_id: str, interface: Interface[P]) -> P:
-        """Another block of the same unit, which must have what it is needed for; ComponentError says what the block
-        found there lacks.
+        """Another block of the same unit, checked against the interface it must have; ComponentError names the missing
+        members.
         """
         found: Any = self.ctx.component(node_id)
         missing = interface.missing(found)
@@ -283,52 +281,52 @@ class Component:
 
 
 class TransitComponent(Component):
-    """A pipeline stage of the fabric. Override `flit_delay_ns` to delay each flit by a rule of your own."""
+    """A pipeline stage of the fabric. Override `flit_delay_ns` to define the delay of each flit."""
 
     def flit_delay_ns(self, flit: FlitArrival) -> float:
-        """How long `flit` stays in this block. Order within a transfer is kept whatever this answers."""
+        """How long `flit` stays in this block. Flits of one transfer stay in order whatever this returns."""
         return self.node.overhead_ns
 
 
 class ActiveComponent(Component):
-    """A block that takes whole packets: those that end here, and those that pass."""
+    """A block that receives whole packets: those addressed to it, and those in transit."""
 
     __slots__ = ()
 
     stores_and_forwards = True
 
     def handle(self, packet: Packet) -> Process | None:
-        """A whole packet is here. Answer it, send it on, or return a SimPy process that will."""
+        """Handle a whole packet: answer it, forward it, or return a SimPy process that will."""
         if packet.at_end:
             return self.stop(packet) if isinstance(packet.request, KernelAbortMsg) else self.accept(packet)
         self.ctx.send(packet)
         return None
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch that was sent here is to stop. A block that cannot do that acknowledges it."""
+        """Stop a launch that was sent here. A block that cannot do so only acknowledges the request."""
         self.reply(packet)
         return None
 
     def accept(self, packet: Packet) -> Process | None:
-        """A packet has reached its end here."""
+        """Handle a packet that is addressed to this block."""
         raise ComponentError(
             f"{self.node.id} cannot serve a {type(packet.request).__name__}",
             where=f"impl {self.node.impl}",
             hint="send it to a block that can, or give this one another impl",
         )
 
-    # ---- what an issuer calls
+    # ---- called by issuers
 
     def read(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
-        """Ask the memory at the end of `path` for bytes; the event happens when the last one is here."""
+        """Read bytes from the memory at the end of `path`; the event fires when the last one is here."""
         return self._issue(Packet(request, tuple(path), wanted_bytes=nbytes, address=address, legs=legs))
 
     def write(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
-        """Write bytes to the memory at the end of `path`; the event happens when its acknowledgement is here."""
+        """Write bytes to the memory at the end of `path`; the event fires when its acknowledgement is here."""
         return self._issue(Packet(request, tuple(path), nbytes=nbytes, address=address, legs=legs))
 
     def command(self, request: Request, path: Sequence[str], payload: object, legs: Legs) -> simpy.Event:
-        """Send a control message; the event happens when the answer is here, with the reply packet as its value."""
+        """Send a control message; the event fires when the answer is here, with the reply packet as its value."""
         return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))
 
     def _issue(self, packet: Packet) -> simpy.Event:
@@ -338,7 +336,7 @@ class ActiveComponent(Component):
         return answered
 
     def reply(self, packet: Packet, nbytes: int = 0, payload: object = None) -> None:
-        """Answer a packet along the way it came."""
+        """Answer a packet along its path in reverse."""
         answer = Packet(
             packet.request,
             packet.path[::-1],

@@ -1,10 +1,10 @@
 """Barriers over the PEs of a launch: arrivals go up the tree of command processors, the release comes down it again.
 
-PE_CPU sends a control message to its cube's M_CPU and waits for the answer. When all PEs of the launch there have come,
-M_CPU sends one to IO_CPU, and IO_CPU, when all cubes have, one to IO_CPU of the launch's first SIP. Where there is
-nothing further up, all that wait are answered at once, and each that has an answer answers those below it. So a launch
-within one cube is released by its M_CPU, one within a SIP by its IO_CPU. Each message pays every node and wire of its
-path, as those of a launch do.
+PE_CPU sends a control message to its cube's M_CPU and waits for the answer. When all PEs of the launch in that cube
+have arrived, M_CPU sends a message to IO_CPU; when all cubes have arrived, IO_CPU sends one to IO_CPU of the launch's
+first SIP. The topmost processor that takes part answers all waiting messages at once, and each processor that receives
+an answer answers those below it. So a launch within one cube is released by its M_CPU, one within a SIP by its IO_CPU.
+Each message pays every node and wire of its path, as the messages of a launch do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kernbench.components.recording import NO_REF, FieldValue, Recorder, Release
 from kernbench.triton_emu.kernel_runner import Done
 
 OP_KIND = "communication"
-_LAUNCHES = 8  # whose barriers a PE remembers, for reports
+_LAUNCHES = 8  # whose barrier counts a PE keeps, for deadlock reports
 
 
 class Gathered(NamedTuple):
-    """What messages of a barrier carry: when the last of some PEs came, which op it had waited for last, and what each
-    of them released, where races are looked for.
+    """Payload of barrier messages: when the last of some PEs arrived, the op it had waited for last, and what each of
+    them released, for the race detector.
     """
 
     last_ns: float
@@ -34,14 +34,14 @@ class Gathered(NamedTuple):
 
 
 class Barriers:
-    """Those that have come to barriers at one command processor, and wait there."""
+    """The arrivals that wait at one command processor."""
 
     def __init__(self, processor: ActiveComponent, path_to: Callable[[str], tuple[str, ...]]) -> None:
         self._processor, self._path_to = processor, path_to
         self._waiting: dict[tuple[object, int], list[Packet]] = {}
 
     def arrive(self, packet: Packet, expected: int, above: str | None) -> None:
-        """One of `expected` has come; `above` is the processor that is to know when all have."""
+        """Count one of `expected` arrivals; `above` is the processor that is notified when all have arrived."""
         barrier = packet.request
         assert isinstance(barrier, BarrierMsg)
         waiting = self._waiting.setdefault((barrier.launch_key, barrier.number), [])
@@ -72,7 +72,7 @@ def _gathered(packet: Packet) -> Gathered:
 
 
 class BarrierPort:
-    """One PE's way to the barriers of its launches."""
+    """One PE's interface to the barriers of its launches."""
 
     def __init__(self, cpu: ActiveComponent) -> None:
         self._cpu = cpu
@@ -81,16 +81,16 @@ class BarrierPort:
         m_cpu = cpu.ctx.resolver.find_m_cpu(place.sip, place.cube)
         self._path = tuple(cpu.ctx.router.find_node_path(m_cpu, cpu.node.id))[::-1]
         self._waiting: dict[object, Done] = {}  # by launch
-        self._come: dict[object, int] = {}  # how many barriers of each launch this PE has come to
+        self._reached: dict[object, int] = {}  # how many barriers of each launch this PE has reached
 
     def submit(self, cmd: BarrierCmd, launch: KernelLaunchMsg, done: Done, after: int | None) -> None:
-        """The kernel has come to a barrier; `done` is called when it may go on."""
+        """The kernel has reached a barrier; `done` is called when it is released."""
         origin, now = launch.origin, self._cpu.env.now
         sips = tuple(sorted(origin.targets))
         self._waiting[launch.id] = done
-        self._come[origin.key] = cmd.number
-        if len(self._come) > _LAUNCHES:
-            del self._come[next(iter(self._come))]
+        self._reached[origin.key] = cmd.number
+        if len(self._reached) > _LAUNCHES:
+            del self._reached[next(iter(self._reached))]
         barrier = BarrierMsg(
             correlation_id=launch.correlation_id,
             request_id=launch.request_id,
@@ -108,7 +108,7 @@ class BarrierPort:
 
     def _released(self, cmd: BarrierCmd, launch: KernelLaunchMsg, since_ns: float, answer: Packet) -> None:
         done, together = self._waiting.pop(launch.id, None), _gathered(answer)
-        if done is None:  # the kernel was ended meanwhile
+        if done is None:  # the kernel has been aborted meanwhile
             return
         cmd.clocks[:] = together.clocks
         log = self._cpu.ctx.log
@@ -117,7 +117,7 @@ class BarrierPort:
     def _record(
         self, log: Recorder, cmd: BarrierCmd, launch: KernelLaunchMsg, since_ns: float, together: Gathered
     ) -> int:
-        """The exchange itself: from when the last PE came until this one goes on."""
+        """Record the exchange itself: from the arrival of the last PE until this one is released."""
         params: dict[str, FieldValue] = {"number": cmd.number}
         if log.lines:
             params["line"] = cmd.line
@@ -127,11 +127,11 @@ class BarrierPort:
         return log.record(start_ns, now, node, OP_KIND, "barrier", params, before, causes=causes, stream=launch.stream)
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
-        """The kernel is to end: it waits no longer."""
+        """The kernel is aborted: end its wait."""
         done = self._waiting.pop(launch.id, None)
         if done is not None:
             done(())
 
-    def come_to(self, launch: KernelLaunchMsg) -> int:
-        """How many barriers of a launch this PE has come to."""
-        return self._come.get(launch.origin.key, 0)
+    def reached(self, launch: KernelLaunchMsg) -> int:
+        """How many barriers of a launch this PE has reached."""
+        return self._reached.get(launch.origin.key, 0)

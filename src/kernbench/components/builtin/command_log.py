@@ -1,7 +1,7 @@
-"""What the op log says of a command: its name, and the parameters that say what was done to what.
+"""Op-log records of commands: the name, and the parameters that describe operands and work.
 
-A simple command has one record. A composite has one of its own, and its tiles have one for each of their stages, which
-are made from the plan when somebody reads them.
+A simple command has one record. A composite has one, and its tiles have one for each of their stages; the latter are
+made from the plan when the log is read.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _MATH = (
 
 
 class SimpleEntry(NamedTuple):
-    """What the record of a simple command says: its name, and its parameters in two parts, names and values."""
+    """The contents of a simple command's record: its name, and its parameters as names and values."""
 
     name: str
     names: tuple[str, ...]
     values: tuple[FieldValue, ...]
 
     def plus(self, name: str, value: FieldValue) -> SimpleEntry:
-        """With one more parameter."""
+        """The entry with one more parameter."""
         return SimpleEntry(self.name, (*self.names, name), (*self.values, value))
 
 
 def simple_entry(cmd: SimpleCmd, nbytes: int) -> SimpleEntry:
-    """The record of a simple command; `nbytes` is what it moves, where it moves something."""
+    """The record of a simple command; `nbytes` is what a DMA command moves."""
     if isinstance(cmd, MathCmd):
         entry = _math_entry(cmd)
     elif isinstance(cmd, GemmCmd):
@@ -84,7 +84,7 @@ def _math_entry(cmd: MathCmd) -> SimpleEntry:
 
 
 def composite_entry(cmd: CompositeCmd, tile: tuple[int, ...]) -> tuple[str, str, Fields]:
-    """Kind, name and parameters of a composite's record; `tile` is what it was cut into."""
+    """Kind, name and parameters of a composite's record; `tile` is its tile shape."""
     params: Fields = {"op": cmd.op, "out_addr": cmd.out.address, "out_nbytes": cmd.out.nbytes}
     params["tile_shape"] = tile
     params["epilogues"] = tuple(f"{op.kind}/{op.scope}" for op in cmd.epilogues)
@@ -106,7 +106,7 @@ def _product(cmd: GemmCmd | CompositeCmd) -> tuple[FieldValue, ...]:
 
 
 class SimpleRecords:
-    """Writes down the simple commands of one PE: one record each."""
+    """Records the simple commands of one PE: one record each."""
 
     __slots__ = ("_describers", "_log", "_pe")
 
@@ -125,7 +125,7 @@ class SimpleRecords:
         causes: Causes,
         stream: LaunchStream,
     ) -> int:
-        """Note a command of such stages, which did `amount` in all; returns the number of its record."""
+        """Record a command with stages like `stage` and a total of `amount`; returns the number of the record."""
         name, names, values = simple_entry(cmd, amount)
         key = (stage.component, name, names, stage.unit, stream)
         describer = self._describers.get(key)
@@ -143,7 +143,7 @@ def tile_record(
     stream: LaunchStream,
     line: str = "",
 ) -> Callable[[TileToken], int]:
-    """Writes down a tile of a composite whose operands lie at `addresses`."""
+    """A function that records a tile of a composite whose operands are at `addresses`."""
     describer, record_chain = TileDescriber(str(pe), addresses, stream, line), log.record_chain
 
     def record(token: TileToken) -> int:
@@ -153,7 +153,7 @@ def tile_record(
 
 
 class TileDescriber:
-    """Says what the op log has on tiles of one command."""
+    """Makes the op-log records of the tiles of one command when they are read."""
 
     __slots__ = ("addresses", "line", "pe", "stream")
 

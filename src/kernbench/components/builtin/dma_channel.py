@@ -1,4 +1,4 @@
-"""A channel of a PE's DMA engine: its places, and what waits for one."""
+"""A channel of a PE's DMA engine: its request slots, and the queue for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernbench.components.builtin.pipeline import TileToken
 
 
 class Channel:
-    """One direction: places, and who waits for one."""
+    """One direction: its request slots (`places`), how many are taken, and the queue for them."""
 
     __slots__ = ("places", "taken", "waiting")
 
@@ -25,7 +25,7 @@ class Channel:
 
 
 class Posted(NamedTuple):
-    """Bytes that leave on the communication channel; nobody waits for their acknowledgement."""
+    """A posted write on the communication channel: its acknowledgement is not waited for."""
 
     pa: int
     nbytes: int
@@ -38,7 +38,7 @@ class Posted(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Bytes that are read on the communication channel."""
+    """A read on the communication channel."""
 
     pa: int
     nbytes: int

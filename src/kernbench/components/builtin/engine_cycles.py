@@ -1,8 +1,8 @@
 """How long a compute engine takes for an amount of work: whole cycles of its clock, rounded up, at least one.
 
-The one rule of PE_GEMM, PE_MATH and further compute engines, and of the closed tile model. Rates are per ns and for
-f16, whatever the clock is: the clock sets only how finely time is cut. An engine works on one op at a time, so what is
-left of an op's last cycle is idle.
+The rule of PE_GEMM, PE_MATH and further compute engines, and of the closed-form tile model. Rates are per ns and for
+f16, whatever the clock is: the clock sets only the granularity of time. An engine works on one op at a time, so it is
+idle for the rest of an op's last cycle.
 """
 
 from __future__ import annotations

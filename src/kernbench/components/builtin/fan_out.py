@@ -1,9 +1,9 @@
-"""How a command spreads from IO_CPU over M_CPUs to PEs, how answers are collected, and when the last PE has it.
+"""Fan-out of a command from IO_CPU over M_CPUs to PEs, collection of the answers, and the latency to the last PE.
 
 A processor sends a command to every target at once, as control messages that never queue, and answers when all targets
-have. A launch that is to fail fast is answered with the first failure; targets that have not answered by then are told
-to stop it, and what they answer is dropped. The way down consists of exactly the legs that `dispatch_ns` adds up, so no
-PE is notified later than the start it computes.
+have answered. A fail-fast launch is answered with the first failure; targets that have not answered by then are sent an
+abort, and their answers are dropped. Messages travel exactly the paths that `dispatch_ns` adds up, so no PE receives a
+launch later than the start that was computed for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernbench.topology.graph import Node
 
 
 def cube_dispatch_ns(ctx: Context, m_cpu: str, cube: int, command: CubeCommand) -> float:
-    """From the instant at which `m_cpu` sends a launch on until the last of its cube's PEs has it."""
+    """From the instant at which `m_cpu` forwards a launch until the last of its cube's PEs has it."""
     longest = 0.0
     for pe in command.pes(ctx.graph.spec.cube.n_pes):
         pe_cpu = ctx.resolver.find_pe_part(command.sip, cube, pe, "pe_cpu")
@@ -29,7 +29,7 @@ def cube_dispatch_ns(ctx: Context, m_cpu: str, cube: int, command: CubeCommand) 
 
 
 def dispatch_ns(ctx: Context, io_cpu: str, command: CubeCommand) -> float:
-    """From the instant at which `io_cpu` sends a launch on until the last of its PEs has it."""
+    """From the instant at which `io_cpu` forwards a launch until the last of its PEs has it."""
     longest = 0.0
     for cube in command.cubes(ctx.graph.spec.sip.n_cubes):
         m_cpu = ctx.resolver.find_m_cpu(command.sip, cube)
@@ -47,7 +47,7 @@ class CommandProcessor(ActiveComponent):
         self.barriers = Barriers(self, self._path_to)
 
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
-        """Send a command to all targets; `packet` is answered with what they answer, in their order."""
+        """Send a command to all targets; `packet` is answered with their answers, in the order of targets."""
         answers = _Answers(self, packet, len(targets))
         if isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast":
             answers.on_failure = partial(self._abort, command, targets)
@@ -55,7 +55,7 @@ class CommandProcessor(ActiveComponent):
             self.ctx.send(Packet(command, self._path_to(node), answer=partial(answers.take, index), legs=packet.legs))
 
     def stop(self, packet: Packet) -> Process | None:
-        return self.accept(packet)  # a command like others: it goes where the launch went
+        return self.accept(packet)  # an abort is fanned out as the launch was
 
     def answer_after(self, packet: Packet, parts: Sequence[simpy.Event]) -> None:
         """Answer `packet` once every event has happened."""
@@ -65,7 +65,7 @@ class CommandProcessor(ActiveComponent):
             event.callbacks.append(partial(answers.take, index))
 
     def _abort(self, launch: KernelLaunchMsg, targets: Sequence[str], still: Sequence[int]) -> None:
-        """A launch has failed somewhere: stop it at those targets that still work on it."""
+        """A PE of the launch has failed: abort it at the targets that have not answered."""
         abort = KernelAbortMsg(
             correlation_id=launch.correlation_id,
             target_device=launch.target_device,
@@ -85,7 +85,7 @@ class CommandProcessor(ActiveComponent):
 
 
 def _ignore_answer(_: Packet) -> None:
-    """Nothing waits for the answer to an abort."""
+    """The answer to an abort is not waited for."""
 
 
 class _Answers:
@@ -106,7 +106,7 @@ class _Answers:
         self._missing -= 1
         if self.on_failure is not None and any(result.error is not None for result in results):
             self._missing = 0
-            self.on_failure([still for still, known in enumerate(self._results) if known is None])
+            self.on_failure([missing for missing, answered in enumerate(self._results) if answered is None])
         if not self._missing:
             together = tuple(result for part in self._results for result in part or ())
             self._processor.reply(self._packet, payload=together)

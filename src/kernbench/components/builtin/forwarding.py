@@ -1,7 +1,7 @@
-"""Transit: a NoC router, a switch, a UCIe port, a bridge. Every flit is delayed by the overhead; nobody is blocked.
+"""Transit: a NoC router, a switch, a UCIe port, a bridge. Every flit is delayed by the overhead; none is blocked.
 
-Routing is not decided here (a path comes with the packet), and bandwidth is the link's affair. Not modelled: finite
-buffers.
+The block does not route (each packet carries its path) and does not limit bandwidth (the links do). Not modelled:
+finite buffers.
 """
 
 from __future__ import annotations
@@ -10,4 +10,4 @@ from kernbench.components.base import TransitComponent
 
 
 class ForwardingComponent(TransitComponent):
-    """The plain pipeline stage that most of a machine consists of."""
+    """The pipeline stage that models most nodes of a machine."""

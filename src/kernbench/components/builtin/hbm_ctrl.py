@@ -1,8 +1,8 @@
-"""HBM controller of one PE's slice: pseudo channels that the fabric books burst by burst, and the replies.
+"""HBM controller of one PE's slice: pseudo channels that the fabric schedules burst by burst, and the replies.
 
-The channel of a burst is named by its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it is
-there and its channel is free, plus a penalty where the channel's direction turns, and takes burst / channel
-bandwidth. Reads and writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
+The channel of a burst follows from its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it
+has arrived and its channel is free, plus a turnaround penalty where the channel changes direction, and takes burst /
+channel bandwidth. Reads and writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernbench.topology.graph import Node
 
 @frozen
 class ChannelSpec:
-    """What the fabric needs to know of a group of memory channels."""
+    """The parameters of a group of memory channels that the fabric needs."""
 
     channels: int
     burst_ns: float
@@ -23,12 +23,12 @@ class ChannelSpec:
 
 
 def burst_ns(channels: int, burst_bytes: int, channel_bw_gbs: float) -> float:
-    """One burst on one channel. Channels together are exactly as fast as the link, on the time grid too."""
+    """One burst on one channel. All channels together are exactly as fast as the link, on the time grid too."""
     return channels * transfer_ns(burst_bytes, channels * channel_bw_gbs)
 
 
 class HbmCtrlComponent(MemoryComponent):
-    """One endpoint a PE: its slice's channels taken together."""
+    """One endpoint per PE: all channels of its slice."""
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)

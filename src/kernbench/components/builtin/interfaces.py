@@ -1,5 +1,5 @@
-"""What the parts of a PE need of each other. A part may be replaced by any class that has these members, whatever it is
-derived from; `PeEngine` (pipeline.py) has the ones that every engine needs.
+"""Interfaces between the parts of a PE. A part may be replaced by any class that has these members, whatever its base
+class; `PeEngine` (pipeline.py) has the members that every engine needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CommandTaker(Protocol):
 
 
 class ComputeSlots(Protocol):
-    """PE_SCHEDULER, as compute engines need it. The first slot is the one that engines without their own share."""
+    """PE_SCHEDULER, as compute engines need it. The first slot is shared by the engines that have none of their own."""
 
     compute_slots: list[ServerQueue]
 
@@ -35,11 +35,11 @@ class ComputeSlots(Protocol):
 class DataMover(Protocol):
     """PE_DMA, as PE_CPU and PE_SCHEDULER need it.
 
-    PE_CPU also reports its `busy_ns`, and the choice of tiles asks `timing_to(operand)`, where it has them.
+    Optional members: PE_CPU reports `busy_ns`, and the choice of tiles uses `timing_to(operand)`.
     """
 
     def translate(self, address: int, nbytes: int) -> Sequence[Segment]:
-        """The physical segments of a range that a kernel names; raises AddressError for what is not mapped."""
+        """The physical segments of an address range of a kernel; raises AddressError for unmapped bytes."""
 
     def access(self, operand: Operand) -> OperandAccess | None:
         """How to reach an operand; None for one that is pinned."""
@@ -52,7 +52,7 @@ class MessageMover(Protocol):
         """The memory that a physical address is in, and the address there."""
 
     def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
-        """Send bytes to a physical address; `left` is called when the last has left the PE."""
+        """Write bytes to a physical address; `left` is called when the last has left the PE."""
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address; `arrived` is called when they are here."""
@@ -61,42 +61,42 @@ class MessageMover(Protocol):
 class MessageQueue(Protocol):
     """PE_IPCQ, as PE_CPU and the PE_IPCQ of a neighbour need it."""
 
-    landed_late: ByMemory  # what kernels sent to HBM that had ended when it landed
+    landed_late: ByMemory  # traffic to HBM that landed after the sending kernel had ended
 
     def submit(
         self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
     ) -> None:
-        """Take a command of a kernel that has started then; `done` is called when it is over."""
+        """Take a command of a kernel that started at `started_ns`; `done` is called when it is over."""
 
     def traffic_of(self, launch: KernelLaunchMsg) -> MessageTraffic:
-        """What the messages of a kernel that runs have moved so far."""
+        """The message traffic of a running kernel so far."""
 
     def under_way_of(self, launch: KernelLaunchMsg) -> ByMemory:
-        """What a kernel that runs has sent to HBM and is not there yet."""
+        """What a running kernel has sent to HBM that has not landed yet."""
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
-        """A kernel has failed or is aborted: what it asked for is over."""
+        """A kernel has failed or is aborted: cancel its pending commands."""
 
     def finished(self, launch: KernelLaunchMsg) -> None:
-        """A kernel has ended as it should."""
+        """A kernel has ended normally."""
 
     def describe(self, cmd: IpcqCommand, launch: KernelLaunchMsg) -> tuple[RingWait, ...]:
         """What a command waits for, for the report of a deadlock."""
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
-        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
+        """Connect a sender that has sent `sent` chunks to this PE's ring; returns the address of the ring."""
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
-        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
+        """Release the ring that this PE sends to, if all chunks sent are taken; returns whether it was released."""
 
 
 class Translator(Protocol):
     """PE_MMU, as PE_DMA needs it."""
 
-    translation_ns: float  # what a request pays
+    translation_ns: float  # charged to each request
 
     def translate(self, va: int, nbytes: int) -> list[Segment]:
-        """The physical segments of a virtual range; raises AddressError for what is not mapped."""
+        """The physical segments of a virtual range; raises AddressError for unmapped bytes."""
 
 
 class RegisterFile(Protocol):
@@ -107,13 +107,13 @@ class RegisterFile(Protocol):
 
 
 class TcmPorts(Protocol):
-    """PE_TCM, as PE_FETCH_STORE needs it. PE_CPU also reports its `busy_ns`, where it has one."""
+    """PE_TCM, as PE_FETCH_STORE needs it. Optional: PE_CPU reports its `busy_ns`."""
 
     def fetch(self, token: TileToken, nbytes: int) -> float:
-        """Take the read port for a token's stage, and set its `start_ns`; returns until when."""
+        """Use the read port for a token's stage, and set its `start_ns`; returns the end time."""
 
     def store(self, token: TileToken, nbytes: int) -> float:
-        """Take the write port for a token's stage, and set its `start_ns`; returns until when."""
+        """Use the write port for a token's stage, and set its `start_ns`; returns the end time."""
 
 
 COMMAND_TAKER: Interface[CommandTaker] = Interface(CommandTaker, "takes no commands")

@@ -1,8 +1,8 @@
-"""IO_CPU: takes a host command, fans it out to the M_CPUs of the cubes it names, answers once all have answered.
+"""IO_CPU: receives a host command, fans it out to the M_CPUs of its target cubes, answers once all have answered.
 
 Commands are control messages, so that a fan-out to many cubes does not queue behind itself. A launch is stamped here
-with the instant at which the last of its PEs has it: all of them start then, however far away they are. Memory traffic
-never comes here.
+with the instant at which the last of its PEs has received it: all PEs start then, however far away they are. Memory
+traffic does not pass through this block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IoCpuComponent(CommandProcessor):
         return None
 
     def _collect(self, packet: Packet, barrier: BarrierMsg) -> None:
-        """A cube has come to a barrier, or to the IO_CPU of the launch's first SIP another SIP."""
+        """Count the arrival of a cube at a barrier; at the launch's first SIP, also those of the other SIPs."""
         first, *others = barrier.sips
         n_cubes = self.ctx.graph.spec.sip.n_cubes
         if self.node.place.sip != first:
@@ -47,15 +47,15 @@ class IoCpuComponent(CommandProcessor):
             self.barriers.arrive(packet, cubes + len(others), None)
 
     def dispatch_ns(self, command: CubeCommand) -> float:
-        """From the instant at which a launch is sent on here until the last of its PEs has it."""
+        """From the instant at which a launch is forwarded here until the last of its PEs has it."""
         key = (command.target_cubes, command.target_pes)
-        known = self._dispatch_ns.get(key)
-        if known is None:
-            known = self._dispatch_ns[key] = dispatch_ns(self.ctx, self.node.id, command)
-        return known
+        cached = self._dispatch_ns.get(key)
+        if cached is None:
+            cached = self._dispatch_ns[key] = dispatch_ns(self.ctx, self.node.id, command)
+        return cached
 
     def _stamped(self, launch: KernelLaunchMsg) -> KernelLaunchMsg:
-        """The launch with its start. One that the host chose must leave time for the message to reach the last PE."""
+        """The launch with its start time. One chosen by the host must leave time for the message to reach the last PE."""
         earliest = self.env.now + self.dispatch_ns(launch)
         if launch.target_start_ns is None:
             return replace(launch, target_start_ns=earliest)

@@ -1,4 +1,4 @@
-"""What the op log says of messages: a record of a send when its last byte has left, of a receive when all is here."""
+"""Op-log records of messages: of a send when its last byte has left, of a receive when the whole message is here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record_send(log: Recorder, node: str, now: float, op: SendOp) -> int:
     params |= {"src_addr": op.cmd.source.address, "handle_id": op.cmd.handle_id}
     if log.lines:
         params["line"] = message.line
-    causes = (0, op.cause[0], op.asked_ns, op.cause[1], *op.waited)
+    causes = (0, op.cause[0], op.issued_ns, op.cause[1], *op.waited)
     stream = op.user.launch.stream
     deps = op.cmd.deps
     return log.record(op.start_ns, now, node, OP_KIND, "ipcq_send", params, deps, causes=causes, stream=stream)
@@ -33,7 +33,7 @@ def record_receive(log: Recorder, node: str, now: float, ring: RxRing, op: RecvO
     if log.lines:
         params["line"] = op.cmd.line
     sent = () if message.record is None else (message.record,)
-    causes = (0, op.cause[0], op.asked_ns, op.cause[1], *_released(ring, op, message))
+    causes = (0, op.cause[0], op.issued_ns, op.cause[1], *_released(ring, op, message))
     stream = op.user.launch.stream
     return log.record(op.start_ns, now, node, OP_KIND, "ipcq_recv", params, sent, causes=causes, stream=stream)
 
@@ -48,7 +48,7 @@ def _released(ring: RxRing, op: RecvOp, message: Message) -> tuple[float, ...]:
 
 
 def _params(message: Message, ring: TxRing | RxRing) -> dict[str, FieldValue]:
-    """What is said of a message at either of its ends."""
+    """Parameters that the records at both ends of a message share."""
     return {
         "direction": ring.direction,
         "peer": ring.peer_name,

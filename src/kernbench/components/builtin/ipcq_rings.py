@@ -1,4 +1,4 @@
-"""What PE_IPCQ keeps: sends and receives under way, and both sides of its rings. When what happens is pe_ipcq's."""
+"""State of PE_IPCQ: sends and receives under way, and both sides of its rings. The timing rules are in pe_ipcq.py."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from kernbench.triton_emu.kernel_runner import Done
 
 
 class SlotTier(NamedTuple):
-    """One kind of memory that slots lie in."""
+    """One kind of memory that can hold slots."""
 
     gbs: float
     latency_ns: float
 
     def access_ns(self, nbytes: int) -> float:
-        """How long it takes to write or to read a slot."""
+        """How long a write or a read of a slot takes."""
         return on_grid(nbytes / self.gbs + self.latency_ns)
 
 
 def noticed_ns(backpressure: str, since_ns: float, now_ns: float, wake_ns: float, poll_ns: float) -> float:
-    """When a PE that waits since `since_ns` sees what happens at `now_ns`."""
+    """When a PE that has waited since `since_ns` notices an event at `now_ns`."""
     if backpressure == "sleep":
         return now_ns + wake_ns
     return since_ns + ceil((now_ns - since_ns) / poll_ns) * poll_ns
 
 
 class User:
-    """A kernel that has sent or received here: with whom, what it has under way, and what it has moved."""
+    """A kernel that has sent or received here: its communicator, its pending commands, and its traffic."""
 
     __slots__ = ("communicator", "launch", "moved", "ops")
 
@@ -50,15 +50,15 @@ class User:
 class _Op:
     """A command under way here."""
 
-    __slots__ = ("asked_ns", "cause", "done", "is_cancelled", "start_ns", "user", "waited")
+    __slots__ = ("cause", "done", "is_cancelled", "issued_ns", "start_ns", "user", "waited")
 
-    def __init__(self, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]) -> None:
+    def __init__(self, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]) -> None:
         self.user = user
         self.done = done
-        self.asked_ns = asked_ns
+        self.issued_ns = issued_ns
         self.cause = cause
-        self.start_ns: float | None = None  # its first chunk moves
-        self.waited: tuple[float, ...] = ()  # what let it start, if it waited; see `recording.Causes`
+        self.start_ns: float | None = None  # when its first chunk moves
+        self.waited: tuple[float, ...] = ()  # the cause of its start, if it waited; see `recording.Causes`
         self.is_cancelled = False
 
 
@@ -68,9 +68,9 @@ class SendOp(_Op):
     __slots__ = ("cmd", "in_pe", "index", "ring")
 
     def __init__(
-        self, cmd: SendCmd, ring: TxRing, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]
+        self, cmd: SendCmd, ring: TxRing, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]
     ) -> None:
-        super().__init__(user, done, asked_ns, cause)
+        super().__init__(user, done, issued_ns, cause)
         self.cmd = cmd
         self.ring = ring
         self.index = 0
@@ -78,24 +78,24 @@ class SendOp(_Op):
 
     @property
     def is_posted(self) -> bool:
-        """Whether all of it is on its way, and nothing can keep it any more."""
+        """Whether all of its chunks are posted, so that nothing can delay or cancel it any more."""
         return self.index == self.cmd.message.chunks
 
 
 class RecvOp(_Op):
-    """A receive, and its message once the first of that is here."""
+    """A receive, and its message once the first chunk has arrived."""
 
     __slots__ = ("cmd", "message", "posted_ns")
 
-    def __init__(self, cmd: RecvCmd, user: User, done: Done, asked_ns: float, cause: tuple[Release, int]) -> None:
-        super().__init__(user, done, asked_ns, cause)
+    def __init__(self, cmd: RecvCmd, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]) -> None:
+        super().__init__(user, done, issued_ns, cause)
         self.cmd = cmd
         self.message: Message | None = None
-        self.posted_ns = asked_ns
+        self.posted_ns = issued_ns
 
 
 class TxRing:
-    """The sender's side of a direction: what it knows of the ring at the other end."""
+    """The sender's side of a direction: its view of the ring at the other end."""
 
     __slots__ = (
         "communicator", "credited_by", "direction", "is_waking", "ops", "path", "peer", "peer_name", "sent",
@@ -107,14 +107,14 @@ class TxRing:
         self.direction = direction
         self.peer = peer
         self.peer_name = str(PeId(*peer))
-        self.word = word  # address of its credits
-        self.there = 0  # address of the ring, where there is one
-        self.path: Path = ()  # to there
+        self.word = word  # address of its credit word
+        self.there = 0  # address of the remote ring, once connected
+        self.path: Path = ()  # to that ring
         self.sent = 0  # chunks so far
-        self.taken = 0  # of those, as credits say
-        self.credited_by = NO_REF  # who sent the last one
+        self.taken = 0  # of those, acknowledged by credits
+        self.credited_by = NO_REF  # the receive that sent the last credit
         self.ops: deque[SendOp] = deque()  # with chunks to post
-        self.stalled_since_ns: float | None = None  # for want of a credit
+        self.stalled_since_ns: float | None = None  # for lack of a credit
         self.is_waking = False
         self.stop_listening: Callable[[], None]
 
@@ -138,18 +138,18 @@ class RxRing:
         self.peer_name = str(PeId(*peer))
         self.base = base
         self.notice_ns = notice_ns  # from the memory to the PE
-        self.credit_to: int | None = None  # address of the sender's credit word, once it has one
-        self.arrived: dict[int, tuple[Chunk, float]] = {}  # by number; and since when
+        self.credit_to: int | None = None  # address of the sender's credit word, once connected
+        self.arrived: dict[int, tuple[Chunk, float]] = {}  # by number, with the time of arrival
         self.taken = 0  # chunks so far: the number of the next
-        self.op: RecvOp | None = None  # that its chunks go to
+        self.op: RecvOp | None = None  # the receive that its chunks go to
         self.is_reading = False
-        self.idle_since_ns = 0.0  # no slot was being read
-        self.last_record: int | None = None  # of the receive before
+        self.idle_since_ns = 0.0  # since when no slot is being read
+        self.last_record: int | None = None  # op-log id of the previous receive
         self.on_arrived: Callable[[Chunk], object]
         self.on_fetched: Callable[[], object]
         self.stop_listening: Callable[[], None]
 
     @property
     def head_since_ns(self) -> float:
-        """Since when the next chunk is here; never, if it is not."""
+        """When the next chunk arrived; infinity if it has not."""
         return self.arrived[self.taken][1] if self.taken in self.arrived else inf

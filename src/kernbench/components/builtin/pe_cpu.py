@@ -188,7 +188,7 @@ class PeCpuComponent(ActiveComponent):
             for cube in range(spec.sip.n_cubes) if cubes == "all" else cubes:
                 for pe in range(spec.cube.n_pes) if pes == "all" else pes:
                     cpu = self.ctx.component_so_far(self.ctx.resolver.find_pe_part(sip, cube, pe, "pe_cpu"))
-                    if not isinstance(cpu, PeCpuComponent) or cpu.barriers.come_to(launch) < barrier.number:
+                    if not isinstance(cpu, PeCpuComponent) or cpu.barriers.reached(launch) < barrier.number:
                         found.append(str(PeId(sip, cube, pe)))
         return found
 

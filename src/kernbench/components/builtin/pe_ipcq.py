@@ -259,7 +259,7 @@ class PeIpcqComponent(PeEngine):
             if op.start_ns is None:
                 op.start_ns = now
                 if ring.stalled_since_ns is not None:
-                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.asked_ns), ring.credited_by)
+                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.issued_ns), ring.credited_by)
             ring.stalled_since_ns = None
             message = op.cmd.message
             nbytes = min(slot_size, message.wire_bytes - op.index * slot_size)

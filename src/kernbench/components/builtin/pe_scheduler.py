@@ -151,10 +151,10 @@ class PeSchedulerComponent(PeEngine):
         plans = self._plans(cmd)
         self._commands += 1
         command = SimpleCommand(self.engines, plans, request, cmd, self._records, self._ended, done)
-        number, asked_ns = self._new_token(), self.env.now
+        number, issued_ns = self._new_token(), self.env.now
         for plan in plans:
-            token = TileToken(plan, command, number, asked_ns, *cause)
-            self.ctx.at(asked_ns + self.overhead_ns, self.engines[plan.stages[0].component].take, token)
+            token = TileToken(plan, command, number, issued_ns, *cause)
+            self.ctx.at(issued_ns + self.overhead_ns, self.engines[plan.stages[0].component].take, token)
 
     def _ended(self) -> None:
         """A simple command is over."""
@@ -192,7 +192,7 @@ class PeSchedulerComponent(PeEngine):
         if numbered.tile_shape == "auto":
             numbered = replace(numbered, tile_shape=fastest_tile(numbered, self.limits, self.rates, self._paths(cmd)))
         plan = plan_of(numbered, self.limits)
-        asked_ns, log, stream = self.env.now, self.ctx.log, stream_of(request)
+        issued_ns, log, stream = self.env.now, self.ctx.log, stream_of(request)
         self._count(plan, cmd, numbered, stream)
 
         def finished(last: int) -> None:
@@ -201,14 +201,14 @@ class PeSchedulerComponent(PeEngine):
             if log is not None:
                 kind, name, params = composite_entry(cmd, plan.tile)
                 number = log.record(
-                    asked_ns + self.overhead_ns,
+                    issued_ns + self.overhead_ns,
                     self.env.now,
                     self.node.id,
                     kind,
                     name,
                     params,
                     (last,),
-                    causes=(0, cause[0], asked_ns, cause[1], 0, cause[0], asked_ns + self.overhead_ns, cause[1]),
+                    causes=(0, cause[0], issued_ns, cause[1], 0, cause[0], issued_ns + self.overhead_ns, cause[1]),
                     stream=stream,
                 )
                 self._ended_by[number] = last

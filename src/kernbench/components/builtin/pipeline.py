@@ -108,7 +108,7 @@ class TileToken:
         plan: TilePlan,
         context: CommandContext,
         number: int = NO_REF,
-        asked_ns: float = 0.0,
+        issued_ns: float = 0.0,
         release: int = Release.PROGRAM,
         released_by: int = NO_REF,
         order: int = 0,
@@ -121,7 +121,7 @@ class TileToken:
         self.order = order  # among the tiles that its PE was fed
         self.start_ns = 0.0  # of the stage being served
         self.times: list[float] = []  # start and end of the stages that are over
-        self.causes: list[float] = [0, release, asked_ns, released_by]  # see `recording.Causes`
+        self.causes: list[float] = [0, release, issued_ns, released_by]  # see `recording.Causes`
         self.record = -1  # op-log id of its last stage, once it is done and if there is a log
         self.pending = 0  # transfers of this stage that are under way
         self.done = False
