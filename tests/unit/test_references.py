@@ -35,7 +35,7 @@ DECISION = re.compile(r"\b(?:ADR|decision)[ -]?(\d{1,4})\b")
 WRITTEN = re.compile(r"file=([\w./-]+)")
 NOT_CODE = (".json", ".csv", ".jsonl", ".parquet", ".png", ".svg", ".db", ".js", ".txt", ".html", ".sweep")
 # Names of others, and names that stand for any: neither is defined here.
-FOREIGN = {"weakref_slot", "InitVar", "alltoall", "part_1", "cube_3", "placeless"}
+FOREIGN = {"weakref_slot", "InitVar", "alltoall", "part_1", "cube_3"}
 FIX = "name what is there now, or take the backticks off what is no reference"
 
 

@@ -1,9 +1,9 @@
-"""What a PE reports of the memory that its kernels touch, when races are looked for.
+"""A PE's reports of its kernels' memory accesses to the race detector.
 
-A command says by itself which bytes it reads and writes; here it becomes accesses, at the kernel's line. A load or a
-store that the kernel waits for is the kernel's own. One that it does not wait for, and what a composite writes, is a
-branch until `tl.wait`, or until a command waits for it because it touches the same bytes. What a composite refers to is
-read when it is called, as its values are; what it reads in TCM is its PE's own.
+Each command names the bytes that it reads and writes; here it becomes accesses, at the kernel's line. A load or a store
+that the kernel waits for belongs to the kernel's own timeline. One that it does not wait for, and the output of a
+composite, is a branch until `tl.wait`, or until a command waits for it because it touches the same bytes. The inputs of
+a composite are read when it is called, as its values are; its reads of TCM are private to its PE.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from kernbench.triton_emu.tl_core import TensorRange
 
 
 class KernelTask(Protocol):
-    """One kernel on one PE, as whoever looks for races knows it."""
+    """One kernel on one PE, as the race detector tracks it."""
 
     def touch(self, access: Access, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
         """Memory is accessed now, or by a branch that begins now."""
 
     def branch(self) -> Epoch:
-        """The kernel sets something going."""
+        """The kernel issues an asynchronous command."""
 
     def merge(self, branch: Epoch) -> None:
-        """The kernel has waited for it."""
+        """The kernel has waited for a branch."""
 
     def release(self) -> object:
         """What the kernel has done so far, to travel with a message."""
 
     def acquire(self, released: object) -> None:
-        """The kernel has a message: what its sender had done before happened before what comes now."""
+        """The kernel has received a message: what its sender did before the release happens before what follows."""
 
     def end(self) -> None:
-        """The kernel is over, and all that it set going is done."""
+        """The kernel is over, and all its commands are done."""
 
 
 class Races(Protocol):
-    """Whoever looks for races."""
+    """The race detector."""
 
     def begin(self, pe: PeKey, launch: RequestId, stream: LaunchStream) -> KernelTask:
         """A kernel of a launch begins on a PE, after those of its stream there."""
@@ -125,7 +125,7 @@ class KernelWatch:
             self._task.acquire(received.received[0].clock)
 
     def end(self) -> None:
-        """The kernel is over, and all that it set going is done."""
+        """The kernel is over, and all its commands are done."""
         self._task.end()
 
     # ---- from commands to accesses

@@ -1,11 +1,11 @@
-"""How blocks write down what they did: records of ops, one by one or many that are described later.
+"""How blocks record their ops: single records, or chains of ops that are described when the log is read.
 
-A tile goes through its stages thousands of times per kernel, so nothing is made of its records but their times until
-somebody reads them: the log keeps the tile itself, and an `OpDescriber` that can say what the records say.
+A kernel has thousands of tiles of several stages each, so only their times are stored at first: the log keeps the tile
+itself, and an `OpDescriber` that makes the records when the log is read.
 
-A record also says what let its op start last (`Release`), as the engine knew it at that moment. Most stages start when
-the stage before them ends; only the others cost an entry. A lane's holder is often not recorded yet when it lets the
-next op start, so entries name it by its token (`stage_ref`) and the log finds its record when somebody reads.
+A record also has the last cause of its op's start (`Release`), as the engine observed it at that moment. Most stages
+start when the stage before them ends; only the others cost an entry. The holder of a lane is often not recorded yet
+when it releases the next op, so entries name it by its token (`stage_ref`) and the log resolves it when it is read.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Protocol
 from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
 
-FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # what an op's record may say about it
+FieldValue = int | float | str | bool | None | tuple["FieldValue", ...]  # the value of a record's parameter
 # What many records have in common: component_id, op_kind, op_name, names of params. A plain tuple of plain tuples and
 # strings: the garbage collector stops looking at records that hold nothing else, however many there are.
 OpHead = tuple[str, str, str, tuple[str, ...]]
 
-NO_REF = -1  # no op let it start
+NO_REF = -1  # no op or stage: the start of an op has no cause among other ops
 STAGE_BITS = 8
 
 
 class Release(IntEnum):
-    """What let an op start last. The latest counts; of several at one instant, the first in this order."""
+    """The last cause of an op's start. The latest counts; of several at one instant, the first in this order."""
 
     DATA = 0  # the result of an op
     MESSAGE = 1
     CREDIT = 2
     BARRIER = 3  # all tiles of the pass before
     SLOT = 4  # room in a register file or in tile buffers
-    LANE = 5  # whoever had the engine, port or channel left
+    LANE = 5  # the engine, port or channel became free
     PROGRAM = 6  # the kernel issued it only then
     LAUNCH = 7  # the kernel began
     HOST = 8
@@ -54,21 +54,21 @@ def op_ref(record_id: int) -> int:
     return -2 - record_id
 
 
-# Of stages that did not simply follow the stage before: stage, Release, ready_ns, who. Flat, four numbers each; of
-# several for one stage the last counts. The first is the first stage's, and its ready_ns is when that was asked for.
+# Of stages that did not simply follow the stage before: stage, Release, ready_ns, reference; four numbers each. Of
+# several for one stage the last counts. The first entry is the first stage's, and its ready_ns is the time of issue.
 Causes = Sequence[float]
 
 
 class OpDescriber(Protocol):
-    """Says later what the records of a subject say: ops of one PE, each of which waited for the one before it."""
+    """Makes the records of a subject when the log is read: ops of one PE, each of which waited for the one before."""
 
     @property
     def pe(self) -> str:
-        """Whose engines did them."""
+        """The PE whose engines did them."""
 
     @property
     def stream(self) -> LaunchStream:
-        """Which of its PE's two launches they were done for."""
+        """The stream of its PE that they belong to."""
 
     def entries(self, subject: object) -> tuple[Sequence[OpHead], Sequence[FieldValue]]:
         """The head of each record, and the params of all of them in the order of their heads' names."""
@@ -107,11 +107,11 @@ class OneOp:
 
 
 class Recorder(Protocol):
-    """Where an engine writes down what it did."""
+    """The op log, as engines use it."""
 
     @property
     def lines(self) -> bool:
-        """Whether records are to say which line of the kernel asked for the op (`line` in their params)."""
+        """Whether records hold the kernel's line that issued the op (`line` in their params)."""
 
     @property
     def new_token(self) -> Callable[[], int]:
@@ -133,7 +133,7 @@ class Recorder(Protocol):
         causes: Causes | None = None,
         stream: LaunchStream = "compute",
     ) -> int:
-        """Note a single op that ends now; returns its id. Without `causes` its kernel issued it when it started."""
+        """Record a single op that ends now; returns its id. Without `causes` its kernel issued it when it started."""
 
     def record_chain(
         self,
@@ -144,9 +144,9 @@ class Recorder(Protocol):
         token: int,
         causes: Causes,
     ) -> int:
-        """Note ops each of which waited for the one before it, the first for `dependency_ids`; returns the last's id.
+        """Record ops each of which waited for the one before, the first for `dependency_ids`; returns the last's id.
 
-        `times` has start and end of each, `describer` will say what they were. Each but the first was asked for when
-        the one before it ended. One that started before the one before it ended was asked for with it and waited for
-        what that waited for; the next waited for both.
+        `times` has start and end of each; `describer` makes their records later. Each but the first was issued when
+        the one before it ended. One that started before the one before it ended was issued with it and waited for the
+        same ops; the next waited for both.
         """

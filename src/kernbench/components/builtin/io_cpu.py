@@ -55,7 +55,7 @@ class IoCpuComponent(CommandProcessor):
         return cached
 
     def _stamped(self, launch: KernelLaunchMsg) -> KernelLaunchMsg:
-        """The launch with its start time. One chosen by the host must leave time for the message to reach the last PE."""
+        """The launch with its start time; one that the host chose must leave time to reach the last PE."""
         earliest = self.env.now + self.dispatch_ns(launch)
         if launch.target_start_ns is None:
             return replace(launch, target_start_ns=earliest)

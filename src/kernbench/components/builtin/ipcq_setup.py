@@ -1,7 +1,7 @@
-"""Rings of one PE, as PE_IPCQ uses them: made when a direction is first used, given up where TCM has no more room.
+"""Rings of one PE, as PE_IPCQ uses them: created when a direction is first used, released where TCM has no more room.
 
-Two PEs make a ring together: the receiver's side has the slots, the sender's side a word for credits. They ask each
-other at that instant, which takes no time. What is sent and received through rings is pe_ipcq's.
+A ring has two sides on two PEs: the receiver's side has the slots, the sender's side a word for credits. Setting a ring
+up takes no simulated time. Sending and receiving through rings is modelled in pe_ipcq.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RingKey = tuple[Communicator, str]  # and the direction
 
 
 class RingUser(Protocol):
-    """PE_IPCQ, as its rings need it: who hears of what happens to them, and who knows what is asked of them."""
+    """PE_IPCQ, as its rings need it: callbacks for their events, and queries about pending commands."""
 
     pe: PeId
     key: PeKey
@@ -35,25 +35,25 @@ class RingUser(Protocol):
         """The PE_IPCQ of another PE."""
 
     def credited(self, ring: TxRing, landed: Landed) -> None:
-        """Something is at the credit word of a ring."""
+        """A write to the credit word of a ring has landed."""
 
     def landed(self, ring: RxRing, landed: Landed) -> None:
-        """Something is at a slot of a ring."""
+        """A write to a slot of a ring has landed."""
 
     def arrived(self, ring: RxRing, chunk: Chunk) -> None:
         """A chunk is written to its slot."""
 
     def fetched(self, ring: RxRing) -> None:
-        """The bytes of a slot have come over the fabric."""
+        """The bytes of a slot have been read over the fabric."""
 
-    def is_asked(self, communicator: Communicator, direction: str) -> bool:
-        """Whether a receive waits for what may come from a direction."""
+    def has_receive(self, communicator: Communicator, direction: str) -> bool:
+        """Whether a pending receive accepts messages of a direction."""
 
     def is_sending(self, ring: TxRing) -> bool:
         """Whether a send to a ring is under way."""
 
     def closed(self, communicator: Communicator) -> None:
-        """A communicator is over, and its rings with it."""
+        """A communicator has been closed, and its rings with it."""
 
 
 class RingTable:
@@ -65,13 +65,13 @@ class RingTable:
         self._user = user
         self.tx: dict[RingKey, TxRing] = {}
         self.rx: dict[RingKey, RxRing] = {}
-        self._idle_tx: dict[RingKey, TxRing] = {}  # whose ring at the other end is given up
-        self._known: dict[Communicator, None] = {}  # that say when they end
+        self._idle_tx: dict[RingKey, TxRing] = {}  # whose ring at the other end is released
+        self._watched: dict[Communicator, None] = {}  # whose close this table is subscribed to
 
-    # ---- with whom
+    # ---- peers
 
     def communicator(self, launch: KernelLaunchMsg) -> Communicator:
-        """The communicator of a launch; raises KernelError for one that is not there or has failed."""
+        """The communicator of a launch; raises KernelError for one that does not exist or has failed."""
         found = self._user.ctx.communicators.get(launch.communicator)
         if found is None:
             raise KernelError(
@@ -86,7 +86,7 @@ class RingTable:
         return found
 
     def peer(self, communicator: Communicator, direction: str) -> Peer:
-        """Who is in a direction; raises KernelError where nobody is."""
+        """The neighbour in a direction; raises KernelError where there is none."""
         peer = communicator.peer_of(self._user.key, direction)
         if peer is None:
             here = ", ".join(communicator.directions_of(self._user.key)) or "none"
@@ -94,10 +94,10 @@ class RingTable:
         return peer
 
     def senders(self, communicator: Communicator) -> list[TxRing]:
-        """The sender's sides of a communicator, those without a ring at the other end too."""
+        """The sender's sides of a communicator, including those without a ring at the other end."""
         return [ring for rings in (self.tx, self._idle_tx) for key, ring in rings.items() if key[0] is communicator]
 
-    # ---- made
+    # ---- creation
 
     def tx_ring(self, communicator: Communicator, direction: str) -> TxRing:
         """The sender's side of a direction, with a ring at the other end."""
@@ -121,11 +121,11 @@ class RingTable:
         ring.stop_listening = self._user.ctx.listen(
             port.path[-1], address, credit_bytes, partial(self._user.credited, ring)
         )
-        self._know(communicator)
+        self._watch(communicator)
         return ring
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
-        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
+        """Connect a sender that has sent `sent` chunks to this PE's ring; returns the address of the ring."""
         ring = self.rx_ring(communicator, direction)
         ring.credit_to, ring.taken = credit_to, sent
         return ring.base
@@ -141,20 +141,18 @@ class RingTable:
             notice_ns = 0.0 if config.buffer_kind == "tcm" else self._user.ctx.latency_ns(port.path[::-1])
             ring = self.rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
             ring.on_arrived, ring.on_fetched = partial(self._user.arrived, ring), partial(self._user.fetched, ring)
-            heard = partial(self._user.landed, ring)
-            ring.stop_listening = self._user.ctx.listen(port.path[-1], address, config.ring_bytes, heard)
-            self._know(communicator)
+            on_landed = partial(self._user.landed, ring)
+            ring.stop_listening = self._user.ctx.listen(port.path[-1], address, config.ring_bytes, on_landed)
+            self._watch(communicator)
         return ring
 
-    def _know(self, communicator: Communicator) -> None:
-        if communicator not in self._known:
-            self._known[communicator] = None
+    def _watch(self, communicator: Communicator) -> None:
+        if communicator not in self._watched:
+            self._watched[communicator] = None
             communicator.on_close.append(partial(self._forget, communicator))
 
     def _allocate_ring(self, communicator: Communicator) -> int:
-        """Memory for a ring. Where TCM has no more of it, rings that are idle give theirs up: they are made again when
-        they are used again.
-        """
+        """Memory for a ring. Where TCM is full, idle rings are released; they are created again at their next use."""
         config = communicator.config
         while True:
             try:
@@ -163,18 +161,19 @@ class RingTable:
                 if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self.rx.values()))):
                     raise
 
-    # ---- given up
+    # ---- release
 
     def _dropped(self, ring: RxRing) -> bool:
-        """Let go of a ring, if nothing is in it and nothing on its way to it or asked of it; says whether that is so.
+        """Release a ring, if it is empty, no chunk is in flight to it and no receive waits on it; returns whether it
+        was released.
 
-        The sender keeps its side and its credit word, for when the ring is made again: a credit may still be on its way
-        there.
+        The sender keeps its side and its credit word for when the ring is created again: a credit may still be in
+        flight to that word.
         """
         communicator, direction = ring.communicator, ring.direction
         if communicator.config.buffer_kind != "tcm" or ring.op is not None or ring.arrived:
             return False
-        if self._user.is_asked(communicator, direction):
+        if self._user.has_receive(communicator, direction):
             return False
         back = self.peer(communicator, direction).direction
         if not self._user.queue_of(ring.peer).disconnect(communicator, back, ring.taken):
@@ -185,7 +184,7 @@ class RingTable:
         return True
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
-        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
+        """Release the ring that this PE sends to, if all chunks sent are taken; returns whether it was released."""
         ring = self.tx.get((communicator, direction))
         if ring is None:
             return True
@@ -198,5 +197,5 @@ class RingTable:
         for rings in (self.tx, self._idle_tx, self.rx):
             for key in [key for key in rings if key[0] is communicator]:
                 rings.pop(key).stop_listening()
-        self._known.pop(communicator, None)
+        self._watched.pop(communicator, None)
         self._user.closed(communicator)

@@ -1,4 +1,4 @@
-"""Messages that lie unread at a PE that waits for another one: what the report of a deadlock says of them, in words."""
+"""Text of a deadlock report about unread messages at a PE that waits for another message."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from kernbench.common.ipcq import Communicator, Peer, Unreceived
 
 
 def unread_of(communicator: Communicator, receiver: PeKey, peer: Peer, direction: str) -> tuple[str, ...]:
-    """What the neighbour that a receive waits for has sent, and what lies in another direction than is asked."""
+    """Unread messages of the neighbour that a receive waits for, in other directions than the receive's."""
     left = [left for left in communicator.left_over() if (left.receiver, left.message.sender) == (receiver, peer.pe)]
-    return _told([each for each in left if each.direction != direction], "of the same PE")
+    return _listed([each for each in left if each.direction != direction], "of the same PE")
 
 
 def alike_of(
     communicator: Communicator, receiver: PeKey, peer: Peer, direction: str, cmd: IpcqCommand
 ) -> tuple[str, ...]:
-    """Messages such as a receive asks for that came in from the other side: what goes out to E comes in from W.
-
-    Whoever sends to E and receives from E has these.
+    """Unread messages of the shape and type that a receive waits for, in the opposite direction: what one PE sends to
+    E arrives at the next from W. A kernel that sends to E and receives from E leaves such messages.
     """
     if not isinstance(cmd, RecvCmd):
         return ()
-    other_side = peer.direction  # as the neighbour calls the way back, so does this PE the way that leads away from it
+    other_side = peer.direction  # the neighbour's name for the way back is this PE's name for the opposite direction
     left = [left for left in communicator.left_over() if (left.receiver, left.direction) == (receiver, other_side)]
     wanted = cmd.shape, cmd.dtype
     like = [each for each in left if (each.message.shape, each.message.dtype) == wanted]
-    return _told([each for each in like if each.direction != direction and each.message.sender != peer.pe], "like it")
+    return _listed([each for each in like if each.direction != direction and each.message.sender != peer.pe], "like it")
 
 
-def _told(left: Sequence[Unreceived], which: str) -> tuple[str, ...]:
+def _listed(left: Sequence[Unreceived], which: str) -> tuple[str, ...]:
     by_place: dict[tuple[str, str], int] = {}
     for each in left:
         key = each.direction, each.message.line

@@ -1,4 +1,4 @@
-"""A launch on one PE, from its arrival to its end: what PE_CPU keeps of it, and how its steps are driven."""
+"""A PE's job of a launch, from its arrival to its end: the state that PE_CPU keeps, and the driver of its steps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Answer = Callable[[PeResult], object]
 
 
 class LaunchJob:
-    """A launch on this PE: waiting for its turn, running, or over.
+    """The part of a launch that one PE runs: queued, running, or over.
 
-    It is driven as a SimPy process would be, without the two events that its start and its end would cost.
+    It is driven as a SimPy process would be, without the two events that a process costs at its start and its end.
     """
 
     __slots__ = (
@@ -28,26 +28,26 @@ class LaunchJob:
     )  # fmt: skip
 
     def __init__(self, launch: KernelLaunchMsg, answer: Answer) -> None:
-        self.answer = answer  # called with what came of it
+        self.answer = answer  # called with the result
         self.launch = launch
         self._steps: Process | None = None
         self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs
-        self.watch: KernelWatch | None = None  # where races are looked for
+        self.watch: KernelWatch | None = None  # for the race detector
         self.is_aborted = False
-        self.is_answered = False  # by somebody who knew its course
-        self.lease: TcmLease | None = None  # TCM that somebody has taken for it who knows its course
+        self.is_answered = False  # by a replay
+        self.lease: TcmLease | None = None  # TCM that a replay has leased for it
         self.tcm_peak_bytes = 0
-        self.stops: list[Packet] = []  # to be answered when it is over
+        self.stops: list[Packet] = []  # aborts to answer when it is over
 
     def begin(self, steps: Process) -> None:
-        """Go the first of its steps."""
+        """Run its first step."""
         self._steps = steps
         with suppress(StopIteration):
             self._wait_for(next(steps))
 
     def go_on(self, event: simpy.Event) -> None:
-        """What it waits for has happened."""
+        """Run its next step: the event that it waits for has fired."""
         assert self._steps is not None
         try:
             following = self._steps.send(event.value)
@@ -56,7 +56,7 @@ class LaunchJob:
         self._wait_for(following)
 
     def abort(self) -> None:
-        """Stop it, unless its kernel has ended already: one that waits in a command is interrupted there."""
+        """Abort it, unless its kernel has ended already: a kernel that waits in a command is interrupted there."""
         if self.runner is None:
             self.is_aborted = True
             return

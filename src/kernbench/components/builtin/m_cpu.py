@@ -1,9 +1,8 @@
-"""M_CPU: a cube's command processor, with a DMA engine of its own.
+"""M_CPU: a cube's command processor, with its own DMA engine.
 
-It passes launches, and what stops them, on to its PEs' PE_CPUs and mappings to their MMUs, and collects what comes to
-barriers. The DMA has one read and one
-write channel, each held for a whole transfer; it reaches its cube's memories over the NoC without passing a PE. A
-command is answered when every part of it is done.
+It forwards launches and aborts to the PE_CPUs of its PEs and mappings to their MMUs, and collects arrivals at barriers.
+The DMA has one read and one write channel, each held for a whole transfer; it reaches its cube's memories over the NoC
+without passing through a PE. A command is answered when every part of it is done.
 """
 
 from __future__ import annotations
@@ -57,19 +56,19 @@ class MCpuComponent(CommandProcessor):
         return None
 
     def _above(self, command: BarrierMsg) -> str | None:
-        """Where a barrier goes on when all PEs here have come to it: nowhere for a launch on this cube alone."""
+        """The processor that collects this cube's arrival at a barrier; None for a launch on this cube only."""
         if len(command.sips) == 1 and len(command.cubes(self.ctx.graph.spec.sip.n_cubes)) == 1:
             return None
         return self.ctx.resolver.find_io_cpu(command.sip)
 
     def _parts(self, command: CubeCommand, kind: str) -> list[str]:
-        """The block of that kind in every PE that a command is for."""
+        """The block of that kind in every target PE of a command."""
         key = (command.target_pes, kind)
-        known = self._parts_of.get(key)
-        if known is None:
+        cached = self._parts_of.get(key)
+        if cached is None:
             sip, cube, pes = self.node.place.sip, self.node.place.cube, command.pes(self.ctx.graph.spec.cube.n_pes)
-            known = self._parts_of[key] = [self.ctx.resolver.find_pe_part(sip, cube, pe, kind) for pe in pes]
-        return known
+            cached = self._parts_of[key] = [self.ctx.resolver.find_pe_part(sip, cube, pe, kind) for pe in pes]
+        return cached
 
     def _dma(self, packet: Packet, request: CubeDmaMsg, pe: int) -> Process:
         place = self.node.place

@@ -11,9 +11,9 @@ from kernbench.values.ops import OPS
 
 
 def op_servers(components: PeComponents) -> dict[str, OpServer]:
-    """Those of the ops that some part declares; all others are PE_MATH's.
+    """The servers of the ops that a part declares; PE_MATH serves all others.
 
-    Raises ComponentError for an op that there is not, and for a stage of the wrong kind.
+    Raises ComponentError for an op that does not exist, and for a stage of the wrong kind.
     """
     return {op: OpServer(name, _stage(name, op, components)) for op, name in declared_ops(components).items()}
 

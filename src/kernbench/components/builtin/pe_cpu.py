@@ -2,11 +2,11 @@
 
 It has two streams, one for compute and one for communication. Each runs its launches one after the other; the two run
 at the same time, in TCM of their own, and contend for the PE's engines. The kernel's own Python costs nothing but what
-it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The reply says when the kernel ran, how long DMA, the
+it declares with `tl.cycles`; every command goes to PE_SCHEDULER. The reply holds when the kernel ran, how long DMA, the
 busiest compute slot and TCM ports were busy meanwhile, and what the DMA moved to and from HBM. A kernel that raises
-ends there, and the reply says where; one that is aborted ends at once, whatever it waits for. A stream is free for the
-next launch when all commands that it was given are done, and an abort is answered then. Not modelled: instruction
-fetch, the time of scalar code, and contention of the two streams for it.
+ends there, and the reply has the line; one that is aborted ends at once, whatever it waits for. A stream is free for
+the next launch when all its commands are done; an abort is answered then. Not modelled: instruction fetch, the time of
+scalar code, and contention of the two streams for it.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ from kernbench.triton_emu.tl_core import KernelEnv, KernelIds
 
 
 class Use(NamedTuple):
-    """What the DMA engine, the compute slots and the TCM ports of a PE have done since time began; the slots for one
-    stream, the others for both.
+    """Busy times and traffic of a PE's DMA engine, compute slots and TCM ports since time 0; the slots for one stream,
+    the others for both.
     """
 
     dma_ns: float
@@ -97,8 +97,8 @@ class PeCpuComponent(ActiveComponent):
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
-        self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # what kernels get as `tl`
-        # By stream. The first one of each runs, until all it set going is done.
+        self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # makes the `tl` of kernels
+        # By stream. The first job of each runs, until all its commands are done.
         self._jobs: dict[LaunchStream, deque[LaunchJob]] = {stream: deque() for stream in STREAMS}
 
     def accept(self, packet: Packet) -> Process | None:
@@ -108,11 +108,11 @@ class PeCpuComponent(ActiveComponent):
         return super().accept(packet)
 
     def serve_without_packet(self, launch: KernelLaunchMsg, answer: Answer) -> None:
-        """Run a launch that came in no packet."""
+        """Run a launch that was not sent in a packet; `answer` is called with its result."""
         self._take(LaunchJob(launch, answer))
 
     def abandon(self) -> None:
-        """Throw out the kernels that run here: time does not go on."""
+        """End the kernels that run here without letting time pass: the simulation is over."""
         for jobs in self._jobs.values():
             for job in jobs:
                 if job.runner is not None:
@@ -128,19 +128,19 @@ class PeCpuComponent(ActiveComponent):
         self.reply(packet, payload=result)
 
     def is_only_job(self, job: LaunchJob) -> bool:
-        """Whether a launch is the only one here, and is to run."""
+        """Whether a job is the only one of this PE, and not aborted."""
         return sum(map(len, self._jobs.values())) == 1 and not job.is_aborted
 
     def end_replayed(self, job: LaunchJob, result: PeResult) -> None:
-        """A launch is over whose kernel was not run, since its course is known."""
+        """End a job that was replayed: its kernel has not run here."""
         job.answer(result)
         self.ctx.end_lease(*self.key, job.launch.stream)
-        job.is_answered = True  # before the next begins: what is known may end there, and this kernel run late
+        job.is_answered = True  # before the next job begins: that may interrupt the replay, and this kernel run late
         self._on_with_next(job)
 
     def stop(self, packet: Packet) -> Process | None:
-        """A launch is to stop: its kernel ends if it runs, else it leaves the queue. The answer says that nothing of it
-        is under way here any more.
+        """Abort a launch: its kernel ends if it runs, else its job leaves the queue. The answer is sent when nothing of
+        it is under way here any more.
         """
         abort = packet.request
         assert isinstance(abort, KernelAbortMsg)
@@ -162,17 +162,17 @@ class PeCpuComponent(ActiveComponent):
         return None
 
     def _begin(self, job: LaunchJob) -> None:
-        """Start a launch at its time. At one instant PEs start in the order in which the launch reached them."""
-        at_ns, known = max(job.launch.target_start_ns or 0.0, self.env.now), self.ctx.launch_replayer
-        if known is None or not known.try_replay(self, job, at_ns):
+        """Start a job at its time. PEs with equal start times begin in the order in which the launch reached them."""
+        at_ns, replayer = max(job.launch.target_start_ns or 0.0, self.env.now), self.ctx.launch_replayer
+        if replayer is None or not replayer.try_replay(self, job, at_ns):
             self.ctx.at(at_ns, self.start_job, job)
 
     def start_job(self, job: LaunchJob) -> None:
-        """Run the kernel of a launch, from now on."""
+        """Run the kernel of a job, from now on."""
         job.begin(self._serve(job))
 
     def blocked(self) -> tuple[BlockedKernel, ...]:
-        """What each kernel that runs here waits for, for the report of a deadlock; none that nothing keeps."""
+        """The blocked kernels of this PE and what each waits for, for the report of a deadlock."""
         found = []
         for job in (jobs[0] for jobs in self._jobs.values() if jobs):
             name = job.launch.kernel_ref.name
@@ -182,7 +182,7 @@ class PeCpuComponent(ActiveComponent):
         return tuple(kernel for kernel in found if kernel is not None)
 
     def _missing(self, launch: KernelLaunchMsg, barrier: BarrierCmd) -> list[str]:
-        """The PEs of a launch that have not come to one of its barriers."""
+        """The PEs of a launch that have not reached one of its barriers."""
         spec, found = self.ctx.graph.spec, []
         for sip, (cubes, pes) in sorted(launch.origin.targets.items()):
             for cube in range(spec.sip.n_cubes) if cubes == "all" else cubes:
@@ -211,12 +211,12 @@ class PeCpuComponent(ActiveComponent):
             if job.watch is not None:
                 job.watch.end()
         self._end_messages(job)
-        if not job.is_answered:  # else it is over since then
+        if not job.is_answered:  # else it ended with its replay
             self.ctx.end_lease(*self.key, stream)
             self._on_with_next(job)
 
     def _on_with_next(self, job: LaunchJob) -> None:
-        """Nothing of a launch is under way any more."""
+        """Remove a job of which nothing is under way any more, and begin the next one of its stream."""
         jobs = self._jobs[job.launch.stream]
         jobs.popleft()
         for stop in job.stops:
@@ -225,7 +225,7 @@ class PeCpuComponent(ActiveComponent):
             self._begin(jobs[0])
 
     def _end_messages(self, job: LaunchJob, failed: bool = False) -> None:
-        """A kernel has ended, or is to: what it waits for of its neighbours will not be waited for any more."""
+        """A kernel has ended or is being ended: cancel what it still waits for from its neighbours."""
         if failed or job.is_aborted:
             self.barriers.cancel(job.launch)
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
@@ -264,7 +264,7 @@ class PeCpuComponent(ActiveComponent):
     # ---- what the kernel cost
 
     def _use(self, job: LaunchJob) -> Use:
-        """What the PE's engines have done; one that was not needed yet has done nothing."""
+        """The use of the PE's engines so far; one that has not been created yet counts as unused."""
         dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
         if dma is None and scheduler is None:
             return _NONE
@@ -279,7 +279,7 @@ class PeCpuComponent(ActiveComponent):
         )
 
     def _hbm_traffic(self) -> Mapping[str, ChannelTraffic]:
-        """What the PE's kernels have moved, without messages of kernels that had ended when those landed."""
+        """What the PE's kernels have moved, without messages that landed after their kernel had ended."""
         moved, ipcq = self.ctx.hbm_traffic_by(self._dma_id), self.__dict__.get("ipcq")
         late = {} if ipcq is None else ipcq.landed_late
         return {node: use.minus(late.get(node, NO_TRAFFIC)) for node, use in moved.items()} if late else moved
@@ -323,7 +323,7 @@ class PeCpuComponent(ActiveComponent):
         return bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
 
     def ids_of(self, launch: KernelLaunchMsg) -> KernelIds:
-        """Where in its launch, and in the machine, the kernel runs."""
+        """The position of the kernel in its launch, and in the machine."""
         spec = self.ctx.graph.spec
         sip, cube, pe = self.key
         pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
@@ -379,7 +379,7 @@ class PeCpuComponent(ActiveComponent):
     def _translate(self, address: int, nbytes: int) -> list[PhysRange]:
         return list(self.dma.translate(address, nbytes))
 
-    # ---- what else its PE has: made when a kernel first needs it
+    # ---- other parts of the PE: looked up when a kernel first needs them
 
     @cached_property
     def scheduler(self) -> CommandTaker:
@@ -402,7 +402,7 @@ _MESSAGES = (SendCmd, RecvCmd)
 
 
 class _Commands:
-    """How a kernel of one launch reaches its PE."""
+    """The interface of a kernel to its PE: dispatches its commands."""
 
     def __init__(self, cpu: PeCpuComponent, launch: KernelLaunchMsg) -> None:
         self.env = cpu.env

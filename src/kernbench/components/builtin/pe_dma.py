@@ -2,14 +2,14 @@
 
 A read channel, a write channel, and one for communication, each with `engines_per_direction` engines of `outstanding`
 requests. A place in a channel is held for the whole request: until the last byte of a read is here, until a write is
-acknowledged. Requests wait in order. With virtual addresses the MMU's time is paid for every request. With one place
-the operands of a tile are read one after the other; with several, each operand is a request of its own, and all set
-out in the order of tiles and operands, so that none waits for its place behind one of a later tile.
+acknowledged. Requests are served in order. With virtual addresses every request pays the MMU's time. With one place
+the operands of a tile are read one after the other; with several, each operand is a separate request, and requests
+depart in the order of tiles and operands, so that none waits for a place behind one of a later tile.
 
 A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
-or a store travel as they are; a request pays for each burst that its runs touch, once. What other blocks send to this
+or a store travel as they are; a request pays once for each burst that its runs touch. Traffic of other blocks to this
 PE's TCM passes through flit by flit and needs no channel. Not modelled: whole bursts of a tile's narrow rows, which
-makes narrow tiles look better than they are.
+makes narrow tiles look faster than they are.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class PeDmaComponent(PeEngine):
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: Translator | None = None
         self._virtual = ctx.graph.spec.system.address_model == "va"
-        self._under_way = 0  # requests that have a place
+        self._under_way = 0  # requests that hold a place
         self._busy_ns = 0.0
         self._busy_since = 0.0
         self._request_ns: float | None = None
-        self.before_use: Callable[[], None] | None = None  # called before others than the scheduler use it
+        self.before_use: Callable[[], None] | None = None  # called before any block but the scheduler uses it
 
     @property
     def is_idle(self) -> bool:
@@ -93,7 +93,7 @@ class PeDmaComponent(PeEngine):
         return not self._under_way
 
     def timing_state(self, view: RelativeView) -> State:
-        """What matters for what comes."""
+        """The channels' occupancy and queues, relative to `view`."""
         found: list[object] = []
         for channel in (self._read, self._write, self._communication):
             waiting = [
@@ -105,7 +105,7 @@ class PeDmaComponent(PeEngine):
         return tuple(found)
 
     def add_busy(self, ns: float) -> None:
-        """It was busy for a while, without a word to anybody here."""
+        """Add busy time of a replay, which bypasses this block."""
         self._busy_ns += ns
 
     @property
@@ -176,7 +176,7 @@ class PeDmaComponent(PeEngine):
             (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
 
     def _start_runs(self, token: TileToken, at_ns: float) -> None:
-        """A request of a simple command: all of its runs set out at once."""
+        """Start a request of a simple command: all of its runs depart at once."""
         stage = token.stage
         assert isinstance(stage, RunsStage)
         pieces = self._bursts(stage.runs)
@@ -191,8 +191,8 @@ class PeDmaComponent(PeEngine):
             (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
 
     def _bursts(self, runs: DmaRequest) -> list[tuple[MemoryPort, int, int]]:
-        """The runs of a request as transfers. Of those of a run only the first begins within a burst, and that one ends
-        with it. What a run has in the burst in which the run before it ends goes with that one: it is one access.
+        """The runs of a request as transfers. A run that begins inside a burst is cut at the end of that burst. Bytes
+        in the burst in which the previous run ends belong to that run's transfer: the burst is accessed once.
         """
         found: list[tuple[MemoryPort, int, int]] = []
         for pa, nbytes in runs:
@@ -229,7 +229,7 @@ class PeDmaComponent(PeEngine):
         if following < len(token.stages):
             then = token.stages[following]
             if then.type is stage.type and then.component == stage.component:
-                # The next operand of a tile follows at once: it would gain nothing by waiting behind later tiles.
+                # The next operand of a tile keeps the place: it would gain nothing by queueing behind later tiles.
                 token.times += (token.start_ns, self.env.now)
                 token.index = following
                 self._start(token)
@@ -247,7 +247,7 @@ class PeDmaComponent(PeEngine):
         channel.taken += 1
 
     def _leave_place(self, channel: Channel, left: int) -> None:
-        """Stage `left` is over: its place is the next one's."""
+        """Stage `left` is over: pass its place to the next request in the queue."""
         if channel.waiting:
             following, since_ns = channel.waiting.popleft()
             if type(following) is TileToken:
@@ -272,7 +272,7 @@ class PeDmaComponent(PeEngine):
     # ---- messages
 
     def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
-        """Send bytes to a physical address on the communication channel; `left` is called when the last has left."""
+        """Write bytes to a physical address on the communication channel; `left` is called when the last has left."""
         self._ask_to_communicate(Posted(pa, nbytes, payload, left))
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
@@ -290,7 +290,7 @@ class PeDmaComponent(PeEngine):
             channel.waiting.append((what, self.env.now))
 
     def _communicate(self, what: Posted | Fetched) -> None:
-        """A place in the communication channel is held until what is sent has left, or what is read is here."""
+        """Start a request, which holds its place until a posted write has left, or a read has arrived."""
         port, address = self.locate(what.pa)
         at_ns = self.env.now + self.overhead_ns
         if isinstance(what, Fetched):
@@ -299,7 +299,7 @@ class PeDmaComponent(PeEngine):
         port.write(what.nbytes, address, at_ns, None, what, what.payload, partial(self._sets_out, what))
 
     def _sets_out(self, what: Posted, left_ns: float) -> None:
-        """Its last byte leaves at `left_ns`: behind all that is on the link already."""
+        """The write has departed: its last byte leaves at `left_ns`, behind all earlier traffic on the link."""
         self.ctx.at(left_ns, self._posted, what)
 
     def _posted(self, what: Posted) -> None:
@@ -313,7 +313,7 @@ class PeDmaComponent(PeEngine):
         self._leave_place(self._communication, NO_REF)
         what.arrived()
 
-    # ---- where bytes lie
+    # ---- addresses and paths
 
     @property
     def request_ns(self) -> float:
@@ -329,7 +329,7 @@ class PeDmaComponent(PeEngine):
         return self._mmu
 
     def translate(self, address: int, nbytes: int) -> list[Segment]:
-        """The physical segments of a range that a kernel names; raises AddressError for what is not mapped."""
+        """The physical segments of an address range of a kernel; raises AddressError for unmapped bytes."""
         return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
 
     def access(self, operand: Operand) -> OperandAccess | None:
@@ -337,7 +337,7 @@ class PeDmaComponent(PeEngine):
         return None if operand.pinned else OperandAccess(operand.segments, self.locate)
 
     def timing_to(self, operand: Operand) -> PathTiming | None:
-        """How long an uncontended transfer of part of an operand takes; of one that lies in pieces, of its longest."""
+        """The timing of uncontended transfers of an operand; of a segmented operand, those of its longest segment."""
         if operand.pinned:
             return None
         pa, _ = max(operand.segments, key=lambda segment: segment[1])

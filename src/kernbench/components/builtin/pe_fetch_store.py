@@ -1,10 +1,10 @@
-"""PE_FETCH_STORE: the only way between a PE's TCM and its register file.
+"""PE_FETCH_STORE: the only data path between a PE's TCM and its register file.
 
-A fetch waits for room in the register file, takes it, and reads the TCM's read port; the compute stage that uses the
-operands last gives their room back, a store gives back the result's. Fetches are served in the order in which the
-scheduler let their tiles in, whatever overtook what in the DMA: a tile holds its accumulator until the last tile of its
-K loop is through, so one that came in between could wait for room that only those behind it give back. A fetch without
-room stalls those behind it, and nobody else. Not modelled: register banks, and partial fetches.
+A fetch waits for room in the register file, allocates it, and uses the TCM's read port; the compute stage that uses the
+operands last frees their room, a store frees the result's. Fetches are served in the order in which the scheduler
+admitted their tiles, even if the DMA completed them out of order: a tile holds its accumulator until the last tile of
+its K loop is done, so a tile fetched in between could wait for room that only tiles behind it free. A fetch without
+room stalls the fetches behind it and no other stage. Not modelled: register banks, and partial fetches.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PeFetchStoreComponent(PeEngine):
         self.register_bytes = int(node.attrs["register_file_bytes"])
         self.free_bytes = self.register_bytes
         self._waiting: deque[TileToken] = deque()
-        self._next = 0  # order of the tile that is to be fetched next
-        self._early: dict[int, TileToken] = {}  # tiles that came before their turn, by order
+        self._next = 0  # order of the next tile to fetch
+        self._early: dict[int, TileToken] = {}  # tiles that arrived out of order, by order
         self._tcm: TcmPorts | None = None
 
     @property
@@ -46,12 +46,12 @@ class PeFetchStoreComponent(PeEngine):
         return self._tcm
 
     def timing_state(self, view: RelativeView) -> State:
-        """What matters for what comes."""
+        """Free registers and waiting tiles, relative to `view`."""
         early = tuple(view.token(self._early[order], waits=True) for order in sorted(self._early))
         return self.free_bytes, tuple(view.token(token, waits=True) for token in self._waiting), early
 
     def skip_tiles(self, tiles: int) -> None:
-        """Tiles were fetched without a word to anybody here."""
+        """Count tiles of a replay, which bypasses this block."""
         self._next += tiles
 
     def has_room(self) -> bool:
@@ -72,7 +72,7 @@ class PeFetchStoreComponent(PeEngine):
             self._start_fetches(NO_REF)
 
     def _admit_early(self, token: TileToken) -> None:
-        """Tiles that came before their turn follow the one that they overtook, when its read is over."""
+        """Queue the tiles that overtook `token` behind it, now that its read is over."""
         while (following := self._early.pop(self._next, None)) is not None:
             following.waited(Release.LANE, self.env.now, token.ref - 1)
             self._next += 1

@@ -1,18 +1,18 @@
 """PE_IPCQ: messages between PEs, through rings of slots in the receiver's memory.
 
 A send is cut into chunks of one slot each. A chunk leaves, on the communication channel of PE_DMA, when its slot is
-free: the sender counts what it has sent, and credits tell it what was taken out. Writes are posted: nobody waits for
-their acknowledgement, and the send is over when its last byte has left the PE. Bytes and metadata arrive together at
-the slot's address, which says which ring it is. There the slot's memory is paid (bytes / bandwidth + latency), and for
-SRAM and HBM the trip of the notice from the memory to the PE. Receiving pays the slot again, for SRAM and HBM as a read
-over the fabric, and then sends a credit: a small message to a word in the sender's TCM, which takes the receiver's
-communication channel. Receives of one direction are served in the order of asking.
+free: the sender counts the chunks it has sent, and credits return the count of chunks taken out. Writes are posted:
+their acknowledgement is not waited for, and a send ends when its last byte has left the PE. Bytes and metadata arrive
+together at the slot's address, which identifies the ring. The write of the slot is charged (bytes / bandwidth +
+latency), and for SRAM and HBM the latency of the notification from the memory to the PE. A receive is charged for the
+slot again, for SRAM and HBM as a read over the fabric, and then sends a credit: a small message to a word in the
+sender's TCM, on the receiver's communication channel. Receives of one direction are served in the order of issue.
 
-A PE that has to wait, for a credit or for a message, either sleeps, and pays `wake_ns` when it comes, or polls every
-`poll_ns` from the start of the wait. Not modelled: contention for TCM ports, of slots that are written with each other
-and of slots with engines; the time to set up rings and to give them up, for which the two PEs ask each other at that
-instant, while nothing of the ring is under way; and that other requests on the DMA engine's link to the network
-keep the last byte of a send back: the message then arrives later, but the send is over as if it had been alone.
+A PE that waits for a credit or a message either sleeps, and pays `wake_ns` when it arrives, or polls every `poll_ns`
+from the start of the wait. Not modelled: contention for TCM ports, among slots that are written and between slots and
+engines; the time to set up and release rings, which happens while nothing of the ring is under way; and the delay of a
+send's last byte by other requests on the DMA engine's link to the network: the message then arrives later, but the send
+ends as if uncontended.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ class PeIpcqComponent(PeEngine):
         }
         self._wake_ns, self._poll_ns = on_grid(float(attrs["wake_ns"])), on_grid(float(attrs["poll_ns"]))
         self._rings = RingTable(self)
-        self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of asking
+        self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of issue
         self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
-        self.landed_late: ByMemory = {}  # what kernels sent to HBM that had ended when it landed
+        self.landed_late: ByMemory = {}  # traffic to HBM that landed after the sending kernel had ended
 
-    # ---- what PE_CPU asks for
+    # ---- called by PE_CPU
 
     def submit(
         self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
     ) -> None:
-        """Take a command of a kernel that has started then; `done` is called when it is over. Raises KernelError for a
-        direction that leads nowhere.
+        """Take a command of a kernel that started at `started_ns`; `done` is called when it is over. Raises KernelError
+        for a direction without a neighbour.
         """
         communicator = self._rings.communicator(launch)
         cause = (Release.LAUNCH, NO_REF) if after is None else (Release.PROGRAM, op_ref(after))
@@ -98,10 +98,10 @@ class PeIpcqComponent(PeEngine):
         self._after_overhead(self._post, receive)
 
     def cancel(self, launch: KernelLaunchMsg) -> None:
-        """The kernel of a launch has failed or is aborted: what it asked for and did not get is over.
+        """The kernel of a launch has failed or is aborted: cancel its unfinished commands.
 
-        Its communicator cannot be used any more if it sent or received anything, since nobody knows what its rings
-        should hold.
+        Its communicator cannot be used any more if it sent or received anything, since the contents of its rings are
+        then undefined.
         """
         user = self._users.get(launch.id)
         if user is None:
@@ -120,19 +120,19 @@ class PeIpcqComponent(PeEngine):
         self._posted[communicator] = [op for op in self._posted.get(communicator, []) if not op.is_cancelled]
 
     def finished(self, launch: KernelLaunchMsg) -> None:
-        """The kernel of a launch has ended as it should."""
+        """The kernel of a launch has ended normally."""
         user = self._users.pop(launch.id, None)
         if user is not None:
             user.moved.is_over = True
             user.communicator.users -= 1
 
     def traffic_of(self, launch: KernelLaunchMsg) -> MessageTraffic:
-        """What the messages of a kernel that runs have moved so far."""
+        """The message traffic of a running kernel so far."""
         user = self._users.get(launch.id)
         return NO_MESSAGES if user is None else user.moved.traffic()
 
     def under_way_of(self, launch: KernelLaunchMsg) -> ByMemory:
-        """What a kernel that runs has sent to HBM and is not there yet."""
+        """What a running kernel has sent to HBM that has not landed yet."""
         user = self._users.get(launch.id)
         return {} if user is None else user.moved.under_way
 
@@ -183,15 +183,15 @@ class PeIpcqComponent(PeEngine):
         return self.sibling(PeId(*pe).part("pe_ipcq"), MESSAGE_QUEUE)
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
-        """The sender's side of a ring is made, or made again, after so many chunks; returns where the ring lies."""
+        """Connect a sender that has sent `sent` chunks to this PE's ring; returns the address of the ring."""
         return self._rings.connect(communicator, direction, credit_to, sent)
 
     def disconnect(self, communicator: Communicator, direction: str, taken: int) -> bool:
-        """The ring that this PE sends to is given up, if all that it sent is taken; says whether that is so."""
+        """Release the ring that this PE sends to, if all chunks sent are taken; returns whether it was released."""
         return self._rings.disconnect(communicator, direction, taken)
 
-    def is_asked(self, communicator: Communicator, direction: str) -> bool:
-        """Whether a receive waits for what may come from a direction."""
+    def has_receive(self, communicator: Communicator, direction: str) -> bool:
+        """Whether a pending receive accepts messages of a direction."""
         return any(op.cmd.direction in (None, direction) for op in self._posted.get(communicator, ()))
 
     def is_sending(self, ring: TxRing) -> bool:
@@ -199,26 +199,26 @@ class PeIpcqComponent(PeEngine):
         return any(isinstance(op, SendOp) and op.ring is ring for user in self._users.values() for op in user.ops)
 
     def used(self, communicator: Communicator) -> list[tuple[str, Peer]]:
-        """The directions that messages have gone to or come from, and who is there."""
+        """The directions that messages have been sent to or received from, and the neighbours there."""
         rings = [*self._rings.tx, *self._rings.rx]
         used = dict.fromkeys(direction for whose, direction in rings if whose is communicator)
         return [(direction, self._rings.peer(communicator, direction)) for direction in used]
 
     def credit_words(self, communicator: Communicator) -> list[tuple[str, int]]:
-        """The directions that messages have gone to, and where credits for them are written to."""
+        """The directions that messages have been sent to, and the addresses of their credit words."""
         return [(ring.direction, ring.word) for ring in self._rings.senders(communicator)]
 
     def awaits_credits(self, communicator: Communicator) -> bool:
-        """Whether somebody has taken what was sent from here, or is to, and that is not known here."""
+        """Whether chunks sent from here are not yet acknowledged by credits."""
         return any(ring.occupancy for ring in self._rings.senders(communicator))
 
     def make_ring(self, communicator: Communicator, direction: str) -> None:
-        """Have a ring to send to a direction, as a send makes it; raises AllocationError where there is no room."""
+        """Create the ring of a direction, as a send does; raises AllocationError where there is no room."""
         self._rings.tx_ring(communicator, direction)
 
     def sent_before(self, communicator: Communicator, direction: str, chunks: int) -> tuple[int, int]:
-        """So many chunks were sent in a direction and taken there, by kernels that were not run here; credits for them
-        are to come. Returns where to, and how many were taken before.
+        """Count chunks that replayed kernels sent in a direction and that were taken there; their credits are still to
+        come. Returns the address of the credit word, and how many chunks were taken before.
         """
         ring = self._rings.tx_ring(communicator, direction)
         ring.sent += chunks
@@ -227,13 +227,13 @@ class PeIpcqComponent(PeEngine):
         return ring.word, ring.taken
 
     def closed(self, communicator: Communicator) -> None:
-        """A communicator is over, and its rings with it."""
+        """A communicator has been closed, and its rings with it."""
         self._posted.pop(communicator, None)
 
     # ---- sending
 
     def _cut(self, op: SendOp) -> None:
-        """A message as chunks that fit a slot; an empty one is as long as a credit."""
+        """Cut a message into chunks that fit a slot; an empty one is as long as a credit."""
         config, message = op.ring.communicator.config, op.cmd.message
         message.wire_bytes = message.nbytes or config.credit_bytes
         message.chunks = op.in_pe = -(-message.wire_bytes // config.slot_size)
@@ -248,7 +248,7 @@ class PeIpcqComponent(PeEngine):
             self._pump(ring)
 
     def _pump(self, ring: TxRing) -> None:
-        """Post chunks as long as there are free slots."""
+        """Post chunks while there are free slots."""
         communicator, now = ring.communicator, self.env.now
         n_slots, slot_size = communicator.config.n_slots, communicator.config.slot_size
         while ring.ops:
@@ -274,7 +274,7 @@ class PeIpcqComponent(PeEngine):
             self.dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _to_channels(self, communicator: Communicator, nbytes: int) -> ChannelTraffic | None:
-        """What a chunk writes to the channels of HBM; None where slots lie elsewhere."""
+        """What a chunk writes to the channels of HBM; None where slots are in another memory."""
         if communicator.config.buffer_kind != "hbm":
             return None
         flit_bytes = self.ctx.graph.spec.system.flit_bytes
@@ -294,7 +294,7 @@ class PeIpcqComponent(PeEngine):
         op.done((record,))
 
     def credited(self, ring: TxRing, landed: Landed) -> None:
-        """A credit is in: the sender, if it waits for one, goes on when it has noticed."""
+        """A credit has landed: a sender that waits for one resumes when it has noticed it."""
         credit = landed.payload
         if not isinstance(credit, Credit) or credit.communicator is not ring.communicator:
             return
@@ -311,7 +311,7 @@ class PeIpcqComponent(PeEngine):
     # ---- receiving
 
     def landed(self, ring: RxRing, landed: Landed) -> None:
-        """A chunk is at the memory of its slot: there it is written, and then this PE has notice."""
+        """A chunk has reached the memory of its slot: write it there, then notify this PE."""
         chunk = landed.payload
         if isinstance(chunk, Chunk) and chunk.communicator is ring.communicator:
             chunk.sender.land(chunk.path, chunk.nbytes, self._to_channels(ring.communicator, chunk.nbytes))
@@ -325,7 +325,7 @@ class PeIpcqComponent(PeEngine):
             self._advance(ring)
 
     def _post(self, op: RecvOp) -> None:
-        """A receive is asked for: its message may be here already."""
+        """Queue a receive; its message may be here already."""
         if op.is_cancelled:
             return
         communicator = op.user.communicator
@@ -340,7 +340,7 @@ class PeIpcqComponent(PeEngine):
                 self._advance(ring)
 
     def _advance(self, ring: RxRing) -> None:
-        """Go on with the next chunk of a ring, if it is here and somebody wants it."""
+        """Start reading the next chunk of a ring, if it is here and a receive is pending for it."""
         head = ring.arrived.get(ring.taken)
         if ring.is_reading or head is None:
             return
@@ -353,7 +353,7 @@ class PeIpcqComponent(PeEngine):
             ring.op, op.message = op, chunk.message
             ring.communicator.unreceived.pop(chunk.message, None)
         at_ns = self.env.now
-        since_ns = max(op.posted_ns, ring.idle_since_ns)  # it waits for this chunk, if that is not here by then
+        since_ns = max(op.posted_ns, ring.idle_since_ns)  # from then on it waits for this chunk
         if here_since_ns > since_ns:
             if op.start_ns is None:
                 op.waited = (since_ns,)
@@ -365,7 +365,7 @@ class PeIpcqComponent(PeEngine):
             self.ctx.at(at_ns, self._read, ring)
 
     def _receiver_of(self, ring: RxRing) -> RecvOp | None:
-        """The first receive that takes what this ring has."""
+        """The first pending receive that accepts messages of this ring."""
         posted = self._posted.get(ring.communicator, [])
         for at, op in enumerate(posted):
             if op.cmd.direction in (None, ring.direction):
@@ -388,13 +388,13 @@ class PeIpcqComponent(PeEngine):
             self.dma.fetch(slot, chunk.nbytes, op.user.launch, ring.on_fetched)
 
     def fetched(self, ring: RxRing) -> None:
-        """The bytes of a slot in SRAM or HBM have come over the fabric; its tier is paid beside."""
+        """The bytes of a slot in SRAM or HBM have been read over the fabric; the access time of its tier is added."""
         chunk, _ = ring.arrived[ring.taken]
         access_ns = self._tiers[ring.communicator.config.buffer_kind].access_ns(chunk.nbytes)
         self.ctx.at(self.env.now + access_ns, self._taken, ring)
 
     def _taken(self, ring: RxRing) -> None:
-        """A slot is free again: say so to the sender."""
+        """A slot is free again: send a credit."""
         op, communicator = ring.op, ring.communicator
         assert op is not None
         assert ring.credit_to is not None
@@ -412,7 +412,7 @@ class PeIpcqComponent(PeEngine):
         self._advance(ring)
 
     def _received(self, ring: RxRing, op: RecvOp) -> int:
-        """All of a message is here; returns who says so in the op log."""
+        """The whole message is here; returns the reference of its record in the op log."""
         message, log = op.message, self.ctx.log
         assert message is not None
         if op.is_cancelled:

@@ -1,8 +1,8 @@
-"""A PE's MMU: takes mappings from the fabric, and translates virtual addresses for the PE's DMA.
+"""A PE's MMU: receives mappings over the fabric, and translates virtual addresses for the PE's DMA.
 
-A map or unmap message takes effect when it arrives and is then acknowledged. A translation itself is a question that
-the DMA asks; the DMA pays `translation_ns` for each, whatever kind of transfer it is for. In the physical address
-model nobody asks. Not modelled: a cache of translations and its misses.
+A map or unmap message takes effect when it arrives and is then acknowledged. A translation is a function call of the
+DMA, which pays `translation_ns` for each request, whatever kind of transfer it is. In the physical address model there
+are no translations. Not modelled: a cache of translations (TLB) and its misses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernbench.topology.graph import Node
 
 
 class PeMmuComponent(ActiveComponent):
-    """The page table of one PE and who may change it."""
+    """The page table of one PE, changed by map and unmap messages."""
 
     declaration = EngineDeclaration(
         {"page_size": Attribute.power_of_two(64, 1 << 30), "tlb_overhead_ns": TIME_NS}, role="control"
@@ -28,7 +28,7 @@ class PeMmuComponent(ActiveComponent):
         self.translation_ns = on_grid(float(node.attrs["tlb_overhead_ns"]))
 
     def translate(self, va: int, nbytes: int) -> list[PhysRange]:
-        """The physical pieces of a virtual range; raises AddressError for what is not mapped."""
+        """The physical segments of a virtual range; raises AddressError for unmapped bytes."""
         return self.table.translate(va, nbytes)
 
     def accept(self, packet: Packet) -> Process | None:

@@ -1,11 +1,10 @@
 """PE_SCHEDULER: the only block that hands work to a PE's engines.
 
-A command costs the overhead and goes on. A simple command is passed to its engine. A composite becomes a plan of tiles,
-and one feeder lets tiles in, command after command in the order of issue and never mixed: a tile enters when the queue
-of its first engine has a place and its buffers fit the TCM that is kept for tiles. A full queue or TCM holds up the
-feeder only. Commands of both streams come here: they share the feeder and the engines. A math op goes to the engine
-that declares it, else to PE_MATH. The scheduler also keeps the PE's compute slots. Not modelled: a limit on commands
-waiting here.
+Every command pays the overhead. A simple command is then passed to its engine. A composite becomes a plan of tiles, and
+one feeder admits tiles, command after command in the order of issue and never interleaved: a tile is admitted when the
+queue of its first engine has a place and its buffers fit the TCM reserved for tiles. A full queue or TCM stalls the
+feeder only. Commands of both streams share the feeder and the engines. A math op goes to the engine that declares it,
+else to PE_MATH. The scheduler also holds the PE's compute slots. Not modelled: a limit on commands waiting here.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ from kernbench.components.replays import ReplayedComposite
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
 
-Cause = tuple[int, int]  # a Release and who: what let a command come, and who did
+Cause = tuple[int, int]  # a Release and a reference: why a command was issued then, and by which op
 
 
 class TileFeed:
-    """A composite whose tiles are being let in. `finished` is called at its end, with the record of its last tile."""
+    """A composite whose tiles are being admitted. `finished` is called at its end, with the record of its last tile."""
 
     __slots__ = ("barrier", "cause", "context", "deps", "fed", "finished", "following", "plan", "tiles")
 
@@ -84,7 +83,7 @@ class TileFeed:
         self.fed = 0
 
     def skip(self, tiles: int) -> None:
-        """Go on as if `tiles` more had been fed and were done."""
+        """Continue as if `tiles` more had been admitted and were done."""
         self.tiles = self.plan.tiles(self.plan.total_tiles - self.context.total_tiles + self.fed + tiles)
         self.following = next(self.tiles, None)
         self.barrier -= tiles
@@ -102,7 +101,7 @@ class PeSchedulerComponent(PeEngine):
         self._feeds: deque[TileFeed] = deque()
         self._fed = 0  # tiles so far
         self._feeding = False
-        self._held_up: int | None = None  # by tile buffers or by a barrier: what ends a tile may let the next in
+        self._held_up: int | None = None  # Release.SLOT or BARRIER: the end of a tile may admit the next
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
         self._new_token: Callable[[], int] = repeat(NO_REF).__next__ if ctx.log is None else ctx.log.new_token
         self._records = None if ctx.log is None else SimpleRecords(ctx.log, self.pe)
@@ -110,7 +109,7 @@ class PeSchedulerComponent(PeEngine):
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
         self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
         self._commands = 0  # under way
-        self.replayed: ReplayedComposite | None = None  # a composite whose course is known
+        self.replayed: ReplayedComposite | None = None  # a composite that is being replayed
 
     @cached_property
     def engines(self) -> dict[str, StageServer]:
@@ -120,12 +119,12 @@ class PeSchedulerComponent(PeEngine):
 
     @cached_property
     def servers(self) -> OpServers:
-        """Who serves the math ops that some part declares."""
+        """The servers of math ops that a part declares."""
         return op_servers(self.ctx.graph.spec.cube.pe_template.components)
 
     @cached_property
     def limits(self) -> TileLimits:
-        """What tiles must fit, and their native size."""
+        """The capacities that bound tiles, and their native size."""
         return limits_of(self.ctx.graph, self.pe, self.servers)
 
     @cached_property
@@ -229,7 +228,7 @@ class PeSchedulerComponent(PeEngine):
         addresses: tuple[int, ...] = (),
         deps: tuple[int, ...] = (),
     ) -> TileFeed:
-        """The tiles of a plan, to be let in with `let_in`."""
+        """The tiles of a plan, to be admitted with `admit`."""
 
         def tile_done(token: TileToken) -> None:
             context = token.context
@@ -260,7 +259,7 @@ class PeSchedulerComponent(PeEngine):
         counted[plan] = use._replace(composites=use.composites + 1)
 
     def take_composites(self, stream: LaunchStream) -> tuple[CompositeUse, ...]:
-        """The composites of a stream since this was last asked, which is at the end of every launch."""
+        """The composites of a stream since the last call, which is at the end of every launch; clears the count."""
         return tuple(self._composites.pop(stream, {}).values())
 
     def _begin(self, feed: TileFeed) -> None:
@@ -268,27 +267,29 @@ class PeSchedulerComponent(PeEngine):
         if composite_replayer is not None:
             self.replayed = composite_replayer.try_replay(self, feed, is_only_command=self._commands == 1)
         if self.replayed is None:
-            self.let_in(feed)
+            self.admit(feed)
 
-    def let_in(self, feed: TileFeed) -> None:
-        """Let the tiles of a composite in, behind those of the composites before it."""
+    def admit(self, feed: TileFeed) -> None:
+        """Admit the tiles of a composite, behind those of the composites before it."""
         self._feeds.append(feed)
         self._feed(*feed.cause)
 
     def interrupt_replay(self) -> None:
-        """Somebody needs the PE, or wants to know what it has done: what is replayed goes on tile by tile."""
+        """Interrupt the replay of a composite, since the PE is used or its state is read: its remaining tiles are
+        simulated.
+        """
         if self.replayed is not None:
             self.replayed.interrupt()
 
     def timing_state(self, view: RelativeView) -> State:
-        """What matters for what comes."""
+        """Free tile buffers, the feeder and the compute slots, relative to `view`."""
         slots = tuple(view.server(slot) for slot in self.compute_slots)
         waits_at = tuple(part for part, engine in self.engines.items() if engine.on_room is not None)
         held_up = NO_REF if self._held_up is None else int(self._held_up)
         return self._tile_bytes, held_up, len(self._feeds), slots, waits_at
 
     def skip_tiles(self, tiles: int) -> None:
-        """Tiles were let in, and are done, without a word to anybody here."""
+        """Count tiles of a replay, which bypasses this block."""
         self._fed += tiles
 
     def _accesses(self, cmd: CompositeCmd) -> list[OperandAccess | None]:
@@ -300,15 +301,15 @@ class PeSchedulerComponent(PeEngine):
         return self.sibling(self.pe.part(DMA), DATA_MOVER)
 
     def _paths(self, cmd: CompositeCmd) -> tuple[PathTiming | None, ...]:
-        """How far each operand lies, in the order of their numbers."""
+        """The path timing of each operand, in the order of their numbers."""
         timing_to = getattr(self._dma, "timing_to", None)
-        if timing_to is None:  # a part of the user's own, which says nothing of distances
+        if timing_to is None:  # a user-defined DMA without path timings
             near = PathTiming(0.0, self.rates.dma_gbs)
             return tuple(None if operand.pinned else near for operand in operands_of(cmd))
         return tuple(timing_to(operand) for operand in operands_of(cmd))
 
     def _fetched(self, token: TileToken) -> None:
-        """A tile's inputs are in registers: their buffers are free."""
+        """A tile's inputs are in registers: free their buffers."""
         if token.plan.in_bytes:
             self._tile_bytes += token.plan.in_bytes
             if self._held_up is not None:
@@ -319,8 +320,8 @@ class PeSchedulerComponent(PeEngine):
         self._feed(Release.LANE, left)
 
     def _feed(self, release: int, released_by: int) -> None:
-        """Let tiles in, until there is none or the next has to wait."""
-        if self._feeding:  # a tile that enters may free a place at once; the loop below sees it
+        """Admit tiles, until there is none left or the next has to wait."""
+        if self._feeding:  # an admitted tile may free a place at once; the loop below sees it
             return
         self._feeding, self._held_up = True, None
         feeds, engines, now, new_token = self._feeds, self.engines, self.env.now, self._new_token
@@ -351,12 +352,12 @@ class PeSchedulerComponent(PeEngine):
 
 
 def _work_of(cmd: GemmCmd | MathCmd) -> tuple[object, ...]:
-    """What a command's stage depends on: commands in a loop have the same."""
+    """Cache key of a command's stage: commands in a loop share it."""
     if isinstance(cmd, GemmCmd):
         return cmd.batch, cmd.m, cmd.k, cmd.n, cmd.dtype
     return cmd.op, cmd.elements, cmd.dtype
 
 
 def _atomic_effect(cmd: DmaCommand, number: int) -> Callable[[], object] | None:
-    """What an atomic's request of that number does to memory when it arrives; None for other commands."""
+    """The memory update of an atomic's request, applied when it arrives; None for other commands."""
     return partial(cmd.apply, number) if isinstance(cmd, AtomicCmd) else None

@@ -1,7 +1,8 @@
-"""The state of a PE seen from the view: times as they lie ahead or behind, tiles as counted from the one fed next.
+"""The relative timing state of a PE: times relative to now, tiles relative to the one fed next.
 
-Two instants at which a PE's blocks, its fabric and the tiles to come look the same are followed by the same. What is
-over and cannot matter any more is left out. At which channels bytes begin is not part of it: that is noted beside it.
+Two instants with the same relative state of the PE's blocks, its fabric and the remaining tiles have the same future.
+State of the past that cannot influence the future is left out. The memory channels at which transfers begin are not
+part of the state: they are noted beside it (`first_channels`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Placement = tuple[int, int, int]  # of an operand in memory channels: its addres
 
 
 class RelativeView:
-    """Where a PE stands: the time, how many tiles were fed, and where operands lie among channels."""
+    """Converts a PE's state to relative form, from the time, the tiles fed so far and the placement of operands."""
 
     def __init__(self, now: float, fed: int, placements: Mapping[int, Placement]) -> None:
         self.now = now
@@ -28,7 +29,7 @@ class RelativeView:
         self.first_channels: list[int] = []  # of bytes still to move, in the order of the state
 
     def remaining_ns(self, time: float) -> float:
-        """How long something is still taken."""
+        """How long something is still busy."""
         return time - self.now if time > self.now else 0.0
 
     def server(self, queue: ServerQueue) -> State:
@@ -39,27 +40,27 @@ class RelativeView:
         return who - self._refs if who >= 0 else who
 
     def token(self, token: TileToken, *, waits: bool = False) -> State:
-        """A tile under way: what is left of it, and what its record will say. One that waits has yet to start."""
+        """A tile under way: its remaining stages, and what its record will hold. One that waits has yet to start."""
         self.tokens[id(token)] = token
         self._note_channels(token)
         now, causes = self.now, token.causes
         plan = token.plan
-        said: list[float] = []
+        relative: list[float] = []
         for at in range(0, len(causes), 4):
             stage, release, ready, who = causes[at : at + 4]
-            said += (stage, int(release), ready - now, self.ref(who))
+            relative += (stage, int(release), ready - now, self.ref(who))
         return (
             token.number - self._fed,
             plan.kind,
             token.index,
             0.0 if waits else token.start_ns - now,
             tuple([t - now for t in token.times]),
-            tuple(said),
+            tuple(relative),
             token.pending,
         )
 
     def _note_channels(self, token: TileToken) -> None:
-        """The channels at which the bytes begin that the tile has to move."""
+        """Note the memory channels at which the tile's remaining transfers begin."""
         for stage in token.stages[token.index :]:
             if type(stage) is DmaStage:
                 placement = self._placements.get(stage.operand)

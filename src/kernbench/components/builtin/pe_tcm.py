@@ -32,28 +32,28 @@ class PeTcmComponent(MemoryComponent):
 
     @property
     def busy_ns(self) -> float:
-        """For how long at least one port was taken, or will be by what is under way."""
+        """For how long at least one port was busy, including accesses that are already scheduled."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
 
     def timing_state(self, view: RelativeView) -> State:
-        """What matters for what comes."""
+        """The ports' remaining busy times, relative to `view`."""
         return view.server(self.read_port), view.server(self.write_port)
 
     def add_busy(self, read_ns: float, write_ns: float, busy_ns: float, *, is_communication: bool) -> None:
-        """The ports served for a while, at least one of them for `busy_ns`, without a word to anybody here."""
+        """Add busy times of a replay, which bypasses this block: of each port, and of at least one (`busy_ns`)."""
         self.read_port.add_busy(read_ns, is_communication=is_communication)
         self.write_port.add_busy(write_ns, is_communication=is_communication)
         self._both_ns += read_ns + write_ns - busy_ns
 
     def fetch(self, token: TileToken, nbytes: int) -> float:
-        """Take the read port for a token's stage; returns until when."""
+        """Use the read port for a token's stage; returns the end time."""
         ns = self._read_ns.get(nbytes)
         if ns is None:
             ns = self._read_ns[nbytes] = transfer_ns(nbytes, self._read_gbs)
         return self._served(token, self.read_port, self.write_port, ns)
 
     def store(self, token: TileToken, nbytes: int) -> float:
-        """Take the write port for a token's stage; returns until when."""
+        """Use the write port for a token's stage; returns the end time."""
         return self._served(token, self.write_port, self.read_port, transfer_ns(nbytes, self._write_gbs))
 
     def _served(self, token: TileToken, port: ServerQueue, other: ServerQueue, ns: float) -> float:

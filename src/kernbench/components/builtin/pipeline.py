@@ -1,9 +1,9 @@
 """Tile tokens that route themselves through a PE, and what every engine of a PE has in common.
 
 A command becomes tokens, one per tile; a simple command is a token of one stage. A token carries its stages. The engine
-that has served one hands it to the engine of the next, as a done wire would, at no cost in time; after the last stage
-the token reports to its command's context, exactly once. Waiting between stages costs nobody else: only the feeder,
-which lets tokens in, is held up.
+that has served a stage hands the token to the engine of the next, as a done signal would, in zero time; after the last
+stage the token reports to its command's context, exactly once. A token that waits between stages blocks no engine: only
+the feeder, which admits tokens, is stalled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS, Release
 from kernbench.topology.graph import Node
 
-# What an engine of a user's own is made from, stages too.
+# What user-defined engines are built from, including stages.
 __all__ = [
     "CommandContext", "GemmStage", "MathStage", "PeEngine", "PipelineContext", "ServerQueue", "StageServer",
     "TileToken", "compute_ns", "lanes_ns", "work_ns",
@@ -56,7 +56,7 @@ class CommandContext:
         self.on_fetched = on_fetched
 
     def complete_tile(self, token: TileToken) -> None:
-        """The token's last stage is over; raises ComponentError when that was said before."""
+        """The token's last stage is over; raises ComponentError when it was reported before."""
         if token.done:
             raise ComponentError(
                 f"tile {token.plan.tile_id} is reported done twice",
@@ -67,7 +67,7 @@ class CommandContext:
 
 
 class PipelineContext(CommandContext):
-    """The tiles of a composite: each is written down when it is done, and reported."""
+    """The tiles of a composite: each is recorded and reported when it is done."""
 
     __slots__ = ("addresses", "on_done", "record")
 
@@ -86,7 +86,7 @@ class PipelineContext(CommandContext):
         super().__init__(engines, total_tiles, request, operands, on_fetched)
         self.addresses = addresses  # of the command's operands, as the kernel gave them
         self.on_done = on_done  # called for every tile, after it is counted
-        self.record = record  # writes a tile down, returns the op-log id of its last stage; None without a log
+        self.record = record  # records a tile, returns the op-log id of its last stage; None without a log
 
     def complete_tile(self, token: TileToken) -> None:
         super().complete_tile(token)
@@ -117,8 +117,8 @@ class TileToken:
         self.stages = plan.stages
         self.index = 0
         self.context = context
-        self.number = number  # that the op log knows it by
-        self.order = order  # among the tiles that its PE was fed
+        self.number = number  # its token in the op log
+        self.order = order  # among the tiles admitted on its PE
         self.start_ns = 0.0  # of the stage being served
         self.times: list[float] = []  # start and end of the stages that are over
         self.causes: list[float] = [0, release, issued_ns, released_by]  # see `recording.Causes`
@@ -136,16 +136,16 @@ class TileToken:
 
     @property
     def ref(self) -> int:
-        """The present stage, for whoever it lets start."""
+        """Reference of the present stage, as the cause of stages that it releases."""
         return self.number << STAGE_BITS | self.index
 
     def waited(self, release: Release, ready_ns: float, released_by: int) -> None:
-        """The present stage is let start by something else than the end of the stage before."""
+        """Note a cause of the present stage's start other than the end of the stage before."""
         self.causes += (self.index, release, ready_ns, released_by)
 
 
 class ServerQueue:
-    """Something that serves one request at a time, in the order of asking."""
+    """A FIFO server: one request at a time, in the order of arrival."""
 
     __slots__ = ("busy_ns", "communication_ns", "free_ns", "holder")
 
@@ -153,10 +153,10 @@ class ServerQueue:
         self.free_ns = 0.0
         self.busy_ns = 0.0
         self.communication_ns = 0.0  # of that, for kernels of the communication stream
-        self.holder = NO_REF  # the stage that it serves last, see `TileToken.ref`
+        self.holder = NO_REF  # the last stage that it serves, see `TileToken.ref`
 
     def serve(self, token: TileToken, now: float, ns: float) -> float:
-        """Take the server for the present stage of a token that is ready; returns when it ends."""
+        """Serve the present stage of a token that is ready at `now`; returns the end time."""
         start = self.free_ns
         if start <= now:
             start = now
@@ -171,13 +171,13 @@ class ServerQueue:
         return end
 
     def add_busy(self, ns: float, *, is_communication: bool) -> None:
-        """It served for a while, without a word to anybody here."""
+        """Add busy time of a replay, which bypasses the server."""
         self.busy_ns += ns
         if is_communication:
             self.communication_ns += ns
 
     def busy_ns_for(self, stream: LaunchStream) -> float:
-        """For how long it was taken for one of the two streams."""
+        """For how long it was busy for one of the two streams."""
         return self.communication_ns if stream == "communication" else self.busy_ns - self.communication_ns
 
 
@@ -186,7 +186,7 @@ def work_ns(amount: int, per_ns: float) -> float:
     return compute_ns(amount, per_ns, F16)
 
 
-lanes_ns = compute_ns  # the name by which engines of a user's own know it
+lanes_ns = compute_ns  # public alias for user-defined engines
 
 
 class StageServer(Protocol):
@@ -198,7 +198,7 @@ class StageServer(Protocol):
         """Serve the token's present stage."""
 
     def has_room(self) -> bool:
-        """Whether the feeder may let a token into this engine's queue; if not, it calls `on_room` later."""
+        """Whether the feeder may admit a token to this engine's queue; if not, the engine calls `on_room` later."""
 
 
 class PeEngine(ActiveComponent):
@@ -225,17 +225,17 @@ class PeEngine(ActiveComponent):
         )
 
     def has_room(self) -> bool:
-        """Whether the feeder may let a token into this engine's queue."""
+        """Whether the feeder may admit a token to this engine's queue."""
         return True
 
     def notify_room(self, left: int) -> None:
-        """A place in the queue is free, since stage `left` left: wake the feeder, if it waits here."""
+        """A place in the queue is free, since stage `left` is over: wake the feeder, if it waits here."""
         wake, self.on_room = self.on_room, None
         if wake is not None:
             wake(left)
 
     def finish(self, token: TileToken) -> None:
-        """The stage is over: on to the engine of the next, or done."""
+        """The stage is over: record its times and hand the token on."""
         token.times += (token.start_ns, self.env.now)
         index = token.index + 1  # `hand_on`, written out
         if index < len(token.stages):
@@ -245,7 +245,7 @@ class PeEngine(ActiveComponent):
             token.context.complete_tile(token)
 
     def hand_on(self, token: TileToken) -> None:
-        """The stage is over, and its times are known."""
+        """Pass the token to the engine of its next stage, or complete it."""
         index = token.index + 1
         if index < len(token.stages):
             token.index = index

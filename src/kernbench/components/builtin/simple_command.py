@@ -1,7 +1,7 @@
 """A simple command under way: a token of one stage, or one for each of its DMA requests, and a record for all of them.
 
-There are as many of these as commands, so one holds no closure, and nothing that holds it again: it is gone when it is
-over, without the garbage collector.
+There are as many of these as commands, so one holds no closure and no reference cycle: it is freed when it is over,
+without the garbage collector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernbench.triton_emu.kernel_runner import Done
 
 
 class SimpleCommand(CommandContext):
-    """Ends with its last token. `ended` tells the scheduler, `done` the kernel."""
+    """Ends with its last token. `ended` notifies the scheduler, `done` the kernel."""
 
     __slots__ = ("_causes", "_cmd", "_done", "_ended", "_plans", "_records", "_start_ns")
 
@@ -38,8 +38,8 @@ class SimpleCommand(CommandContext):
         self._records = records
         self._ended = ended
         self._done = done
-        self._start_ns = float("inf")  # of the token that started first, and
-        self._causes: Causes = ()  # what let it
+        self._start_ns = float("inf")  # of the token that started first
+        self._causes: Causes = ()  # of that token's start
 
     def complete_tile(self, token: TileToken) -> None:
         super().complete_tile(token)

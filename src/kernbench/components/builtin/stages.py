@@ -1,4 +1,4 @@
-"""Stages of a tile: what each engine of a PE does with it, how much that is, and what the op log says of it."""
+"""Stages of a tile: the work of each engine of a PE on it, its amount, and its parameters in the op log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DmaStage(NamedTuple):
         return self.nbytes
 
     def fields(self, addresses: Sequence[int]) -> Fields:
-        """What the op log says of it; operands lie at `addresses`."""
+        """Its parameters in the op log; operands are at `addresses`."""
         return {"address": addresses[self.operand] + self.offset, "nbytes": self.nbytes}
 
 

@@ -100,13 +100,12 @@ def plan_of(cmd: CompositeCmd, limits: TileLimits) -> PipelinePlan:
 def fastest_tile(
     cmd: CompositeCmd, limits: TileLimits, rates: PeRates, paths: tuple[PathTiming | None, ...]
 ) -> tuple[int, ...]:
-    """The tile that the model of the pipeline says is fastest, among those that fit; the native one where no other is
-    faster by a twentieth, as the model is no better than that.
+    """The fastest tile by the model of the pipeline, among those that fit; the native one unless another is faster by a
+    twentieth, which is the model's accuracy.
 
-    Of equally fast ones the one with fewer tiles, then the one with the smaller numbers. Raises KernelError when no
-    tile fits.
+    Among equally fast tiles, fewer tiles win, then smaller sides. Raises KernelError when no tile fits.
     """
-    # Which memories these are does not matter, only which of them are the same.
+    # Only the equality of memories matters, not their names.
     numbers: dict[str, str] = {}
     alike = tuple(path and replace(path, memory=numbers.setdefault(path.memory, str(len(numbers)))) for path in paths)
     return _fastest_tile(cmd, limits, rates, alike)

@@ -3,7 +3,7 @@
 Every block of the pipeline is a resource, and its total time over all tiles is known: the DMA's read places (latency
 and bytes of every request, one after another within a place), the TCM's read port, the compute slot that GEMM and MATH
 share, the TCM's write port, the DMA's write places, and the bytes that reads and writes move through one memory. Two
-more are made of waiting: registers (a fetch waits until the tiles before it have left room) and tile buffers. Tiles
+more are waiting times: for registers (a fetch waits until earlier tiles have freed room) and for tile buffers. Tiles
 overlap, so the composite takes as long as its slowest resource, after the stages that the first tile passes before it
 reaches that resource, and before those that the last tile passes after it:
 
@@ -110,8 +110,8 @@ def _operands(ops: tuple[OpSpec, ...]) -> tuple[Operand, ...]:
 
 @frozen
 class _Chain:
-    """How long one tile spends in each stage, overheads included, when it is alone; and how long it keeps the TCM's
-    read port and the compute slot busy, which overheads do not.
+    """The uncontended time of one tile in each stage, overheads included; and how long it keeps the TCM's read port and
+    the compute slot busy, without overheads.
     """
 
     read: Floats
@@ -358,7 +358,7 @@ class _Tiled:
         return total
 
     def _output_ns(self, m: Ints, n: Ints) -> Floats:
-        """From one output tile of a size to the next, by registers alone.
+        """From one output tile of a size to the next, as limited by registers.
 
         With room for p tiles besides the sums, p K tiles are in fetch or compute at a time; there is less room while
         the result before is stored. The next output's first tile finds room at once, or when the last product is done,
@@ -370,7 +370,7 @@ class _Tiled:
         sums = m * n * self._work.acc_itemsize
         one, one_last = tile.fetch + tile.compute, last.fetch + last.last_compute
         pace, slow_pace = one / np.maximum((room - sums) // held, 1), one / np.maximum((room - 2 * sums) // held, 1)
-        least = np.maximum(tile.fetch_busy, tile.compute_busy)  # alone in the registers, an output waits for itself too
+        least = np.maximum(tile.fetch_busy, tile.compute_busy)  # a single output in registers waits for itself too
         more, end = np.maximum(steps - 1, 0), np.maximum(last.last_compute, one_last - tile.compute)
         end = np.where(steps == 0, one_last, one + np.where(sums + held + held_last <= room, end, one_last))
         slow = np.minimum(last.store / np.maximum(slow_pace, GRID_NS), more)
@@ -400,6 +400,6 @@ class _Tiled:
 
 
 def _channels_ns(path: PathTiming, requests: Ints, nbytes: Ints) -> Floats:
-    """How long requests of equal size keep a memory's channels, or its path, to themselves."""
+    """How long requests of equal size occupy a memory's channels, or its path."""
     rounds_ns = requests * np.ceil(nbytes / requests / path.round_bytes) * path.round_ns
     return np.asarray(np.maximum(rounds_ns, nbytes / path.gbs))

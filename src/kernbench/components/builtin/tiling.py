@@ -62,7 +62,7 @@ def without_addresses(cmd: CompositeCmd) -> tuple[CompositeCmd, tuple[int, ...]]
 
 
 def operands_of(cmd: CompositeCmd) -> list[Operand]:
-    """A command's operands, in the order in which `placeless` numbers them."""
+    """A command's operands, in the order in which `without_addresses` numbers them."""
     return [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
 
 
@@ -350,7 +350,7 @@ def _math_tiles(
 
 
 def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int, servers: OpServers) -> list[Stage]:
-    """One stage an op; the last gives back the registers of what was fetched."""
+    """One stage per op; the last frees the registers of the fetched operands."""
     last = len(work) - 1
     return [
         servers.get(op, LANES).stage_of(op, elements, dtype, fetched if at == last else 0)
@@ -359,9 +359,7 @@ def _math_stages(work: tuple[LaneOp, ...], elements: int, fetched: int, servers:
 
 
 def in_slowest(ops: tuple[OpSpec, ...], reads: tuple[str, ...], gives: str) -> tuple[LaneOp, ...]:
-    """A pass of ops, each in the slowest type that it has to do with: the first one reads `reads`, the last one gives
-    `gives`.
-    """
+    """A pass of ops, each in the slowest of its types: the first one reads `reads`, the last one produces `gives`."""
     found: list[LaneOp] = []
     for at, op in enumerate(ops):
         types = [op.dtype, *(reads if at == 0 else ()), *((gives,) if at == len(ops) - 1 else ())]

@@ -79,7 +79,7 @@ class Explorer:
     def run(self) -> Course:
         plan, env = self._feed.plan, self._private.env
         can_skip = plan.outline is not None and plan.total_tiles >= WORTH_TILES and self._placements is not None
-        self._pe.scheduler.let_in(self._feed)
+        self._pe.scheduler.admit(self._feed)
         if can_skip:
             self._run_with_marks()
         while not self._ended:

@@ -261,7 +261,7 @@ class ForeseenComposite:
         self._over()
         self._backoff.disturbed()
         self._machine.stats.composites.given_up[INTERRUPTED] += 1
-        self._machine.env.go_back(self.begin_ns, partial(self._blocks.scheduler.let_in, self._feed), is_call=False)
+        self._machine.env.go_back(self.begin_ns, partial(self._blocks.scheduler.admit, self._feed), is_call=False)
 
     # ---- undisturbed
 
