@@ -1,7 +1,7 @@
-"""Kernels that wait for what never happens: what the report of a deadlock says of them, and its cause.
+"""Blocked kernels: their entries in a deadlock report, and its cause.
 
-PEs that wait at the same line for the same, each at a neighbour of its own, are one entry of the report. The cause
-stands at its end: a cycle of PEs, or who never sends, or never receives, what a PE waits for.
+PEs that wait at the same line for the same kind of message, each of its own neighbour, are one entry of the report. The
+cause is at its end: a cycle of PEs, or the PE that never sends, or never receives, what another one waits for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RingWait:
 
 @frozen
 class BlockedKernel:
-    """A kernel that waits for what never happens: the PE, the kernel's own line, and what it waits for."""
+    """A kernel that waits for an event that cannot happen: its PE, the kernel's line, and what it waits for."""
 
     sip: int
     cube: int
@@ -68,7 +68,7 @@ class BlockedKernel:
 
     @property
     def waits_alike(self) -> str:
-        """What it waits for, without who that neighbour is: the same for PEs that do the same."""
+        """What it waits for, without the neighbour's name: equal for PEs that do the same."""
         text = self.waits_for
         for ring in self.rings:
             text = text.replace(ring.at_peer, "")
@@ -80,7 +80,7 @@ class BlockedKernel:
 
 
 def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
-    """Each kernel that is blocked, those together that stand at one line and wait alike."""
+    """The entries of a report: kernels blocked at the same line on the same kind of wait are grouped."""
     alike: dict[tuple[str, str, str], list[BlockedKernel]] = {}
     for kernel in blocked:
         alike.setdefault((kernel.kernel, kernel.where, kernel.waits_alike), []).append(kernel)
@@ -94,7 +94,7 @@ def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
 
 
 def standing(kernels: Sequence[BlockedKernel]) -> list[str]:
-    """The lines of a report that say where every kernel stands."""
+    """The lines of a report with the position of every running kernel."""
     return [f"  running: {entry}" for entry in report(kernels)] or ["  no kernel is running"]
 
 
@@ -125,7 +125,7 @@ def _runs(name: str, numbers: Sequence[int]) -> str:
 
 
 def causes(blocked: Sequence[BlockedKernel]) -> tuple[str, ...]:
-    """Why they cannot go on: the cycle among them, or else who never does what some of them wait for."""
+    """Why they are blocked: the cycle among them, or else the PEs that never do what some of them wait for."""
     cycle = waiting_cycle(blocked)
     if cycle:
         names = [str(PeId(*pe)) for pe in (*cycle, cycle[0])]
@@ -145,14 +145,14 @@ def causes(blocked: Sequence[BlockedKernel]) -> tuple[str, ...]:
 
 
 def _absent(ring: RingWait) -> str:
-    """Who never does what a PE, to be filled in, waits for."""
+    """The text for a peer that never does what a PE (to be filled in) waits for."""
     does = "sends what {} waits for in" if ring.op == "recv" else "receives what {} sends to"
     why = "it is not part of the launch" if ring.outside else "no kernel runs there any more, or none ever did"
     return f"{PeId(*ring.peer)} never {does} {ring.direction}: {why}"
 
 
 def hint_for(blocked: Sequence[BlockedKernel], unmatched: Sequence[str]) -> str | None:
-    """How to go about a deadlock of kernels that wait for each other, or of ranks; None for any other."""
+    """The hint for a deadlock of kernels that wait for messages, or of ranks; None for any other."""
     if unmatched:
         return "let every rank of a group make the same calls in the same order, and receive what is sent"
     rings = [ring for kernel in blocked for ring in kernel.rings]

@@ -177,16 +177,16 @@ class CpuCmd(NamedTuple):
 
 
 class WaitCmd(NamedTuple):
-    """Stand still until the composites of these numbers are done; without numbers, all that are under way."""
+    """Wait until the composites of these numbers are done; without numbers, all that are under way."""
 
     numbers: tuple[int, ...] = ()
 
 
 @frozen
 class BarrierCmd:
-    """Stand still until every PE of the launch has come to its barrier of this number, counted from 1.
+    """Wait until every PE of the launch has reached its barrier of this number, counted from 1.
 
-    `clocks` is for those who look for races: what this PE releases, and when it is over what all of them released.
+    `clocks` is for the race detector: what this PE releases, and when the barrier is over what all of them released.
     """
 
     number: int

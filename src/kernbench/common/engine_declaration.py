@@ -1,8 +1,8 @@
-"""What a part of a PE says about itself, as a class attribute `declaration` in its own file.
+"""The declaration of a part of a PE: a class attribute `declaration` in the part's own file.
 
-The machine's description is checked by it (`attrs`), the builder lays its wires, the scheduler sends it the ops that
-it lists, the roofline and the pictures know by it what the part is for. It is plain data: `topology` reads it from the
-class that YAML names, without knowing any class.
+The machine's description is checked against it (`attrs`), the builder lays its wires, the scheduler sends the part the
+ops that it lists, the roofline and the pictures use its role. It is plain data: `topology` reads it from the class that
+YAML names, without depending on any class.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class EngineDeclaration:
     """The parameters of a part, the math ops that it serves, and how it is joined to the other parts.
 
     The nine parts that every PE has are wired by their place, whatever class models them; `wires` are those of a part
-    that a description adds. Math ops that nobody lists go to `pe_math`. `stage` is the class of the stages that such an
-    op becomes, a `MathStage` or one derived from it: it says what the op log has on them and how many flops they count.
+    that a description adds. Math ops that no part lists go to `pe_math`. `stage` is the class of the stages that such an
+    op becomes, a `MathStage` or one derived from it: it defines their op-log parameters and their flops.
     """
 
     attrs: Mapping[str, Attribute] = field(default_factory=lambda: MappingProxyType({}))

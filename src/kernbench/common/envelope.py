@@ -55,7 +55,7 @@ class Completion:
 @frozen(kw_only=True)
 class Request:
     """The envelope every request carries. `correlation_id` groups requests, `request_id` is unique within one;
-    `debug_label` is for whoever looks at a request, and changes nothing.
+    `debug_label` is shown in reports and changes nothing.
     """
 
     correlation_id: str = ""

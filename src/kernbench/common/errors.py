@@ -11,10 +11,10 @@ KernBenchError                 anything a user can cause and fix; the command tu
     ComponentError             an implementation cannot be found, or does not honour its contract
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
-    LaunchError                a kernel failed on some PEs; carries what each of them said
-    DeadlockError              nothing can happen any more, and somebody still waits; carries every blocked kernel
+    LaunchError                a kernel failed on some PEs; carries the failure of each
+    DeadlockError              no event is left, and kernels or ranks still wait; carries every blocked kernel
     TimeLimitError             simulated time has reached the limit of the run; carries where every kernel stands
-    UnreceivedError            a launch or a run has ended with messages that nobody received; carries each of them
+    UnreceivedError            a launch or a run has ended with messages that were not received; carries each of them
     RaceError                  kernels touch the same bytes in no order; carries every race found
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
@@ -130,7 +130,7 @@ class UnknownNameError(KernelError, AttributeError):
 
 
 class LaunchError(KernBenchError):
-    """A kernel failed on some PEs. `failures` holds what each said, as a `KernelFailure`, in their order."""
+    """A kernel failed on some PEs. `failures` holds a `KernelFailure` of each, in their order."""
 
     def __init__(
         self, what: str, failures: Sequence[object], *, where: str | None = None, hint: str | None = None
@@ -140,7 +140,7 @@ class LaunchError(KernBenchError):
 
 
 class DeadlockError(KernBenchError):
-    """Nothing can happen any more, and somebody still waits.
+    """No event is left, and kernels or ranks still wait.
 
     `blocked` holds every kernel that cannot go on, by PE; `cycle` the PEs of a cycle among
     them, where there is one; `unmatched` every collective that some ranks never called.

@@ -60,7 +60,7 @@ class LaunchOrigin(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """What one `tl.send` sends. `clock` is for whoever looks for races, `record` the op-log id of the send."""
+    """What one `tl.send` sends. `clock` is for the race detector, `record` is the op-log id of the send."""
 
     value: object
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ class Message:
 class Chunk(NamedTuple):
     """Part of a message, in one slot. `number` counts what was sent into the ring.
 
-    What is under way when a communicator ends may land where rings of the next one lie: `communicator` tells whose.
+    A chunk in flight when its communicator is closed may land in rings of the next one: `communicator` identifies it.
     """
 
     message: Message
@@ -98,7 +98,7 @@ class Chunk(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """So many chunks of a ring have been taken out of it since it was made; `by` is who took a message's last one."""
+    """The count of chunks taken out of a ring since its creation; `by` refers to the receive of a message's last chunk."""
 
     taken: int
     request: Request
@@ -119,8 +119,8 @@ class Communicator:
 
     `peer_of` says who is in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
     credit word, (PE, bytes, kind) to a physical address, and `free` takes it back. `failure` is set when a kernel that
-    used it has failed: what its rings hold is then nobody's. `users` counts the kernels that have used it and still
-    run, one per PE.
+    used it has failed: the contents of its rings are then undefined. `users` counts the running kernels that have used
+    it, one per PE.
     """
 
     def __init__(
@@ -146,20 +146,20 @@ class Communicator:
         self.on_close: list[Callable[[], None]] = []
 
     def left_over_by(self, origin: LaunchOrigin) -> list[Unreceived]:
-        """Those of a launch that is over whose receivers were part of it: nobody can receive them any more."""
+        """Messages of a finished launch to PEs of that launch: they can no longer be received."""
         key = origin.key
-        mine = self._told([message for message in self.unreceived if message.origin.key == key])
+        mine = self._unreceived([message for message in self.unreceived if message.origin.key == key])
         return [left for left in mine if origin.has(left.receiver)]
 
     def left_over_of(self, tag: int) -> list[Unreceived]:
-        """Those with a tag: where all launches that have it are over, nobody can receive them any more."""
-        return self._told([message for message in self.unreceived if message.origin.tag == tag])
+        """Messages with a tag: once all launches with that tag are over, they can no longer be received."""
+        return self._unreceived([message for message in self.unreceived if message.origin.tag == tag])
 
     def left_over(self) -> list[Unreceived]:
         """The messages that were sent and not received, in the order of sending; none after a failure."""
-        return self._told(self.unreceived)
+        return self._unreceived(self.unreceived)
 
-    def _told(self, messages: Iterable[Message]) -> list[Unreceived]:
+    def _unreceived(self, messages: Iterable[Message]) -> list[Unreceived]:
         if self.failure is not None:
             return []
         found: list[Unreceived] = []
@@ -170,7 +170,7 @@ class Communicator:
         return found
 
     def close(self) -> None:
-        """Its rings are gone: what still arrives there is heard by nobody."""
+        """Remove its rings: chunks that still arrive there are ignored."""
         for end in self.on_close:
             end()
         self.on_close.clear()

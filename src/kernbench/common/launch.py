@@ -66,8 +66,8 @@ class TensorShard:
 class TensorArg:
     """A tensor as a kernel's argument. `va_base` is None where addresses are physical.
 
-    A PE that holds no part has, of a tensor that is split, nothing: sizes of 0 along `split_axes`. One that is not
-    split is everybody's, wherever it lies. `split_by` says which axis is split over cubes, and which over PEs.
+    A PE that holds no part of a split tensor has an empty local shape: sizes of 0 along `split_axes`. A tensor that is
+    not split is whole for every PE, wherever it is stored. `split_by` is the axis split over cubes, and that over PEs.
     """
 
     name: str
@@ -106,7 +106,7 @@ class TensorArg:
         return self.shards_by_place.get(self._place(key))
 
     def _place(self, key: PeKey) -> tuple[int, ...]:
-        """What tells shards apart: the PE, or in SRAM the cube."""
+        """The key of a shard: the PE, or in SRAM the cube."""
         return key[:2] if self.space == "sram" else key
 
     def address_for(self, key: PeKey) -> int:

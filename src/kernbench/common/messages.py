@@ -186,7 +186,7 @@ class PeDmaMsg(Request):
 
 @frozen(kw_only=True)
 class CubeDmaMsg(CubeCommand):
-    """The host tells the M_CPUs of some cubes to move `nbytes` between themselves and their cube's memory.
+    """The host commands the M_CPUs of some cubes to move `nbytes` between themselves and their cube's memory.
 
     IO_CPU fans the command out to `target_cubes`, each M_CPU's DMA moves the bytes to or from `offset` in every one of
     `target_pes`' HBM slices, and one completion comes back when all have answered. A write leaves `pattern` in each of

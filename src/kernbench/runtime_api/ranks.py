@@ -78,7 +78,7 @@ class Ranks:
         """
         self._wait(events, what)
         if self._engine.races is not None:
-            self._engine.races.heard(events)
+            self._engine.races.acquire_from(events)
 
     def _wait(self, events: Sequence[simpy.Event], what: str | None) -> None:
         missing = [event for event in events if not event.processed]
@@ -225,7 +225,7 @@ class HostEvent(simpy.Event):
     def succeed(self, value: object = None) -> HostEvent:
         """Trigger the event. For race detection this is a release: waiting for the event acquires it."""
         if self._races is not None:
-            self._races.said(self)
+            self._races.release_to(self)
         super().succeed(value)
         return self
 

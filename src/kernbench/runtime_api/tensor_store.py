@@ -126,7 +126,7 @@ class TensorStore:
         """The current contents of one shard; zeros where nothing was written."""
         part, shard = tensor.placement[at], tensor.shards[at]
         if self._engine.races is not None:
-            self._engine.races.looked_at(shard.pa, part.nbytes, tensor.name, self._engine.now_ns)
+            self._engine.races.host_read(shard.pa, part.nbytes, tensor.name, self._engine.now_ns)
         return self._engine.memory.read(shard.pa, part.local_shape, tensor.element, zero_fill=True)
 
     def written(self, tensor: Tensor, at: int) -> Mask:

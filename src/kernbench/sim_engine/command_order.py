@@ -1,9 +1,9 @@
 """Commands of the host reach a cube in the order in which they were submitted, whichever IO chiplet each enters at.
 
-A command enters at the chiplet nearest to its own cubes, so a later one could come by a shorter way and overtake: a new
-mapping before the unmapping of what used its addresses, a launch before the one it follows. When a command reaches a
-cube is known, since control messages never queue; one that would not come after all earlier ones is held back at its
-endpoint until it does. A SIP with one IO chiplet has one path to every cube, and nothing is ever held.
+A command enters at the chiplet nearest to its target cubes, so a later one could take a shorter path and overtake: a
+new mapping before the unmapping of what used its addresses, a launch before the one it follows. The arrival time of a
+command at a cube is computable, since control messages never queue; one that would not arrive after all earlier ones is
+held back at its endpoint until it does. A SIP with one IO chiplet has one path to every cube, and no command is held.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernbench.common.messages import CubeCommand
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.machine import Machine
 
-_HELD = ""  # no endpoint: whoever comes at the same instant as a command that was held must come after it
+_HELD = ""  # no endpoint: a command that would arrive at the same instant as a held one must arrive after it
 
 
 class CommandOrder:

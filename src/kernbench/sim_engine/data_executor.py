@@ -123,7 +123,7 @@ def compare(
 class DataExecutor:
     """Runs pass 2 for some outputs. `sites` names the kernel lines that values come from, by value id.
 
-    `announce` is told beforehand how many seconds a pass may take, if that is more than ten.
+    `announce` is called beforehand with the estimated seconds of a pass, if that is more than ten.
     """
 
     def __init__(

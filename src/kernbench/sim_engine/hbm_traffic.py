@@ -32,7 +32,7 @@ class HbmTraffic:
         for memory, use in self._fabric.traffic_by(node).items():
             controller = str(names[memory])
             moved[controller] = moved[controller].plus(use) if controller in moved else use
-        return dict(sorted(moved.items()))  # whoever was counted first
+        return dict(sorted(moved.items()))  # independent of the order of counting
 
     def count_leg(self, packet: Packet) -> None:
         """A packet enters or leaves memory on one of several legs."""

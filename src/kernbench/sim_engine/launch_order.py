@@ -1,20 +1,20 @@
-"""What happens before what between host programs, their requests, and the kernels of launches.
+"""The happens-before order between host programs, their requests, and the kernels of launches.
 
-- What a host program did before it submitted a launch happens before the launch's kernels: what it wrote and waited
-  for, and launches that it waited for.
-- What a launch's kernels did happens before what a host program does once it has waited for the launch.
-- A PE serves the launches of a stream one after the other, so a kernel there happens after the one before it. Of the
-  other stream, and on other PEs, it happens after nothing of a launch that nobody has waited for.
-- Programs that a host program starts (`ranks.run`) begin with what it knows, and it knows what they did when they are
-  over. What a program did before it made an event happen (`ranks.event`) is known to who has waited for the event.
-  What ranks pass to each other in any other way, say through a Python list, orders nothing.
+- What a host program did before it submitted a launch happens before the launch's kernels: requests that it waited for,
+  and launches that it waited for.
+- What a launch's kernels did happens before what a host program does after it has waited for the launch.
+- A PE serves the launches of a stream one after the other, so a kernel happens after the previous one of its stream on
+  its PE. Launches that were not waited for order no kernels of the other stream or of other PEs.
+- Programs that a host program starts (`ranks.run`) happen after what it did before, and before what it does when they
+  are over. What a program did before it triggers an event (`ranks.event`) happens before what another program does
+  after waiting for that event. Data that ranks pass in any other way, such as through a Python list, orders nothing.
 
-Clocks of launches are kept as far as there is room (`MOST_BYTES`), the oldest are dropped first. What is asked of one
-that was dropped is answered with all that dropped ones knew: an order too much is taken for given then, never one too
-little, so no race is reported that is none.
+Clocks of launches are kept within a memory limit (`MOST_BYTES`), the oldest are dropped first. A dropped clock is
+replaced by the join of all dropped clocks: this may assume an order that does not exist, but never misses one, so no
+false race is reported.
 
-Requests of one host program are taken to reach a memory in the order in which it submits them. Not looked at: DMA
-requests that the host submits for PEs and cubes, which belong to no kernel.
+Requests of one host program are assumed to reach a memory in the order of submission. Not checked: DMA requests that
+the host submits for PEs and cubes, which belong to no kernel.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from kernbench.sim_engine.races import RaceDetector, Task
 from kernbench.sim_engine.vector_clock import VectorClock
 
 MOST_BYTES = 1 << 26  # of clocks of one kind
-CLOCK_BYTES, ENTRY_BYTES = 512, 100  # of memory: a clock, and each timeline that it knows
+CLOCK_BYTES, ENTRY_BYTES = 512, 100  # of memory: a clock, and each of its entries
 K = TypeVar("K", bound=Hashable)
 _OURS = ("kernbench.sim_engine", "kernbench.runtime_api")
 
 
 class LaunchOrder:
-    """Feeds a detector with what a machine and its host programs do."""
+    """Feeds the race detector with the accesses, releases and acquires of a machine and its host programs."""
 
     def __init__(self) -> None:
         self.detector = RaceDetector()
         self._hosts: WeakKeyDictionary[greenlet, Task] = WeakKeyDictionary()
-        self._starts = _Clocks[RequestId]()  # what the kernels of a launch begin with
-        self._ends = _Clocks[RequestId]()  # what those that have ended know
-        self._answered = _Clocks[int]()  # by number of a launch or abort that is done: what its answer says
+        self._starts = _Clocks[RequestId]()  # acquired by the kernels of a launch when they begin
+        self._ends = _Clocks[RequestId]()  # released by the kernels of a launch that have ended
+        self._answered = _Clocks[int]()  # by number of a finished launch or abort: released by its answer
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
         self._last_on: dict[tuple[PeKey, LaunchStream], Task] = {}
@@ -107,15 +107,15 @@ class LaunchOrder:
             self._writes[number][0].end_ns = now_ns
 
     def waited(self, number: int) -> None:
-        """A host program knows that a request is done."""
+        """A host program has waited for a request: it acquires what the request released."""
         host = self._host(getcurrent())
         if number in self._writes:
             host.merge(self._writes.pop(number)[1])
         else:
             host.acquire(self._answered.of(number))
 
-    def looked_at(self, address: int, nbytes: int, tensor: str, now_ns: float) -> None:
-        """A host program takes what memory holds, at no time."""
+    def host_read(self, address: int, nbytes: int, tensor: str, now_ns: float) -> None:
+        """A host program reads memory contents directly, in zero time."""
         access = _host_access("read", tensor, now_ns)
         access.end_ns = now_ns
         self._host(getcurrent()).touch(access, ((address, nbytes),))
@@ -127,16 +127,16 @@ class LaunchOrder:
             self._hosts[program] = self.detector.new_task(released)
 
     def joined(self, programs: list[greenlet]) -> None:
-        """They are over, and the one that started them goes on."""
+        """Programs are over: the one that started them acquires what they did."""
         host = self._host(getcurrent())
         for program in programs:
             host.acquire(self._host(program).release())
 
-    def said(self, event: simpy.Event) -> None:
-        """A host program makes an event happen."""
+    def release_to(self, event: simpy.Event) -> None:
+        """A host program triggers an event."""
         self._events[event] = self._host(getcurrent()).release()
 
-    def heard(self, events: Sequence[simpy.Event]) -> None:
+    def acquire_from(self, events: Sequence[simpy.Event]) -> None:
         """A host program has waited for events."""
         for event in events:
             if event in self._events:
@@ -157,11 +157,11 @@ class LaunchOrder:
 
 
 class _Clocks(Generic[K]):
-    """Clocks by key, of `MOST_BYTES` at most."""
+    """Clocks by key, within `MOST_BYTES`."""
 
     def __init__(self) -> None:
         self._kept: BoundedDict[K, VectorClock] = BoundedDict(MOST_BYTES)
-        self._dropped = VectorClock({})  # what all those know that there was no room for
+        self._dropped = VectorClock({})  # the join of all dropped clocks
 
     def keep(self, key: K, clock: VectorClock) -> None:
         for dropped in self._kept.put(key, clock, CLOCK_BYTES + ENTRY_BYTES * (len(clock.base) + len(clock.own))):
@@ -173,7 +173,7 @@ class _Clocks(Generic[K]):
 
 
 class LaunchedKernel:
-    """A kernel of a launch on a PE, as `components.race_watch.KernelTask` wants it."""
+    """A kernel of a launch on a PE; implements `components.race_watch.KernelTask`."""
 
     __slots__ = ("_ends", "_launch", "_task", "acquire", "branch", "merge", "release", "touch")
 

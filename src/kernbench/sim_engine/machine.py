@@ -148,8 +148,8 @@ class Machine:
         return found
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
-        """Lend a kernel what is free of a PE's TCM; all of it, at no cost, where nobody has allocated there yet. One
-        that communicates has what is reserved for it.
+        """Give a kernel the free part of a PE's TCM; all of it, without an allocator, where nothing has been allocated
+        yet. A communication kernel gets the part reserved for it.
         """
         if stream != "compute":
             return self._communication_tcm.lease(sip, cube, pe, stream)
@@ -339,7 +339,7 @@ class Machine:
         return stats
 
     def interrupt_replays(self, sips: Collection[int] | None = None) -> None:
-        """Somebody wants to know what was done so far, or on some SIPs: what is foreseen goes on tile by tile."""
+        """Interrupt the replays on some SIPs, or on all, so that counters and state are exact as of now."""
         if self.launch_replayer is not None:
             self.launch_replayer.interrupt(sips)
         if self.composite_replayer is not None:
@@ -356,7 +356,7 @@ class Machine:
         return self.fabric.done_so_far()
 
     def links_busy_since(self, before: DoneCounts, sips: Collection[int] | None = None) -> dict[tuple[str, str], float]:
-        """The links that were busy since `done_so_far` said `before`, and for how long; of the same SIPs."""
+        """The links that were busy since `done_so_far` returned `before`, and for how long; of the same SIPs."""
         self.interrupt_replays(sips)
         return {(str(src), str(dst)): ns for (src, dst), ns in self.fabric.busy_since(before, sips).items()}
 

@@ -1,9 +1,9 @@
-"""How a DMA engine reaches a memory: one `MemoryPort`, by the fabric alone or by packets. Both take the same times;
-only requests of several PEs at the very same instant may be served in another order.
+"""How a DMA engine reaches a memory: one `MemoryPort`, directly by the fabric or by packets. Both take the same times;
+only simultaneous requests of several PEs may be served in another order.
 
-A memory that is a plain one, with nobody before it who takes packets, is reached by the fabric alone: the request of a
-read, and the acknowledgement of a write, are control messages, which never wait, so their times can be added up. Where
-transfers of several engines set out at one instant, they go in the order of the engines.
+A built-in memory without active blocks on the path is reached directly by the fabric: the request of a read, and the
+acknowledgement of a write, are control messages, which never wait, so their times can be added up. Transfers of several
+engines that depart at one instant are ordered by engine.
 """
 
 from __future__ import annotations

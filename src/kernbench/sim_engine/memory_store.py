@@ -45,7 +45,7 @@ class MemoryStore:
         return len(self._map)
 
     def is_unknown(self, value: Value) -> bool:
-        """Whether a value depends on bytes of which nobody knows what they hold."""
+        """Whether a value depends on bytes with unknown contents."""
         return False
 
     def write(self, addr: int, value: Value) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, op_ref
-from kernbench.sim_engine.op_rows import FoldedRows, ToldRow
+from kernbench.sim_engine.op_rows import FoldedRows, LogRow
 
 ROW_BYTES = 256  # of memory, beside its numbers
 PLACEHOLDER = 1 << 40  # from this number on, numbers stand for ops of the log that copies; no log has so many records
@@ -47,7 +47,7 @@ class RecordedRows:
         columns = (self.firsts, self.starts, self.times, self.causes, self.cause_ends, self.depends, self.row_tokens)
         return ROW_BYTES * len(self.subjects) + sum(column.itemsize * len(column) for column in columns)
 
-    def told(self) -> Iterator[ToldRow]:
+    def unfolded(self) -> Iterator[LogRow]:
         """The rows one by one, as they were recorded; those of courses last."""
         ends, cause = [*self.starts[1:], len(self.times) // 2], 0
         for row, describer in enumerate(self.describers):
@@ -63,7 +63,7 @@ class RecordedRows:
             )
             cause = cause_end
         for course in self.folded:
-            yield from course.told()
+            yield from course.unfolded()
 
 
 class RowsCopy(NamedTuple):
@@ -77,10 +77,10 @@ class RowsCopy(NamedTuple):
     communicator: str = ""  # of the copy's messages
 
 
-def copied_rows(copy: RowsCopy, first: int, first_token: int) -> Iterator[ToldRow]:
+def copied_rows(copy: RowsCopy, first: int, first_token: int) -> Iterator[LogRow]:
     """The rows of a copy whose records and tokens have numbers from these on."""
     move = _Move(copy, first, first_token)
-    for describer, subject, times, dependency_ids, token, causes, number in copy.rows.told():
+    for describer, subject, times, dependency_ids, token, causes, number in copy.rows.unfolded():
         described = move.described(describer)
         yield (
             described.describer,

@@ -1,14 +1,13 @@
-"""The op log: what every engine did, when, what let it start, and on which earlier ops it waited.
+"""The op log: the ops of every engine, their times, the causes of their starts, and the earlier ops they waited for.
 
-A record is written when its command ends, or with those of a tile's other stages when the tile does: a *row* of
-records. Ids are given in the order in which rows end, those that end at one instant in the order of their blocks in the
-machine; so an op's dependencies have smaller ids than it has. While time passes an op goes by the number under which it
-was written down; its id is found when somebody reads, and does not depend on who happened to be simulated first.
-Readers get records in order of start, equal starts in order of id. A long run has millions of records, so only their
-times are kept one by one, as columns; what else they say is made from what they are about when somebody reads. Of a
-composite whose course was known, one entry is kept for all its tiles; of rows that another log has already
-(`op_copies.py`), one for all of them. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one
-chunk.
+A record is written when its command ends, or with those of a tile's other stages when the tile ends: a *row* of
+records. Ids are assigned in the order in which rows end, those that end at one instant in the order of their blocks in
+the machine; so an op's dependencies have smaller ids than it has. While time passes an op is identified by the number
+under which it was written; its id is determined when the log is read, and does not depend on the order of simulation
+within one instant. Readers get records in order of start, equal starts in order of id. A long run has millions of
+records, so only their times are stored one by one, as columns; the other fields are made from their subjects when the
+log is read. A replayed composite is one entry for all its tiles, and rows copied from another log (`op_copies.py`) are
+one entry. A log in memory keeps everything; a streaming log (`op_stream.py`) keeps one chunk.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
 from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
 from kernbench.sim_engine.op_copies import RecordedRows, RowsCopy, copied_rows
-from kernbench.sim_engine.op_rows import FoldedRows, RecordedCourse, RecordIds, Rows, natural
+from kernbench.sim_engine.op_rows import CompositeRows, FoldedRows, RecordIds, Rows, natural
 
 _RELEASES = tuple(release.name.lower() for release in Release)
 _CAUSE = 4  # numbers per entry of `Causes`
@@ -172,16 +171,16 @@ class OpLog:
         self._tokens += tokens
         return first
 
-    def record_course(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: RecordedCourse) -> int:
-        """Note a composite that ends now, all of its tiles at once; returns the last record's number."""
+    def record_composite(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: CompositeRows) -> int:
+        """Record all tiles of a composite that ends now; returns the number of the last record."""
         self._folded.append(FoldedRows(self._next, describer, dependency_ids, course))
         self._next += course.records
         return self._next - 1
 
     def record_copy(self, copy: RowsCopy) -> int:
-        """Note what another log recorded as done by other PEs at another time; returns the number of the first record.
+        """Record the rows of another log as ops of other PEs at another time; returns the number of the first record.
 
-        However much that is, it costs one entry until somebody reads. Sums (`OpTally`) do not have it.
+        Any number of rows is one entry until the log is read. Sums (`OpTally`) do not include it.
         """
         first = self._next
         self._copies.append((copy, first, self.new_tokens(copy.rows.tokens)))
@@ -189,7 +188,7 @@ class OpLog:
         return first
 
     def take_rows(self) -> RecordedRows:
-        """Everything recorded since the last time, which leaves the log; numbers go on. For logs that nobody reads."""
+        """Remove and return everything recorded since the last call; numbers continue. For logs that are not read."""
         assert not self._ordered, "rows are taken as they came"
         assert not self._copies, "what is taken was recorded here"
         if self.before_order is not None:
@@ -289,7 +288,7 @@ class OpLog:
             self.before_order()
         folded, self._folded = self._folded, []
         for rows in folded:
-            for row in rows.told():
+            for row in rows.unfolded():
                 self._append(*row)
         copies, self._copies = self._copies, []
         for copy, first, first_token in copies:
@@ -386,11 +385,11 @@ class OpLog:
         return self._id_of(ref)
 
     def id_of_number(self, number: int) -> int:
-        """The id of the record that was written down under a number."""
+        """The id of the record that was written under a number."""
         return self._ids.id_of(number)
 
     def _id_of(self, who: int) -> int | None:
-        """The record that a cause names; None for nobody, and for a token that is not recorded."""
+        """The id of the record that a cause refers to; None for `NO_REF`, and for a token that is not recorded."""
         if who <= NO_REF:
             return None if who == NO_REF else self._ids.id_of(-2 - who)
         token, known = who >> STAGE_BITS, self._token_firsts

@@ -1,4 +1,4 @@
-"""What an op log is made of besides its columns: rows, courses kept as one, and the ids of records."""
+"""Parts of an op log besides its columns: rows, composites stored as one entry, and the ids of records."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import NamedTuple, Protocol
 
 from kernbench.components.recording import Causes, OpDescriber
 
-CourseRow = tuple[object, Sequence[float], Causes, int]  # subject, times, causes, token
-# A row as an op log takes it: describer, subject, times, dependency ids, token, causes, number of the first record.
-ToldRow = tuple[OpDescriber, object, Sequence[float], tuple[int, ...], int, Causes, int]
+TileRow = tuple[object, Sequence[float], Causes, int]  # subject, times, causes, token
+# A row as an op log stores it: describer, subject, times, dependency ids, token, causes, number of the first record.
+LogRow = tuple[OpDescriber, object, Sequence[float], tuple[int, ...], int, Causes, int]
 
 
-class RecordedCourse(Protocol):
+class CompositeRows(Protocol):
     """The rows of a whole composite, in the order in which its tiles end."""
 
     @property
     def records(self) -> int:
         """How many there are."""
 
-    def __iter__(self) -> Iterator[CourseRow]: ...
+    def __iter__(self) -> Iterator[TileRow]: ...
 
     def work(self) -> dict[tuple[str, str], tuple[int, float, int]]:
-        """By part of the PE and unit: ops, for how long it was busy, how much it did."""
+        """By part of the PE and unit: number of ops, busy time, amount of work."""
 
 
 class FoldedRows(NamedTuple):
-    """The rows of a composite, kept as one."""
+    """The rows of a composite, stored as one entry."""
 
     first: int  # number of the first record
     describer: OpDescriber
     dependency_ids: tuple[int, ...]
-    course: RecordedCourse
+    course: CompositeRows
 
-    def told(self) -> Iterator[ToldRow]:
+    def unfolded(self) -> Iterator[LogRow]:
         """The rows one by one."""
         number = self.first
         for subject, times, causes, token in self.course:
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class RecordIds:
-    """From the numbers under which records were written down to their ids."""
+    """Maps the numbers under which records were written to their ids."""
 
     __slots__ = ("_base", "_moved", "given")
 

@@ -18,7 +18,7 @@ from kernbench.common.errors import UsageError
 from kernbench.components.recording import Causes, FieldValue, OpDescriber
 from kernbench.sim_engine.op_copies import RowsCopy
 from kernbench.sim_engine.op_log import OpLog, OpRecord
-from kernbench.sim_engine.op_rows import RecordedCourse
+from kernbench.sim_engine.op_rows import CompositeRows
 
 CHUNK_RECORDS = 1 << 16
 
@@ -113,7 +113,7 @@ class StreamingOpLog(OpLog):
             self._write_at = len(self._times) // 2 + self._chunk_records
         return last
 
-    def record_course(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: RecordedCourse) -> int:
+    def record_composite(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: CompositeRows) -> int:
         last = -1
         for subject, times, causes, token in course:
             last = self.record_chain(describer, subject, times, dependency_ids, token, causes)

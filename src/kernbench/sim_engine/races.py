@@ -70,9 +70,9 @@ class Task:
         self.clock.join(released)
 
     def end(self) -> None:
-        """It is over, with all that it set going."""
+        """It is over, with all its branches."""
         self.ended = self.number
-        for timeline in self._branches:  # whoever knows the end of a task knows its branches
+        for timeline in self._branches:  # a clock that includes the end of a task includes its branches
             self.clock.own.pop(timeline, None)
 
 
@@ -94,7 +94,7 @@ class RaceDetector:
         return Task(self, self.new_timeline() if timeline is None else timeline, number, known)
 
     def forget(self, address: int, nbytes: int) -> None:
-        """These bytes are given back: whoever gets them next comes after all who had them."""
+        """These bytes are freed: accesses after their next allocation happen after all accesses so far."""
         self._memory.clear(address, address + nbytes)
 
     def races(self) -> list[Race]:

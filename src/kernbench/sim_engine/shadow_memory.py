@@ -1,8 +1,7 @@
-"""Who touched each byte of memory, as far as it still matters to races.
+"""Shadow memory: the accesses to each byte of memory that can still take part in a race.
 
-Memory is cut into disjoint stretches, sorted by address; the bytes of one stretch have been touched by the same
-accesses, which its `Cell` holds. Nothing is kept of bytes that nobody has touched. Knows nothing of what happens before
-what.
+Memory is cut into disjoint ranges, sorted by address; the bytes of one range have been touched by the same accesses,
+which its `Cell` holds. Untouched bytes take no room. The happens-before order is not decided here.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from kernbench.common.race import Access
 from kernbench.sim_engine.vector_clock import VectorClock
 
 
-class Owner(Protocol):
+class AccessingTask(Protocol):
     """The program that an access is part of."""
 
     timeline: int
@@ -27,14 +26,14 @@ class Touch(NamedTuple):
     access: Access
     timeline: int
     number: int
-    owner: Owner
+    owner: AccessingTask
 
 
 Touches = dict[tuple[int, str, int], Touch]  # by timeline, file and line: of one line, the last of a timeline
 
 
 class Cell:
-    """The accesses to a stretch, and what was released there."""
+    """The accesses to a range, and what was released there."""
 
     __slots__ = ("atomics", "reads", "sync", "writes")
 
@@ -58,7 +57,7 @@ class Cell:
         return twin
 
 
-class Stretch(NamedTuple):
+class ShadowRange(NamedTuple):
     """Bytes that were touched alike."""
 
     start: int
@@ -71,52 +70,52 @@ class ShadowMemory:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._stretches: list[Stretch] = []
+        self._ranges: list[ShadowRange] = []
 
     def __len__(self) -> int:
-        """How many stretches there are."""
+        """How many ranges there are."""
         return len(self._starts)
 
-    def over(self, start: int, end: int) -> list[Stretch]:
-        """The stretches that make up exactly [start, end), cut and added where they must be."""
+    def over(self, start: int, end: int) -> list[ShadowRange]:
+        """The ranges that make up exactly [start, end), cut and added where they must be."""
         first, past = self._touched(start, end)
-        found = self._stretches[first:past]
+        found = self._ranges[first:past]
         if len(found) == 1 and found[0].start == start and found[0].end == end:
             return found
-        inside: list[Stretch] = []
-        around: list[Stretch] = []
+        inside: list[ShadowRange] = []
+        around: list[ShadowRange] = []
         at = start
         for old in found:
             if old.start < start:
-                around.append(Stretch(old.start, start, old.cell.copy()))
+                around.append(ShadowRange(old.start, start, old.cell.copy()))
             if old.start > at:
-                inside.append(Stretch(at, old.start, Cell()))
-            inside.append(Stretch(max(old.start, start), min(old.end, end), old.cell))
+                inside.append(ShadowRange(at, old.start, Cell()))
+            inside.append(ShadowRange(max(old.start, start), min(old.end, end), old.cell))
             at = old.end
         if at < end:
-            inside.append(Stretch(at, end, Cell()))
-        behind = [Stretch(end, found[-1].end, found[-1].cell.copy())] if found and found[-1].end > end else []
+            inside.append(ShadowRange(at, end, Cell()))
+        behind = [ShadowRange(end, found[-1].end, found[-1].cell.copy())] if found and found[-1].end > end else []
         self._replace(first, past, [*around, *inside, *behind])
         return inside
 
     def put(self, start: int, end: int, cell: Cell) -> None:
-        """Make [start, end) one stretch, whatever was there."""
+        """Make [start, end) one range, whatever was there."""
         self.over(start, end)  # cuts at both ends
-        self._replace(*self._touched(start, end), [Stretch(start, end, cell)])
+        self._replace(*self._touched(start, end), [ShadowRange(start, end, cell)])
 
     def clear(self, start: int, end: int) -> None:
-        """Nobody has touched [start, end)."""
+        """Forget all accesses to [start, end)."""
         if start < end:
             self.over(start, end)
             self._replace(*self._touched(start, end), [])
 
-    def _replace(self, first: int, past: int, stretches: list[Stretch]) -> None:
-        self._starts[first:past] = [stretch.start for stretch in stretches]
-        self._stretches[first:past] = stretches
+    def _replace(self, first: int, past: int, ranges: list[ShadowRange]) -> None:
+        self._starts[first:past] = [each.start for each in ranges]
+        self._ranges[first:past] = ranges
 
     def _touched(self, start: int, end: int) -> tuple[int, int]:
-        """The stretches that [start, end) touches: first, and past the last."""
+        """The ranges that [start, end) touches: first, and past the last."""
         first = bisect_right(self._starts, start) - 1
-        if first < 0 or self._stretches[first].end <= start:
+        if first < 0 or self._ranges[first].end <= start:
             first += 1
         return first, bisect_left(self._starts, end, first)

@@ -1,6 +1,6 @@
 """How a simulation was done, as far as results do not show it: what was replayed, what was simulated, and why.
 
-Whoever decides about a launch or a composite notes it here. A later note about the same launch replaces an earlier one:
+Every decision about a launch or a composite is noted here. A later note about the same launch replaces an earlier one:
 a replay that was interrupted is a launch that was simulated.
 """
 

@@ -1,7 +1,7 @@
-"""Vector clocks: how much of every timeline is known at some point of the program.
+"""Vector clocks: the progress of every timeline that happens before some point of a program.
 
-A timeline is a sequence of things that happen one after the other, say what one PE does. A clock says of each how far
-it is known to have come. Of two points the earlier happens before the later if the later one's clock knows it.
+A timeline is a totally ordered sequence of events, such as the work of one PE. A clock has an entry per timeline: the
+number of its last event that happens before this point. A point happens before another if that one's clock includes it.
 """
 
 from __future__ import annotations

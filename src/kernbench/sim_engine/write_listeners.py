@@ -1,7 +1,7 @@
-"""Listeners for writes that have arrived at a memory: ring buffers, say, that wait for a message.
+"""Listeners for writes to a memory, such as ring buffers that wait for a message.
 
 A listener names a range of one memory. It is called at the instant at which the last byte of a write is in that memory,
-which is before the writer has its acknowledgement, and whichever way the bytes came.
+which is before the writer has its acknowledgement, whatever path the bytes took.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class WriteListeners:
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[int, tuple[int, int, Listener]]] = {}
-        self._heard: dict[str, dict[tuple[int, int], tuple[Listener, ...]]] = {}  # of ranges that somebody hears
+        self._by_range: dict[str, dict[tuple[int, int], tuple[Listener, ...]]] = {}  # by range, where there are any
         self._count = 0
 
     def add(self, node: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for writes to [address, address + nbytes); returns what ends that."""
+        """Call `listener` for writes to [address, address + nbytes); returns a function that removes it."""
         self._count = number = self._count + 1
         self._by_node.setdefault(node, {})[number] = (address, address + nbytes, listener)
-        self._heard.pop(node, None)
+        self._by_range.pop(node, None)
 
         def remove() -> None:
-            self._heard.pop(node, None)
+            self._by_range.pop(node, None)
             here = self._by_node.get(node, {})
             here.pop(number, None)
             if not here:
@@ -35,7 +35,7 @@ class WriteListeners:
         return remove
 
     def has_any(self, node: str) -> bool:
-        """Whether anybody listens to a memory."""
+        """Whether a memory has listeners."""
         return node in self._by_node
 
     def notify(self, node: str, address: int, nbytes: int, payload: object) -> None:
@@ -43,13 +43,13 @@ class WriteListeners:
         here = self._by_node.get(node)
         if not here:
             return
-        heard = self._heard.setdefault(node, {})
-        listeners = heard.get((address, nbytes))
+        by_range = self._by_range.setdefault(node, {})
+        listeners = by_range.get((address, nbytes))
         if listeners is None:
             until = address + nbytes
             listeners = tuple(listener for start, end, listener in here.values() if start < until and address < end)
-            if listeners:  # slots are written again and again; of what nobody hears there may be any number
-                heard[address, nbytes] = listeners
+            if listeners:  # slots are written repeatedly; ranges without listeners are not cached, to bound the table
+                by_range[address, nbytes] = listeners
         if listeners:
             landed = Landed(node, address, nbytes, payload)
             for listener in listeners:

@@ -49,7 +49,7 @@ class KernelMemory(Protocol):
         """Put the elements of a value there, so far apart."""
 
     def is_unknown(self, value: Value) -> bool:
-        """Whether a value depends on bytes of which nobody knows what they hold."""
+        """Whether a value depends on bytes with unknown contents."""
 
 
 @frozen

@@ -72,7 +72,7 @@ def work(log: OpLog, place: Place = RECORDED) -> None:
     log.record_chain(tiles, tile(0), (t, t + 4.0, t + 9.0, t + 12.0), (read,), first, crossed)
 
     rows = CourseRows(COURSE, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
-    last = log.record_course(TileDescriber(b, (in_b, in_b + 512), "compute"), (read, *stored), rows)
+    last = log.record_composite(TileDescriber(b, (in_b, in_b + 512), "compute"), (read, *stored), rows)
     log.record(t + 3.0, t + 12.0, f"{b}.pe_scheduler", "gemm", "composite_gemm", {"out_addr": in_b}, (last,))
 
     to_b, to_a = {"peer": b, "src_addr": in_a}, {"peer": a, "nbytes": 8}

@@ -59,7 +59,7 @@ class RingUser(Protocol):
 class RingTable:
     """Both sides of a PE's rings, by communicator and direction."""
 
-    __slots__ = ("_idle_tx", "_known", "_user", "rx", "tx")
+    __slots__ = ("_idle_tx", "_user", "_watched", "rx", "tx")
 
     def __init__(self, user: RingUser) -> None:
         self._user = user

@@ -50,7 +50,7 @@ from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_runner import BenchResult
-from kernbench.sim_engine.alone import Alone
+from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
 from kernbench.topology.machine_hash import machine_hash
 
@@ -211,7 +211,7 @@ class _Splits:
     """The time of ops that move bytes, split into parts, by id."""
 
     def __init__(self, result: BenchResult, activity: Activity, rows: Mapping[int, int]) -> None:
-        self._uncontended = Alone(result.engine.fabric.network)
+        self._uncontended = Uncontended(result.engine.fabric.network)
         self._rows = rows  # of places
         self._spec = result.engine.graph.spec
         self._transfers: dict[int, Errand] = {}

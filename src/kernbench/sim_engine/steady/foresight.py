@@ -290,7 +290,7 @@ class ForeseenComposite:
         context = feed.context
         describer = TileDescriber(str(self._blocks.scheduler.pe), context.addresses, stream_of(context.request))
         rows = CourseRows(course, self.begin_ns, log.new_tokens(feed.plan.total_tiles), feed.cause)
-        return log.record_course(describer, feed.deps, rows)
+        return log.record_composite(describer, feed.deps, rows)
 
     def _count(self, course: Course) -> None:
         """What links and channels have done."""

@@ -1,6 +1,6 @@
-"""How long transfers would have taken alone: they are sent again, on a fabric where nobody else is.
+"""Uncontended latency of recorded transfers: they are sent again on an otherwise idle fabric.
 
-Errands that are alike (same routes, sizes, channels and times from the first on) are sent once.
+Equal groups of transfers (same routes, sizes, channels and relative times) are simulated once.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from kernbench.sim_engine.fabric.activity import Errand, Piece
 from kernbench.sim_engine.fabric.model import Network
 
 
-class Alone:
-    """Times on an idle network. It is the caller's own: what he does on it is not seen by others."""
+class Uncontended:
+    """Measures transfers on a private, idle copy of the network."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._fabric = Fabric(network)
-        self._known: dict[tuple[object, ...], float] = {}
+        self._measured: dict[tuple[object, ...], float] = {}
 
     def queue_ns(self, errand: Errand) -> float:
-        """How much longer an errand took than alone. Pieces that set out when all before had ended are apart."""
-        return sum(max(0.0, _lasted_ns(batch) - self._alone_ns(batch)) for batch in _batches(errand.pieces))
+        """By how much contention prolonged a group. Transfers that depart after all before have ended are separate."""
+        return sum(max(0.0, _lasted_ns(batch) - self._uncontended_ns(batch)) for batch in _batches(errand.pieces))
 
     def transfer_ns(self, errand: Errand) -> float:
-        """How long its bytes take over the narrowest link, or channels, that they pass."""
+        """How long its bytes take over the narrowest link, or memory channels, of their path."""
         network, total = self._network, 0.0
         for piece in errand.pieces:
             rates = [rate for rate in (network.bw_gbs[link] for link in piece.route.links) if rate is not None]
@@ -35,23 +35,23 @@ class Alone:
             total += piece.nbytes / min(rates)
         return total
 
-    def _alone_ns(self, batch: Sequence[Piece]) -> float:
+    def _uncontended_ns(self, batch: Sequence[Piece]) -> float:
         begin = batch[0].at_ns
         key = tuple(
             (id(piece.route), piece.nbytes, piece.reads, piece.writes, piece.block % 4096, piece.at_ns - begin)
             for piece in batch
         )
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._measured_ns(batch, begin)
-        return known
+        cached = self._measured.get(key)
+        if cached is None:
+            cached = self._measured[key] = self._measured_ns(batch, begin)
+        return cached
 
     def _measured_ns(self, batch: Sequence[Piece], begin: float) -> float:
         fabric = self._fabric
-        now = float(int(fabric.now) + 4096)  # all that was sent before is through
+        now = float(int(fabric.now) + 4096)  # after all earlier transfers
         done: list[Transfer] = []
         for piece in batch:
-            if piece.reads or piece.writes:  # no turnaround is left over from what was measured before
+            if piece.reads or piece.writes:  # earlier measurements must cause no turnaround
                 group = fabric.engine.groups[_memory_of(piece)]
                 group.turn_to([0] * (group.mask + 1))
         for piece in batch:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernbench.sim_engine.alone import Alone
 from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.fabric.activity import Errand, Piece
+from kernbench.sim_engine.uncontended import Uncontended
 
 FLIT = 256
 PENALTY_NS = 50.0
@@ -23,19 +23,19 @@ def memory() -> Network:
     return network
 
 
-def queue_ns(alone: Alone, network: Network, *, write: bool, lasted_ns: float) -> float:
+def queue_ns(uncontended: Uncontended, network: Network, *, write: bool, lasted_ns: float) -> float:
     """How long a transfer of one flit waited that took `lasted_ns`."""
     path = ("pe", "hbm") if write else ("hbm", "pe")
     piece = Piece(network.route(path), FLIT, not write, write, 0, 0.0, lasted_ns)
-    return alone.queue_ns(Errand([piece]))
+    return uncontended.queue_ns(Errand([piece]))
 
 
 @pytest.mark.parametrize("before", [(), (False,), (True,), (True, False), (False, True)])
 def test_a_measurement_leaves_no_turnaround_for_the_next(before: tuple[bool, ...]) -> None:
-    """Alone, a flit takes 1 ns on the link and 4 ns on its channel, read or written, whatever came before."""
+    """Without contention a flit takes 1 ns on the link and 4 ns on its channel, read or written, whatever came before."""
     network = memory()
-    alone = Alone(network)
+    uncontended = Uncontended(network)
     for write in before:
-        queue_ns(alone, network, write=write, lasted_ns=5.0)
-    assert queue_ns(alone, network, write=True, lasted_ns=5.0 + 7.0) == 7.0
-    assert queue_ns(alone, network, write=False, lasted_ns=5.0 + PENALTY_NS) == PENALTY_NS
+        queue_ns(uncontended, network, write=write, lasted_ns=5.0)
+    assert queue_ns(uncontended, network, write=True, lasted_ns=5.0 + 7.0) == 7.0
+    assert queue_ns(uncontended, network, write=False, lasted_ns=5.0 + PENALTY_NS) == PENALTY_NS
