@@ -64,8 +64,8 @@ class EngineDeclaration:
     """The parameters of a part, the math ops that it serves, and how it is joined to the other parts.
 
     The nine parts that every PE has are wired by their place, whatever class models them; `wires` are those of a part
-    that a description adds. Math ops that no part lists go to `pe_math`. `stage` is the class of the stages that such an
-    op becomes, a `MathStage` or one derived from it: it defines their op-log parameters and their flops.
+    that a description adds. Math ops that no part lists go to `pe_math`. `stage` is the class of the stages of such
+    an op, a `MathStage` or one derived from it: it defines their op-log parameters and their flops.
     """
 
     attrs: Mapping[str, Attribute] = field(default_factory=lambda: MappingProxyType({}))

@@ -98,7 +98,7 @@ class Chunk(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """The count of chunks taken out of a ring since its creation; `by` refers to the receive of a message's last chunk."""
+    """The count of chunks taken out of a ring since its creation; `by` is the receive of a message's last chunk."""
 
     taken: int
     request: Request

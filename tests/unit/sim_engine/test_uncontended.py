@@ -32,7 +32,7 @@ def queue_ns(uncontended: Uncontended, network: Network, *, write: bool, lasted_
 
 @pytest.mark.parametrize("before", [(), (False,), (True,), (True, False), (False, True)])
 def test_a_measurement_leaves_no_turnaround_for_the_next(before: tuple[bool, ...]) -> None:
-    """Without contention a flit takes 1 ns on the link and 4 ns on its channel, read or written, whatever came before."""
+    """Uncontended, a flit takes 1 ns on the link and 4 ns on its channel, read or written, whatever came before."""
     network = memory()
     uncontended = Uncontended(network)
     for write in before:

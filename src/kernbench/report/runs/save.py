@@ -50,8 +50,8 @@ from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_runner import BenchResult
-from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
+from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.topology.machine_hash import machine_hash
 
 RAW = "records.parquet"  # raw records; removed when the folder is complete
