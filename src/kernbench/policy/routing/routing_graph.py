@@ -226,7 +226,7 @@ class RoutingGraph:
         self._scopes: dict[tuple[int, int], bytes] = {}
         self.hub = self._hub()
         # SIPs, and the cubes in them, are instances of one template each (`topology/compile.py`), so a path found in
-        # one holds in all.
+        # one holds in every other.
         sips = max(max(place.sip for place in self.places) + 1, 1)
         self._on_tray = sum(place.sip < 0 for place in self.places)
         self._per_sip = (len(nodes) - self._on_tray) // sips
