@@ -113,6 +113,36 @@ def test_storage_is_one_shard_after_the_other():
     assert seen[0] == [2, 3, 10, 11, 4, 5, 12, 13]  # shards 1 and 2: two columns each
 
 
+@pytest.mark.parametrize("model", ["va", "pa"])
+def test_a_block_that_is_a_shard_is_that_shard_as_memory_has_it(model):
+    """Kernels of the records address columns so: each of the four shards of a (4, 8) tensor has 4 * 2 elements."""
+    x, seen = np.arange(4 * 8, dtype=np.float16).reshape(4, 8), {}
+
+    def kernel(x, out, tl):
+        pe = tl.program_id(0)
+        at = pe * 4 * 2 * 2 if model == "va" else 0
+        seen[pe] = tl.load(x + at, (4, 2)).numpy()
+        doubled = tl.composite("math", tl.ref(x + at, (4, 2)), tl.ref(x + at, (4, 2)), math_op="add", out_ptr=out + at)
+        tl.wait(doubled)
+
+    arrays, _ = run_kernel(kernel, x, np.zeros_like(x), grid=(4,), dp=COLUMNS, topology=small(model))
+    for pe in range(4):
+        np.testing.assert_array_equal(seen[pe], x[:, 2 * pe : 2 * pe + 2])
+    np.testing.assert_array_equal(arrays[1], 2 * x)
+
+
+@pytest.mark.parametrize("at", [0, 4, 16])
+def test_rows_as_wide_as_a_shard_that_are_no_shard_are_refused(at):
+    """They could be rows of the shard, or consecutive elements of the tensor."""
+
+    def kernel(x, tl):
+        tl.load(x + at, (2, 2))
+
+    with pytest.raises(LaunchError) as caught:
+        run_kernel(kernel, np.zeros((4, 8), np.float16), grid=(4,), dp=COLUMNS, topology=small())
+    assert "a block of [2, 2] is no part of it" in caught.value.failures[0].message
+
+
 def refer(x, tl):
     tl.ref(x, (2, 8))
 

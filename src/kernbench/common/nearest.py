@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LIKENESS = 0.7  # of 1.0: `gem-singel` is near `gemm-single`, `cumprod` is not near `mod`
+LIKENESS = 0.65  # of 1.0: `gem-singel` is near `gemm-single`, `cumprod` is not near `mod`
 _LONGEST = 80  # characters of a word that are looked at
 
 

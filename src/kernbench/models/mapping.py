@@ -237,7 +237,7 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
             f"{rows} rows of {k} do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have",
             where="mapping",
             hint="use the mapping columns for so many rows, or give kernels more TCM: the scheduler has "
-            "cube.memory_map.tcm_scheduler_reserved_mb of tcm_mb_per_pe",
+            "cube.memory_map.tcm_scheduler_reserved_mb of cube.memory_map.tcm_mb_per_pe",
         )
     return plan
 

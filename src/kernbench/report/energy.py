@@ -16,6 +16,7 @@ instruction control and clock trees are not counted (`kernbench fidelity`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import fsum
 
 from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
@@ -43,7 +44,7 @@ class Energy:
 
     @property
     def total_j(self) -> float:
-        return sum(self.joules.values())
+        return fsum(self.joules.values())
 
     @property
     def average_w(self) -> float:
@@ -86,13 +87,13 @@ def energy_of(result: BenchResult) -> RunEnergy:
     sip_w = {sip: static_w_of(graph, sip) for sip in range(graph.spec.n_sips)}
     return RunEnergy(
         run,
-        tuple(_launch_energy(each, graph, sum(sip_w[sip] for sip in each.sips)) for each in result.launches),
+        tuple(_launch_energy(each, graph, fsum(sip_w[sip] for sip in each.sips)) for each in result.launches),
     )
 
 
 def launches_energy(launches: Iterable[Launch], graph: TopologyGraph, span_ns: float) -> float:
     """Joules of finished launches, plus the static power of the whole machine over `span_ns`."""
-    done = sum(_launch_energy(launch, graph, 0.0).total_j for launch in launches)
+    done = fsum(_launch_energy(launch, graph, 0.0).total_j for launch in launches)
     return done + static_w_of(graph) * span_ns * 1e-9
 
 
@@ -153,7 +154,7 @@ def _block_of(key: str) -> str:
 def static_w_of(graph: TopologyGraph, sip: int | None = None) -> float:
     """Static power of the whole machine, or of the blocks of one SIP."""
     counts = block_counts(graph, sip)
-    return sum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
+    return fsum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
 
 
 def block_counts(graph: TopologyGraph, sip: int | None = None) -> Mapping[str, int]:
@@ -176,7 +177,7 @@ class Area:
 
     @property
     def counted_mm2(self) -> float:
-        return sum(self.blocks_mm2.values())
+        return fsum(self.blocks_mm2.values())
 
     def as_json(self) -> dict[str, object]:
         return {

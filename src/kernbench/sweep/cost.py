@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import fsum
 
 from kernbench.topology import load_spec
 from kernbench.topology.spec import MachineSpec
@@ -21,7 +22,7 @@ SIDES = 4
 def default_cost(spec: MachineSpec) -> float:
     """The cost of a machine in units of the shipped one."""
     shipped, has = _shipped(), resources_of(spec)
-    return sum(weight * has[name] / shipped[name] for name, weight in WEIGHTS.items())
+    return fsum(weight * has[name] / shipped[name] for name, weight in WEIGHTS.items())
 
 
 def resources_of(spec: MachineSpec) -> dict[str, float]:

@@ -176,14 +176,14 @@ class TlAccess(TlCore):
         """What a load reads: as a command names it, where it lies, and what masked lanes hold."""
         if shape is None and rows is None and isinstance(ptr, TensorPtr):
             ptr = ptr.local
-        if op == "ref":
-            self._check_end_to_end(op, ptr)
-        address = self._address(op, ptr)
         element = None if dtype is None else self._dtype(dtype)
         numbers = self._row_numbers(op, ptr, rows)
         if shape is None:
             shape = self._own_shape(op, ptr, element, numbers)
         dims = self._shape(op, shape)
+        if mask is None and strides is None and rows is None:
+            ptr = self._on_shard(op, ptr, dims, streams=op == "ref")
+        address = self._address(op, ptr)
         tensor = self._tensor_at(op, ptr, not prod(dims))
         element = element or dtype_of(tensor.dtype)
         if mask is not None or strides is not None:
@@ -212,6 +212,8 @@ class TlAccess(TlCore):
         """The command of a store, where its lanes lie, and what they hold; no command where nothing is touched."""
         x = self._local(op, value, "value")
         known = self._known(x)
+        if mask is None and strides is None and rows is None:
+            ptr = self._on_shard(op, ptr, x.shape)
         tensor = self._tensor_at(op, ptr, not x.size)
         if tensor.dtype != x.dtype:
             self._fail(

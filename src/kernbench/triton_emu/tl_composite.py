@@ -225,7 +225,7 @@ class TlComposite(TlCore):
                 return None, self._product_dtype(inputs[0], inputs[1])
             mixed = promote(dtype_of(inputs[0].dtype), dtype_of(inputs[-1].dtype))
             return None, mixed if mixed.is_float else F32
-        self._check_end_to_end("composite: out_ptr", out_ptr)
+        out_ptr = self._on_shard("composite: out_ptr", out_ptr, shape, streams=True)
         tensor = self._tensor_at("composite: out_ptr", out_ptr, not prod(shape))
         if out_dtype is not None and self._dtype(out_dtype).name != tensor.dtype:
             self._fail(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import prod
 from typing import NamedTuple, NoReturn, Protocol, cast
 
 import numpy as np
@@ -338,14 +339,28 @@ class TlCore:
             self._fail(f"{op}: the pointer is a {type(ptr).__name__}", hint)
         return int(ptr)
 
-    def _check_end_to_end(self, op: str, ptr: object) -> None:
-        """What streams a block takes its rows one after the other, so those of the tensor must lie end to end."""
-        if isinstance(ptr, Address) and ptr.base.grid is not None:
-            name = self._tensor_at(op, ptr, False).name
+    def _on_shard(self, op: str, ptr: int, dims: tuple[int, ...], *, streams: bool = False) -> int:
+        """The address of a dense block. One that is exactly a shard of a tensor whose columns are split, from its first
+        element on, is that shard as memory has it: the address is counted from `storage` then.
+
+        Several rows that are as wide as a shard are refused where they are anything else: they could be rows of the
+        shard or consecutive elements of the tensor. What `streams` a block needs rows that lie end to end.
+        """
+        if not isinstance(ptr, Address) or ptr.base.grid is None:
+            return ptr
+        base, grid, behind = ptr.base, ptr.base.grid, int(ptr) - int(ptr.base)
+        tensor = self._tensor_at(op, ptr, not prod(dims))
+        first, shard = grid.shard_at(max(behind, 0) // base.itemsize)
+        if tensor.is_one_of_several:
+            shard = base.local_shape
+        if dims == shard and behind == first * base.itemsize:
+            return base.storage + behind
+        if streams or (len(dims) > 1 and prod(dims[:-1]) > 1 and dims[-1] == shard[-1] < base.shape[-1]):
             self._fail(
-                f"{op}: the columns of '{name}' are split over PEs, so that its rows do not lie end to end",
-                "refer to x.local, or split its rows instead; tl.load and tl.store reach any part of it",
+                f"{op}: the columns of '{tensor.name}' are split, and a block of {list(dims)} is no part of it",
+                f"use x.local, parts of which are {list(shard)} here; x.storage, one part after the other; or strides=",
             )
+        return ptr
 
     def _check_range(self, op: str, ptr: object, tensor: TensorRange, first: int, nbytes: int, itemsize: int) -> None:
         """`nbytes` from `first` behind an address on are touched, which lies in `tensor`.

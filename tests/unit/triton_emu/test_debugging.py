@@ -172,15 +172,24 @@ def test_assertions_fail_at_their_line():
 # ---- Triton's further names
 
 
+def test_static_print_prints_what_a_kernel_knows(capsys):
+    def kernel(x, tl):
+        tl.static_print("block", 32)
+
+    run_kernel(kernel, np.zeros(8, np.float32))
+    assert "block 32" in capsys.readouterr().out
+
+
 def test_names_of_tritons_that_stand_for_what_there_is():
     def kernel(x, tl):
         t = tl.load(x)
         assert tl.view(t, 3, 2).shape == (3, 2)
         assert [each.shape for each in tl.broadcast(t, tl.zeros((3,)))] == [(2, 3)] * 2
         assert (tl.fdiv(t, 2).numpy() == t.numpy() / 2).all()
+        assert (tl.div_rn(t, 2).numpy() == t.numpy() / 2).all()
         assert (tl.sqrt_rn(t).numpy() == tl.sqrt(t).numpy()).all()
         assert [*tl.static_range(3), *tl.range(2)] == [0, 1, 2, 0, 1]
-        assert tl.multiple_of(t, 8) is t is tl.max_contiguous(t, 8)
+        assert tl.multiple_of(t, 8) is t is tl.max_contiguous(t, 8) is tl.max_constancy(t, 8)
         tl.assume(t.shape[0] > 1)
         assert [(each.shape, each.dtype, each.numpy().max()) for each in (
             tl.zeros_like(t), tl.ones_like(t, "i32"), tl.full_like(t, 3), tl.ones((2,)))] == [

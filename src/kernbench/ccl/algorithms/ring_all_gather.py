@@ -51,7 +51,7 @@ def kernel(
     def place(rank: int) -> int:
         if out is None:
             return my_part(parts[f"part_{rank}"], tl, spread)[0]
-        return out + rank * n_elem * lane.itemsize + (part - t_ptr)
+        return out.storage + rank * n_elem * lane.itemsize + (part - t_ptr)
 
     for cells in rings.columns(lane, [(0, n)] * n_sips):
         own = []

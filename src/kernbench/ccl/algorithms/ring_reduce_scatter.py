@@ -53,7 +53,7 @@ def kernel(
     def place(rank: int) -> int:
         if parts:
             return my_part(parts[f"part_{rank}"], tl, spread)[0]
-        return t_ptr + rank * n_elem * lane.itemsize + (part - out)
+        return t_ptr.storage + rank * n_elem * lane.itemsize + (part - out)
 
     for cells in rings.columns(lane, [(0, n)] * n_sips):
         for span, x in zip(cells[sip_rank], rings.reduce_scatter(lane, ring, cells, place, n_sips), strict=True):

@@ -43,6 +43,14 @@ class ShardGrid:
         places: Ints = shard + ((row - rows[i]) * depth + inner) * widths[j] + column - columns[j]
         return places
 
+    def shard_at(self, place: int) -> tuple[int, tuple[int, ...]]:
+        """The shard that holds the element at a place in the range: where it begins, and its shape."""
+        row_ends, column_ends = (*self.rows[1:], self.shape[0]), (*self.columns[1:], self.shape[-1])
+        first, i, j = max(
+            (offset, i, j) for i, line in enumerate(self.offsets) for j, offset in enumerate(line) if offset <= place
+        )
+        return first, (row_ends[i] - self.rows[i], *self.shape[1:-1], column_ends[j] - self.columns[j])
+
 
 @lru_cache(maxsize=256)
 def grid_of(

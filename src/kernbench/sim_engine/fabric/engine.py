@@ -141,6 +141,7 @@ class FlitEngine:
             occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns
             free_ns = self.links.free[transfer.links[0]]
             transfer.on_left(leave_together(now, free_ns, occupy_ns, last_ns, transfer.last)[1])
+            self.recalled = True  # a call was made for that time: what comes next may be before the next flit
         self.planner.set_out(transfer, now)
 
     def commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
