@@ -155,7 +155,7 @@ def compose(x, tl):
 def test_what_streams_a_block_is_refused(kernel):
     with pytest.raises(LaunchError) as caught:
         run_kernel(kernel, np.zeros((2, 8), np.float16), grid=(4,), dp=COLUMNS, topology=small())
-    assert "the columns of 'x' are split over PEs" in caught.value.failures[0].message
+    assert "the columns of 'x' are split" in caught.value.failures[0].message
 
 
 @pytest.mark.parametrize(("model", "shape", "says"), [("pa", (2, 8), "own part only"), ("va", (1, 4), "lies in two")])
