@@ -72,12 +72,12 @@ class EntryPoint(Protocol):
 class GraphEngine(Machine):
     """Runs requests on a compiled machine.
 
-    `trace_hops` keeps when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
-    takes what every engine of every PE did. `data=False` keeps no tensor contents: every load reads zeros.
-    `check_races` compares what kernels and host programs do to memory: `found_races` says what was found.
-    `fast` says which fast paths are taken (`fast_paths.py`): all of them, or those of a `FastPaths`; `fast=False` runs
-    every kernel and moves every tile, as the environment variable KERNBENCH_EXACT=tiles does for all engines. Times,
-    records and counters are the same. An `activity` sees every flit of the fabric. `stats` says what was replayed.
+    `trace_hops` records when the first and last flit arrived at and left every node; `mode` is the fabric's; `op_log`
+    records the ops of every engine of every PE. `data=False` keeps no tensor contents: every load reads zeros.
+    `check_races` compares the memory accesses of kernels and host programs; `found_races` returns the races. `fast`
+    selects the fast paths (`fast_paths.py`): all of them, or those of a `FastPaths`; `fast=False` runs every kernel and
+    simulates every tile, as the environment variable KERNBENCH_EXACT=tiles does for all engines. Times, records and
+    counters are the same. An `activity` observes every flit of the fabric. `stats` has what was replayed.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class GraphEngine(Machine):
     ) -> None:
         another_machine()
         super().__init__(graph, op_log, data, check_races, fast_paths_of(fast, mode), activity)
-        self._is_asked = False  # whether launches can be known
-        self._why_simulated = ""  # why none of them can
+        self._is_replay_decided = False  # whether launches may be replayed
+        self._why_simulated = ""  # why none may
         if not data:
-            self._know_launches()
+            self._enable_launch_replay()
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
         self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
@@ -128,13 +128,13 @@ class GraphEngine(Machine):
                 "contents are dropped after the first tensor or launch", hint="call torch.timing_only() before it"
             )
         self.data, self.memory = False, BlankMemory(self.values, is_unknown_to_kernels=True)
-        self._know_launches()
+        self._enable_launch_replay()
 
-    def _know_launches(self) -> None:
-        if self._is_asked:
+    def _enable_launch_replay(self) -> None:
+        if self._is_replay_decided:
             return
-        self._is_asked = True
-        # Runs without kernels that say they are repeatable load none of it.
+        self._is_replay_decided = True
+        # Runs without repeatable kernels do not import it.
         from kernbench.sim_engine.steady.known_launches import KnownLaunches, why_all_are_simulated
 
         self._why_simulated = why_all_are_simulated(self)
@@ -142,10 +142,10 @@ class GraphEngine(Machine):
             self.launch_replayer = KnownLaunches(self)
 
     def abandon(self) -> None:
-        """Throw out all kernels, as far as they can be: for who knows that the machine is not used any more."""
+        """End all kernels, as far as possible, of a machine that is not used any more."""
         from kernbench.components.builtin.pe_cpu import PeCpuComponent  # probes do without
 
-        for component in list(self._components.values()):  # as kernels end they may use blocks that are not made yet
+        for component in list(self._components.values()):  # ending kernels may create further blocks
             if isinstance(component, PeCpuComponent):
                 component.abandon()
 
@@ -308,8 +308,12 @@ class GraphEngine(Machine):
         if isinstance(msg, KernelLaunchMsg) and msg.kernel_ref.name not in self.kernels:
             known = ", ".join(self.kernels) or "none yet"
             raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
-        if not self._is_asked and isinstance(msg, KernelLaunchMsg) and is_repeatable(self.kernels[msg.kernel_ref.name]):
-            self._know_launches()
+        if (
+            not self._is_replay_decided
+            and isinstance(msg, KernelLaunchMsg)
+            and is_repeatable(self.kernels[msg.kernel_ref.name])
+        ):
+            self._enable_launch_replay()
 
     def _note_begin(self, launch: KernelLaunchMsg) -> None:
         """A launch is simulated for these reasons, unless it is found out later that it is not."""

@@ -1,7 +1,7 @@
-"""A machine at work: its blocks on a clock, what they may use of one another, and what can be counted.
+"""A simulated machine: its blocks and their clock, the context that blocks use, and its counters.
 
-Blocks are made when they are first needed. They reach the fabric, the routes and each other only through this, their
-context (`components.base.Context`).
+Blocks are created when they are first needed. They reach the fabric, the routes and each other only through this class,
+their context (`components.base.Context`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.values.graph import ValueGraph
 
 T = TypeVar("T")
-RANK_BITS = 28  # more transfers than a block ever asks for
+RANK_BITS = 28  # of a node's sequence numbers: more transfers than a block ever injects
 
 
 class Machine:
@@ -83,7 +83,7 @@ class Machine:
         self._communication_tcm = CommunicationTcm(graph.spec.sip.n_cubes, graph.spec.cube.n_pes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
-        self._turns: dict[str, Iterator[int]] = {}  # by node that asks for transfers
+        self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
         self.at = self.env.at
@@ -113,7 +113,7 @@ class Machine:
             component.start()
 
     def _why_not_ahead(self) -> str:
-        """Why nothing may be replayed or be one event here; empty where it may."""
+        """Why nothing may be replayed or forecast here; empty where it may."""
         if not self.fast_paths.trains:
             return "fast paths are off"
         if self.activity is not None:
@@ -239,13 +239,13 @@ class Machine:
             port = self._ports[path] = make_port(self, self._wiring, path)
         return port
 
-    def turns_of(self, node: str) -> Iterator[int]:
-        """Places in the order of injections, those of a node behind those of the nodes before it in the machine."""
-        turns = self._turns.get(node)
-        if turns is None:
+    def sequence_of(self, node: str) -> Iterator[int]:
+        """Sequence numbers for a node's transfers, which break ties among simultaneous ones: nodes in machine order."""
+        sequence = self._sequences.get(node)
+        if sequence is None:
             rank = self._wiring.ranks.get(node)
-            turns = self._turns[node] = self.fabric.turns if rank is None else count(rank << RANK_BITS)
-        return turns
+            sequence = self._sequences[node] = self.fabric.turns if rank is None else count(rank << RANK_BITS)
+        return sequence
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
         return self.listeners.add(memory, address, nbytes, listener)

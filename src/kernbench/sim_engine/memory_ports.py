@@ -24,7 +24,7 @@ class PortOwner(Context, Protocol):
     fabric: Fabric
     listeners: WriteListeners
 
-    def turns_of(self, node: str) -> Iterator[int]:
+    def sequence_of(self, node: str) -> Iterator[int]:
         """Places in the order of injections, for one who asks for transfers."""
 
 
@@ -43,7 +43,7 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
 class DirectPort:
     """By the fabric alone."""
 
-    __slots__ = ("_back", "_fabric", "_machine", "_there", "_turns", "burst_bytes", "path")
+    __slots__ = ("_back", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "path")
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
         self.path = path
@@ -51,11 +51,11 @@ class DirectPort:
         self._machine = machine
         self._fabric = fabric = machine.fabric
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
-        self._turns = machine.turns_of(path[0])
+        self._sequence = machine.sequence_of(path[0])
 
     def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
         where = address if self.burst_bytes else None
-        at_ns, turn = at_ns + self._there.control_ns, next(self._turns)
+        at_ns, turn = at_ns + self._there.control_ns, next(self._sequence)
         self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, turn=turn)
 
     def write(
@@ -75,7 +75,7 @@ class DirectPort:
             machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
-        turn = next(self._turns)
+        turn = next(self._sequence)
         self._fabric.inject(
             self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, turn=turn
         )
@@ -88,10 +88,10 @@ class DirectPort:
         def arrived(transfer: Transfer) -> None:
             apply()
             self._machine.listeners.notify(self.path[-1], address, nbytes, None)
-            at, turn = transfer.done_ns, next(self._turns)
+            at, turn = transfer.done_ns, next(self._sequence)
             self._fabric.inject(self._back, nbytes, at, read_from=where, on_done=done, tag=tag, turn=turn)
 
-        turn = next(self._turns)
+        turn = next(self._sequence)
         self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn)
 
 

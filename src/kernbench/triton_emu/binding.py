@@ -114,7 +114,7 @@ def _constexprs(wrapped: _ByIdentity) -> tuple[tuple[int, str], ...]:
 
 
 def _is_constexpr(annotation: object) -> bool:
-    """Whether it is, or says so: with `from __future__ import annotations` it is text."""
+    """Whether it is that type, or its name: with `from __future__ import annotations` it is text."""
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] == "constexpr"
     return annotation is constexpr

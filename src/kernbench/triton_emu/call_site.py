@@ -66,13 +66,13 @@ def kernel_error(what: str, hint: str) -> KernelError:
 
 
 def at_kernel_line(error: KernBenchError) -> KernelError:
-    """An error found below `tl`, said at the user's line."""
+    """An error raised below `tl`, reported at the user's line."""
     return KernelError(error.what, where=kernel_line(), hint=error.hint)
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:
-    """What a PE reports of a kernel that raised: the innermost line of the user's own code, and the calls that led
-    there; of a library only where there is nothing else.
+    """The failure report of a kernel that raised: the innermost line of the user's code, and the calls that led there;
+    a line of a library only where there is no other.
     """
     file, line, _ = definition_of(kernel)
     frames = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]

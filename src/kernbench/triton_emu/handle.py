@@ -403,7 +403,7 @@ class PendingHandle:
     __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 
     def hand_over(self) -> TensorHandle | None:
-        """The tensor, which from now on is kept by whoever takes it."""
+        """The tensor; from now on only the caller's reference keeps it."""
         result = self.out
         self._kept = None
         return result

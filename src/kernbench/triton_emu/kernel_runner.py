@@ -63,29 +63,29 @@ class PeServices(Protocol):
 
 
 class CommandWatch(Protocol):
-    """Sees every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
+    """Observes every command of a kernel, in the kernel's own thread: its caller is the kernel's line."""
 
     def asked(self, cmd: Command) -> Command:
-        """The kernel asks for a command and waits for it; returns what is to be done instead, or the same."""
+        """The kernel issues a command and waits for it; returns the command to execute, the same or a changed one."""
 
     def answered(self, cmd: Command) -> None:
-        """It is done."""
+        """A command that the kernel waits for is done."""
 
     def issued(self, number: int, cmd: EngineCommand) -> None:
-        """The kernel sets a command going."""
+        """The kernel issues an asynchronous command."""
 
     def finished(self, number: int) -> None:
-        """It is done; the kernel need not know."""
+        """An asynchronous command is done; the kernel may not have waited for it yet."""
 
     def waited(self, number: int) -> None:
-        """The kernel knows."""
+        """The kernel has waited for an asynchronous command."""
 
 
 AnyCommand = TypeVar("AnyCommand", bound=Command)
 
 
 def _with_line(cmd: AnyCommand) -> AnyCommand:
-    """A command that says which line of the kernel it comes from; messages say so anyway."""
+    """The command with its line of the kernel; messages have it already."""
     if isinstance(cmd, CpuCmd | WaitCmd | SendCmd | RecvCmd | BarrierCmd):
         return cmd
     if isinstance(cmd, CompositeCmd):
@@ -132,9 +132,9 @@ class KernelRunner:
     # ---- the kernel's side
 
     def call(self, cmd: Command, done: Done | None = None) -> Records:
-        """Let time pass until `cmd` is done; returns its op-log ids. Raises what the PE says against it, and
-        KernelError outside the kernel. What an engine's command leaves behind is for `done`, which is called even
-        when the kernel is thrown out meanwhile.
+        """Let time pass until `cmd` is done; returns its op-log ids. Raises the PE's error if it refuses the command,
+        and KernelError outside the kernel. `done` commits the effects of an engine's command; it is called even when
+        the kernel is aborted meanwhile.
         """
         thread = self._thread
         if thread is None or getcurrent() is not thread:
@@ -153,12 +153,12 @@ class KernelRunner:
         return reply
 
     def issue(self, cmd: EngineCommand, done: Done) -> int:
-        """Set a command going and return its number at once; `done` is called when it is finished. Raises what the PE
-        says against it, and KernelError outside the kernel. What `done` raises is for whoever waits for the command,
-        see `take_failure`; without that, the kernel fails with it at its end.
+        """Issue a command and return its number at once; `done` is called when it is finished. Raises the PE's error if
+        it refuses the command, and KernelError outside the kernel. An error of `done` is raised where the kernel waits
+        for the command, see `take_failure`; without a wait, the kernel fails with it at its end.
         """
         self.check_inside()
-        if self.is_aborted:  # it is ending: whoever throws it out counts how often
+        if self.is_aborted:  # it is ending: `_throw_out` counts how often it comes back here
             getcurrent().parent.switch()
             raise GreenletExit
         if self._lines:
@@ -231,14 +231,14 @@ class KernelRunner:
                     raise KernelError("the kernel returned a generator, whose body is never run", hint="loop inside it")
             except (Exception, SystemExit) as error:  # a kernel that exits ends itself, not the simulation
                 self.error = error
-            except KeyboardInterrupt as stopped:  # ends the simulation; the report says where this kernel was
+            except KeyboardInterrupt as stopped:  # ends the simulation; the report has this kernel's position
                 self.stopped_at = [frame for frame, _ in walk_tb(stopped.__traceback__)][-1]
                 raise
 
         thread = self._thread = KernelThread(body)
         reply: object = None
         while not self.is_aborted:
-            driver = getcurrent()  # whoever drives the clock now is who waits for the kernel
+            driver = getcurrent()  # the greenlet that drives the clock now waits for the kernel
             if thread.parent is not driver:
                 thread.parent = driver
             cmd = thread.switch(reply)
@@ -247,7 +247,7 @@ class KernelRunner:
             self.command = cmd
             try:
                 reply = yield from self._execute(cmd)
-            except simpy.Interrupt:  # by whoever aborts it
+            except simpy.Interrupt:  # by an abort
                 break
             except KernBenchError as error:
                 reply = error

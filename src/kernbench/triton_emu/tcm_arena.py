@@ -1,7 +1,7 @@
-"""The part of a PE's TCM that a kernel may use for its tensors. A block is given back when nobody holds it any more.
+"""The part of a PE's TCM that a kernel may use for its tensors. A block is freed with its last reference.
 
-Blocks of one size reuse each other's places, so that a loop never cuts its own TCM to pieces: see slot_list.py for what
-always fits.
+Blocks of one size reuse each other's slots, so that a loop does not fragment its TCM: see slot_list.py for the
+guarantee.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALIGN_BYTES = 16
 
 
 class TcmBlock:
-    """Some bytes of TCM; gives them back when dropped."""
+    """Some bytes of TCM, freed with the object."""
 
     __slots__ = ("_arena", "address", "nbytes")
 
@@ -74,7 +74,7 @@ class TcmArena:
             self._space.free(block.address - self._base, block.nbytes)
 
     def close(self) -> None:
-        """The kernel is over: everything is free, whoever still holds a handle."""
+        """The kernel is over: everything is free, even where handles are still referenced."""
         self._space, self._closed = None, True
 
     def _overflow(self, nbytes: int, space: SlotList) -> KernelError:

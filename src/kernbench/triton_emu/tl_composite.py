@@ -45,7 +45,7 @@ class TlComposite(TlCore):
         is called, and the result goes to `out_ptr` when all is done; where an earlier composite has yet to write any
         of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM and `tl.wait` returns it.
         `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
-        `tile_shape` is (m, k, n), or (m, n) for math; "auto" is the tile that the pipeline's model says is fastest, and
+        `tile_shape` is (m, k, n), or (m, n) for math; "auto" is the fastest tile by the model of the pipeline, and
         without it the PE's native tile is taken. Shape: (M, N), or the inputs' broadcast. dtype: the output tensor's;
         in TCM `out_dtype`, or as in `tl.dot`. Engines: DMA, FETCH_STORE, GEMM and MATH, tile by tile; none where the
         result has no elements. Unknown ops and missing fields fail here.
@@ -237,7 +237,7 @@ class TlComposite(TlCore):
         return out._replace(segments=segments), dtype_of(tensor.dtype)
 
     def _product_dtype(self, a: TensorHandle, b: TensorHandle) -> DType:
-        """What a product gives if nobody says: two-byte and wider floats keep their type, one-byte ones give f32."""
+        """The default type of a product: two-byte and wider floats keep their type, one-byte ones give f32."""
         mixed = promote(dtype_of(a.dtype), dtype_of(b.dtype))
         return mixed if mixed.is_float and mixed.itemsize > 1 else mixed.accumulate
 

@@ -36,7 +36,7 @@ class TLContext(TlAtomics, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Na
     if not TYPE_CHECKING:  # a checker finds unknown names by itself
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Called for what there is not: says so at the kernel's line, with the nearest name there is."""
+            """Called for unknown names: raises an error at the kernel's line, with the nearest existing name."""
             names = [known for known in dir(type(self)) if not known.startswith("_")]
             near = nearest(name, names)
             hint = INSTEAD.get(name) or (f"did you mean tl.{near}?" if near else "dir(tl) lists what there is")

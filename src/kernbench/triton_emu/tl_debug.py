@@ -1,4 +1,4 @@
-"""`tl`: what a kernel says and asserts. Costs no simulated time and no engine: the machine has no printer."""
+"""`tl`: prints and assertions of a kernel. They take no simulated time and use no engine."""
 
 from __future__ import annotations
 

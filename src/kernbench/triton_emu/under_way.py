@@ -1,9 +1,9 @@
-"""The bytes that a kernel's commands under way have yet to write or to read.
+"""Hazards among a kernel's commands: the bytes that commands under way have yet to write or to read.
 
-Composites and asynchronous loads and stores run while their kernel goes on. A command that touches bytes which one of
-them has yet to write must wait for it, or it would read old numbers, or its own would be overwritten; one that writes
-bytes which a load has yet to read must wait for that. Bytes are compared by their physical addresses, so two ways to
-the same byte are one. Not looked at: what other PEs do.
+Composites and asynchronous loads and stores run while their kernel continues. A command that touches bytes which one of
+them has yet to write must wait for it (read after write, write after write); one that writes bytes which a load has yet
+to read must wait for that (write after read). Bytes are compared by physical address, so aliases are the same byte.
+Accesses of other PEs are not considered.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class UnderWay:
         self._reading[number] = ReadRanges.of(pending, segments)
 
     def end(self, pending: PendingCommand) -> None:
-        """It has."""
+        """A command has finished its accesses."""
         number = self._number_of.pop(pending, None)
         if number is None or self._reading.pop(number, None) is not None:
             return

@@ -98,7 +98,7 @@ class PrivatePe:
             DirectPort(owner, path, burst_bytes if path[-1] in with_channels else 0) for path in ways.paths
         ]
 
-    def turns_of(self, node: str) -> Iterator[int]:
+    def sequence_of(self, node: str) -> Iterator[int]:
         return self._turns
 
     def component(self, node_id: str) -> Component:
