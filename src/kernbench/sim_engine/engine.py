@@ -94,7 +94,7 @@ class GraphEngine(Machine):
     ) -> None:
         another_machine()
         super().__init__(graph, op_log, data, check_races, fast_paths_of(fast, mode), activity)
-        self._is_replay_decided = False  # whether launches may be replayed
+        self._replay_set = False  # whether launches may be replayed
         self._why_simulated = ""  # why none may
         if not data:
             self._enable_launch_replay()
@@ -131,9 +131,9 @@ class GraphEngine(Machine):
         self._enable_launch_replay()
 
     def _enable_launch_replay(self) -> None:
-        if self._is_replay_decided:
+        if self._replay_set:
             return
-        self._is_replay_decided = True
+        self._replay_set = True
         # Runs without repeatable kernels do not import it.
         from kernbench.sim_engine.steady.known_launches import KnownLaunches, why_all_are_simulated
 
@@ -309,7 +309,7 @@ class GraphEngine(Machine):
             known = ", ".join(self.kernels) or "none yet"
             raise MessageError(f"no kernel '{msg.kernel_ref.name}' is known here", hint=f"known kernels: {known}")
         if (
-            not self._is_replay_decided
+            not self._replay_set
             and isinstance(msg, KernelLaunchMsg)
             and is_repeatable(self.kernels[msg.kernel_ref.name])
         ):

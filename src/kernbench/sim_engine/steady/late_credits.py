@@ -145,7 +145,7 @@ class WatchedDirectPort(WatchedPort, DirectPort):
     def send_credit(
         self, nbytes: int, address: int, at_ns: float, tag: Initiator, on_left: OnLeft | None = None
     ) -> SentCredit:
-        sent, turn = self._credits.note(self, address, at_ns, tag), next(self._turns)
+        sent, turn = self._credits.note(self, address, at_ns, tag), next(self._sequence)
 
         def arrived(_: Transfer) -> None:
             self._machine.listeners.notify(self.path[-1], address, nbytes, sent.credit)
